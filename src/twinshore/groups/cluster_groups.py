@@ -117,7 +117,7 @@ class SyncDirection:
         holds: Callable[[], bool] = always_allowed,
     ) -> DirectionResult:
         """Runs one round. `may`: whether this process still owns the link. `holds`: whether the scope is still valid;
-        called after the log ends are read, since no offset up to such an end is wrong.
+        called after log ends are read, since no offset up to such an end is wrong.
         """
         turn, book = DirectionResult(), self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
@@ -152,7 +152,7 @@ class SyncDirection:
         return turn
 
     def _over(self, some: Iterable[tuple[str, GroupState]], now_s: float, wishes: Container[str] = ()) -> None:
-        """Marks these groups as compared. Without a known log end, the next round compares the group again."""
+        """Marks these groups as compared, except without a known log end."""
         for name, entry in some:
             if entry.renews and name not in wishes:
                 self.book.renewed(entry, now_s)
@@ -161,7 +161,6 @@ class SyncDirection:
             entry.check = any(parts[where][0] not in self._ends for where in entry.open)
 
     def _portions(self, nodes: Mapping[str, int]) -> Iterator[tuple[int, list[str]]]:
-        """Yields groups to read and commit together, by coordinator."""
         by_node: dict[int, list[str]] = {}
         for name, node in nodes.items():
             by_node.setdefault(node, []).append(name)
@@ -173,7 +172,7 @@ class SyncDirection:
                 yield node, some
 
     def _fresh(self, node: int, read_at_s: float, turn: DirectionResult) -> bool:
-        """Returns whether the offsets read there are recent enough to commit. This process may have stalled."""
+        """Returns whether the offsets read there are recent enough to commit: this process may have stalled."""
         fresh = self._clock() - read_at_s < TARGET_READ_MAX_AGE_S
         self._at_once = min(GROUPS_PER_COMMIT_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
         if not fresh:
@@ -247,8 +246,8 @@ class SyncDirection:
     def _spots(
         self, due: Mapping[str, GroupState], now_s: float, turn: DirectionResult
     ) -> dict[str, dict[TopicPartitionTuple, tuple[TranslatedOffset, int]]]:
-        """Returns the translated offset and the log end, by group and partition. Offsets that cannot have moved on are
-        skipped; without a log end the group waits.
+        """Returns translated offset and log end, by group and partition. Offsets that cannot have moved on are skipped;
+        without a log end the group waits.
         """
         spots: dict[str, dict[TopicPartitionTuple, TranslatedOffset]] = {}
         short: set[TopicPartitionTuple] = set()
@@ -280,7 +279,6 @@ class SyncDirection:
         }
 
     def _stands(self, entry: GroupState, where: TopicPartitionTuple, spot: TranslatedOffset) -> bool:
-        """Returns whether the group is at the end of the twin, and the twin has not grown."""
         goal = min(spot.offset, self._ends[self.book.scope.parts[where][0]])
         memory = self.book.memory_of(entry, where)
         whole = spot.reached and goal == spot.offset

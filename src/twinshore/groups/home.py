@@ -1,5 +1,5 @@
-"""Announces the home of proxy clients' groups, from the store, to clusters that lack the record. A cluster that was
-down while groups moved has an older record, which only its clients would read.
+"""Announces the home of proxy clients' groups to clusters that lack the record. A cluster that was down while groups
+moved has an older one, which only its clients would read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GroupsHomeAnnouncer:
         self._said.clear()
 
     def turn(self, now_s: float) -> None:
-        """Checks every few seconds. A cluster that does not answer is retried at the next check."""
+        """Checks every few seconds. A silent cluster is retried at the next check."""
         if now_s - self._looked_s < CHECK_INTERVAL_S:
             return
         self._looked_s = now_s

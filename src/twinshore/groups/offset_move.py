@@ -76,8 +76,8 @@ def commit_offsets(
     by: str,
     lower: bool = False,
 ) -> dict[str, list[OffsetStep]]:
-    """Commits the groups' offsets in one request per coordinator, and audits each outcome. An offset that has moved on
-    since it was read is not set back; if `lower` was requested, that counts as refused.
+    """Commits in one request per coordinator, and audits each outcome. An offset that has moved on since it was read is
+    not set back; if `lower` was requested, that counts as refused.
     """
     outcomes: dict[str, dict[TopicPartitionTuple, str]] = {}
     left = {name: wishes for name, wishes in wanted.items() if wishes}
@@ -130,7 +130,7 @@ def _commit_once(
 def find_newer_offsets(
     wishes: WantedOffsets, places: Mapping[TopicPartitionTuple, CommittedOffset], *, lower: bool
 ) -> dict[TopicPartitionTuple, str]:
-    """Returns the outcome of each offset that is not committed because the group has moved on and would be set back."""
+    """Returns the outcome of each offset that is not committed because the group has moved on."""
     found: dict[TopicPartitionTuple, str] = {}
     for where, (before, goal) in wishes.items():
         now = places[where].offset if where in places else None
@@ -154,20 +154,19 @@ def _outcome(code: int) -> str:
 
 
 def links_between(settings: Settings, store: Store, one: str, other: str) -> list[Link]:
-    """Returns the links between two clusters, in both directions, including links that a switch has just added."""
+    """Returns the links in both directions, including those that a switch has just added."""
     known = [at.link for at in effective_links(load_all_links(settings, store), store).values()]
     return [link for link in known if {link.source, link.target} == {one, other}]
 
 
 def inspect_group(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupOnBothSides:
-    """Returns the group's offsets, and its goals on `new`. Read-only."""
     return inspect_groups(links, settings, store, re.escape(group), new, stable=True).get(group, GroupOnBothSides())
 
 
 def inspect_groups(
     links: Iterable[Link], settings: Settings, store: Store, pattern: str, new: str, *, stable: bool
 ) -> dict[str, GroupOnBothSides]:
-    """The same for all groups whose whole name matches. `stable`: as for `view_groups`."""
+    """Returns all groups whose whole name matches, with goals on `new`. Read-only. `stable`: as for `view_groups`."""
     found: dict[str, GroupOnBothSides] = {}
     for link in links:
         back = link.source == new
@@ -199,9 +198,9 @@ def set_offsets(
     notes: bool = True,
     lower: bool = False,
 ) -> dict[str, list[OffsetStep]]:
-    """Commits these offsets, one call per link. Returns the audited steps by group. `mark`: the mirror moves them on
-    twins from now on. `notes`: check first, and write no mark for groups whose consumers commit metadata. `lower`: as
-    for `commit_offsets`.
+    """Commits these offsets, one call per link. Returns audited steps by group. `mark`: the mirror moves them on twins
+    from now on. `notes`: check first, and write no mark for groups whose consumers commit metadata. `lower`: as for
+    `commit_offsets`.
     """
     steps: dict[str, list[OffsetStep]] = {}
     for link in links:
@@ -245,7 +244,7 @@ def restore_offsets(
 def resume_sync(
     links: Iterable[Link], settings: Settings, store: Store, moves: GoalsByGroup, by: str
 ) -> dict[str, list[OffsetStep]]:
-    """Marks the offsets on twins that groups leave for their home: from now on the mirror moves them."""
+    """Marks offsets on twins that groups leave for their home, so that the mirror moves them."""
     left = {
         name: [
             replace(one, back=False, topic=one.left_topic, has=one.left, to=one.left, short=0)

@@ -1,5 +1,5 @@
-"""Moves groups on an operator's request, shows groups on both sides, and translates offsets. A single offset is
-translated from the store alone.
+"""Moves groups on an operator's request, shows groups on both sides, and translates offsets (a single offset from the
+store alone).
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class GroupNotMoved:
-    """A group that is not moved, or only in part; why, and what would move it."""
-
     link: str
     group: str
     why: str
@@ -62,15 +60,12 @@ class MoveGroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GroupMove:
-    """The move of one group: offsets to commit (`goals`), and what is left alone."""
-
     link: Link
     group: str
     left: tuple[GroupNotMoved, ...]
     goals: Sequence[OffsetGoal] = ()
 
     def steps(self) -> tuple[OffsetStep | GroupNotMoved, ...]:
-        """Returns the steps as not done."""
         cluster = self.link.source if any(one.back for one in self.goals) else self.link.target
         wishes = build_wanted_offsets(self.goals)
         return (
@@ -135,7 +130,7 @@ def _moves_of_link(asked: MoveGroupOffsets, link: Link, settings: Settings, stor
 def reasons_not_moved(
     link: Link, view: GroupView, goals: Sequence[OffsetGoal], *, back: bool, lower: bool, named: bool
 ) -> tuple[str, ...]:
-    """Explains why the group is not moved, or only in part. `named`: requested by its exact name, so also explain if
+    """Explains why the group is not moved, or only in part. `named`: requested by exact name, so also explain if
     nothing can move this way.
     """
     reads, writes = (link.target, link.source) if back else (link.source, link.target)
@@ -167,9 +162,7 @@ def is_literal_name(pattern: str) -> bool:
 
 
 def describe_nothing_moved(pattern: str, known: Collection[str]) -> str:
-    """Explains an empty plan. Raises ConfigError if no group matches. `known`: every group with an offset in the links'
-    topics.
-    """
+    """Raises ConfigError if no group matches. `known`: every group with an offset in the links' topics."""
     if any(re.fullmatch(pattern, name) for name in known):
         return "nothing to move: each such group stands where it should, or as far on as the log there reaches"
     if not known and not is_literal_name(pattern):
@@ -193,8 +186,8 @@ def check_pattern(pattern: str) -> None:
 def read_group_views(
     pattern: str, links: Sequence[str], settings: Settings, store: Store
 ) -> tuple[list[GroupView], list[str]]:
-    """Returns the matching groups, and a sentence for each link whose target does not answer. Reads both clusters of
-    each link. Raises KafkaError if no link can be read.
+    """Returns the matching groups, and a sentence for each link whose target does not answer. Raises KafkaError if no
+    link can be read.
     """
     check_pattern(pattern)
     views: list[GroupView] = []
@@ -225,7 +218,6 @@ def view_as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
 
 
 def view_remarks(views: Sequence[GroupView]) -> list[str]:
-    """Returns which sides do not answer, and which groups read on the target on their own."""
     found = []
     for name in sorted({view.link for view in views if view.source_state == AWAY_STATE and not view.why}):
         ago_s = next(view.said_s_ago for view in views if view.link == name)
@@ -259,7 +251,7 @@ def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
 
 
 def _left_alone(view: GroupView) -> str:
-    """Describes a group that reads on the target on its own, since when, and the remedy; empty if none."""
+    """Describes a group that reads on the target on its own, and the remedy; empty if none."""
     parts = [part for part in view.parts if part.state == GroupSyncStatus.OWN]
     if not parts or view.source_state == AWAY_STATE:
         return ""

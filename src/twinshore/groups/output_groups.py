@@ -59,14 +59,12 @@ class OutputReplication(Protocol):
         """Returns current log ends on the source; without those that cannot be read."""
 
     def crossed(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        """Returns how far each partition is replicated, by the twin's end and the progress; without those that have no
-        twin.
-        """
+        """Returns how far each partition with a twin is replicated, by the twin's end and the progress."""
 
 
 class OutputAwareGroups:
     """Wraps `reader`, and holds back offsets of some groups. Use from one thread. `waiting`: since when each group
-    waits, and why. `unmatched`: patterns of the rules that matched no topic at the last check.
+    waits, and why. `unmatched`: patterns of the rules that matched no topic.
     """
 
     def __init__(
@@ -99,9 +97,7 @@ class OutputAwareGroups:
     def places(
         self, wanted: GroupsByCoordinator, known: Mapping[str, GroupOffsets]
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
-        """Returns the offsets. A group that waits for its output gets earlier offsets; without any, the group is left
-        out (`held`).
-        """
+        """A group that waits for its output gets earlier offsets; without any, the group is left out (`held`)."""
         if not self._rules:
             return self._reader.places(wanted, known)
         self._forget({name for groups in wanted.values() for name in groups})
@@ -125,8 +121,8 @@ class OutputAwareGroups:
         return free | known_now, away
 
     def lag_of(self, group: str) -> int:
-        """Returns by how many records the released offsets lag the group's own. Offsets never released do not count:
-        where the target would begin is unknown.
+        """Returns by how many records released offsets lag the group's own. Offsets never released do not count: where
+        the target would begin is unknown.
         """
         raw, given = self._raw.get(group), self._given.get(group)
         if raw is None or given is None:
@@ -141,8 +137,8 @@ class OutputAwareGroups:
                 del kept[name]
 
     def _rescope(self, scope: SyncScope) -> None:
-        """Drops released and waiting offsets of groups in topics that came or went: another link may have moved these
-        groups. They are released again once their current output is replicated.
+        """Drops released and waiting offsets of groups in topics that came or went: others may have moved these groups.
+        They are released again once their current output is replicated.
         """
         topics = added_topics(self._scope, scope) | added_topics(scope, self._scope)
         self._scope = scope
@@ -159,7 +155,6 @@ class OutputAwareGroups:
         return known
 
     def _take(self, groups: Mapping[str, GroupOffsets], now_s: float) -> None:
-        """Reads the ends of the output logs, after the offsets were read."""
         new = {name: said for name, said in groups.items() if self._taken.get(name) is not said}
         if not new:
             return
@@ -222,8 +217,8 @@ class OutputAwareGroups:
 
 
 class LinkOutputReplication:
-    """Replication of a link's topics, by the log ends of both clusters and the stored progress. `link` and `scope`
-    return current values. `receipted`: progress by partition. `elsewhere`: topics whose home is the target.
+    """By the log ends of both clusters and the stored progress. `link` and `scope` return current values. `receipted`:
+    progress by partition. `elsewhere`: topics whose home is the target.
     """
 
     def __init__(
@@ -286,7 +281,7 @@ class LinkOutputReplication:
 def _ends(
     cluster: KafkaCluster, parts: Mapping[TopicPartitionTuple, TopicPartitionTuple], which: OffsetKind
 ) -> dict[TopicPartitionTuple, int]:
-    """Returns log ends by key; `parts` maps each key to its name on that cluster."""
+    """`parts` maps each key of the result to its name on that cluster."""
     named = {TopicPartition(*there): where for where, there in parts.items()}
     found, _ = cluster.offsets_of_each(list(named), which) if named else ({}, {})
     return {named[one]: end for one, end in found.items()}

@@ -125,8 +125,8 @@ class SyncRoundResult:
 
 
 class GroupSync:
-    """Syncs the groups of one link. `close` ends its connections. `leaves`: skip topics that a switch has taken from
-    the link. `stable`: as for `ConsumerGroups`.
+    """Syncs the groups of one link. `leaves`: skip topics that a switch has taken from the link. `stable`: as for
+    `ConsumerGroups`.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class GroupSync:
             one.close()
 
     def run(self, now_s: float, *, may: Callable[[], bool] = always_allowed) -> SyncRoundResult:
-        """Runs one round. `may` is called before each commit: another process may own the link by now."""
+        """`may` is called before each commit: another process may own the link by now."""
         begun_s = time.perf_counter()
         done = SyncRoundResult()
         self._positions = None
@@ -230,7 +230,6 @@ class GroupSync:
         return one.kind == SHARE_TYPE and self.admits(one.group)
 
     def entries(self) -> dict[str, GroupState]:
-        """Returns the memory of groups whose offsets go to the target."""
         shared = self._shares.book.entries if self._shares else {}
         return {**shared, **self._forward.book.entries} if self._forward else {}
 
@@ -247,8 +246,8 @@ class GroupSync:
         return describe_refusals({**waits, **found}, now_s)
 
     def begin(self, now_s: float, *, source_gone: bool = False) -> None:
-        """Reads the operators' filters, and every few seconds the twins. If `source_gone`, source topic ids are assumed
-        to be those of the twins.
+        """Reads the operators' filters, and every few seconds the twins. `source_gone`: assume that source topic ids
+        are those of the twins.
         """
         self._held = self._held or pin_cluster_ids(self.link, self._store, self.source, self.target)
         version = self._store.controls.version(self.link.name)
@@ -276,7 +275,7 @@ class GroupSync:
                 self._carried.clear()
 
     def _see_ways(self, forward: SyncDirection) -> None:
-        """Updates whether target offsets are synced to the source: by the setting, or else by the existing links."""
+        """Target offsets are synced to the source by the setting, or else if there is a reverse link."""
         revision = self._store.revisions.of(LINKS_SUBJECT)
         if revision == self._links_revision:
             return
@@ -296,8 +295,8 @@ class GroupSync:
             self._back, forward.echo = None, None
 
     def _hear_switches(self) -> None:
-        """Reads which topics a switch has taken, and notices a change of homes at once: the new home then writes other
-        records at offsets that groups read on the old one.
+        """Notices a change of homes at once: the new home then writes other records at offsets that groups read on the
+        old one.
         """
         pair = pair_name(self.link)
         version = self._store.topics_in_switch.version(pair)
@@ -309,18 +308,16 @@ class GroupSync:
             self._switching_version = version
 
     def _holds(self) -> bool:
-        """Returns whether no topic has changed homes since this round began."""
         return self._store.topics_in_switch.version(pair_name(self.link)) == self._switching_version
 
     def rules_for(self, group: str, *sides: Mapping[TopicPartitionTuple, CommittedOffset]) -> CommitRules:
-        """Returns the rules for the group, given its offsets on the two sides."""
         if self._forward is None:
             return CommitRules()
         rules = self._forward.book.rules_for(group, self._forward.rules)
         return rules._replace(notes=rules.notes or any(has_metadata(place) for one in sides for place in one.values()))
 
     def _know_names(self, book: SyncState) -> None:
-        """Loads what earlier processes have learned. If the link wrote no marks, any offset may be its own."""
+        """If the link wrote no marks, any offset may be its own."""
         name = self.link.name
         book.noted = set(parse_group_names(self._store.link_states.of(name, GROUPS_WITH_METADATA_KIND)))
         marked = self._store.link_states.of(name, UNMARKED_GROUPS_KIND)
@@ -368,7 +365,7 @@ class GroupSync:
 
     def _carried_to(self, where: TopicPartitionTuple, offset: int) -> int:
         """Returns the link's progress on the partition; reads the store again, once a round, if that is below the
-        offset. Progress is stored with a delay, so a single read waits for it.
+        offset. Progress is stored with a delay, so a single read waits.
         """
         if self._carried.get(where, -1) < offset:
             self._carried.update(self._crossed())
@@ -386,7 +383,7 @@ class GroupSync:
         return self._positions
 
     def _retention(self) -> float:
-        """Returns how long the target keeps offsets of an idle group: the shortest retention of its brokers."""
+        """The shortest offset retention of the target's brokers counts."""
         if self._retention_s is None:
             found = RETENTION_DEFAULT_S
             try:
@@ -405,7 +402,7 @@ class GroupSync:
 def build_run_translation(
     store: Store, link: str, where: TopicPartitionTuple, crossed: Callable[[], int]
 ) -> RunTranslation:
-    """Returns the translation of a mapped partition, by the store. `crossed`: how far the source is replicated."""
+    """`crossed`: how far the source is replicated."""
     topic, partition = where
 
     def around(offset: int, on_target: bool) -> tuple[OffsetRun | None, OffsetRun | None]:

@@ -1,5 +1,5 @@
-"""Runs a link's offset sync beside its mirror, and stores the status of each group, for when the source is down. Late
-or failed rounds do not affect replication.
+"""Runs a link's offset sync beside its mirror, and stores the status of each group for when the source is down. Late or
+failed rounds do not affect replication.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def build_status(
     now_ms: int,
     waiting: Mapping[str, tuple[float, int]] = NO_GROUPS_WAITING,
 ) -> dict[str, Any]:
-    """Returns figures of the last round, and each group that differs: status, records behind, since when, its own and
-    its refused offsets. `waiting`: groups held back, with since when and additional lag.
+    """Returns figures of the last round, and each group that differs: status, records behind, since when, own and
+    refused offsets. `waiting`: groups held back: since when, and additional lag.
     """
     differ: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
@@ -90,7 +90,7 @@ def compared_groups(entries: Mapping[str, GroupState]) -> frozenset[str]:
 
 
 def read_status(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
-    """Returns the last status of the link's groups; empty if none, or if `fresh` and the status is old."""
+    """Returns an empty status if there is none, or if `fresh` and it is old."""
     for row in store.link_states.of(link, GROUPS_KIND):
         word = json.loads(row.value)
         if not fresh or wall_ms() - word["at_ms"] < STATUS_MAX_AGE_MS:
@@ -108,7 +108,6 @@ def refused_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPa
 
 
 def is_waiting_in(word: Mapping[str, Any], group: str) -> bool:
-    """Returns whether the group's offsets were held back for its output."""
     return group in word.get("waits", ())
 
 
@@ -118,9 +117,7 @@ def _places_in(word: Mapping[str, Any], group: str, at: int) -> frozenset[TopicP
 
 
 def last_compared_status(word: Mapping[str, Any], compared: Collection[str], group: str) -> tuple[str, int]:
-    """Returns the group's last status and lag. Only a group that was compared, and would have been listed if different,
-    counts as the same.
-    """
+    """Only a group that was compared, and would have been listed if different, counts as the same."""
     differ = word.get("differ", {})
     if group in differ:
         state, behind, *_ = differ[group]
@@ -163,7 +160,7 @@ class GroupSyncService:
         )
 
     def close(self) -> None:
-        """Does not wait for a round that waits for a cluster: each commit is complete by itself."""
+        """Does not wait for a round that waits for a cluster: each commit is complete."""
         self._closed.set()
         self._task.close(CLOSE_TIMEOUT_S)
 

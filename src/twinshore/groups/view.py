@@ -66,7 +66,7 @@ class UnavailableGroup(NamedTuple):
 
 class GroupsSnapshot(NamedTuple):
     """Groups on one side. `listed`: all groups there. `places`: offsets of the requested groups; empty for a group
-    without any. `silent`: groups with unknown offsets, which is not the same as none.
+    without any. `silent`: groups with unknown offsets.
     """
 
     listed: GroupListings
@@ -75,9 +75,7 @@ class GroupsSnapshot(NamedTuple):
 
 
 def read_snapshot(side: OffsetClient, listed: GroupListings, names: Iterable[str]) -> GroupsSnapshot:
-    """Reads these groups. Unlisted groups are asked for too: the coordinator may be down, or hide the group from this
-    user.
-    """
+    """Unlisted groups are asked for too: the coordinator may be down, or hide the group from this user."""
     silent: dict[str, UnavailableGroup] = {}
     wanted: dict[int, dict[str, None]] = {}
     names = sorted(names)
@@ -153,9 +151,9 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group on both sides. `behind_s`: how long the offsets have differed, by the mirror's status; None without a
-    status. `said_s_ago`: set if the source is down: age of `state` and `behind`. `why`: set if a side does not report
-    the group; `missing` and `behind` are None then.
+    """`behind_s`: how long the offsets have differed, by the mirror's status; None without a status. `said_s_ago`: set
+    if the source is down: age of `state` and `behind`. `why`: set if a side does not report the group; `missing` and
+    `behind` are None then.
     """
 
     link: str
@@ -177,8 +175,8 @@ def view_groups(
 ) -> list[GroupView]:
     """Returns every group whose whole name matches and that the link's filters admit, by name.
 
-    If the source does not answer: the target's offsets, with the status of the mirror's last comparison. `stable`:
-    offsets that an open transaction is about to move count as unknown. `back`: translate target offsets to the source.
+    If the source does not answer: the target's offsets, with the mirror's last status. `stable`: offsets that an open
+    transaction is about to move count as unknown. `back`: translate target offsets to the source.
     """
     rounds = GroupSync(link, settings, store, retention_s=1.0, stable=stable)
     wanted = re.compile(pattern)
@@ -293,7 +291,6 @@ def _as_refused(part: PartitionView, refused: Collection[TopicPartitionTuple]) -
 
 
 def _as_waiting(part: PartitionView) -> PartitionView:
-    """An offset that the mirror holds back does not move until the group's output is replicated."""
     return replace(part, state=GroupSyncStatus.WAITS.value) if part.state == GroupSyncStatus.MOVES else part
 
 
@@ -343,7 +340,7 @@ def _worst(states: Iterable[str]) -> str:
 
 
 class OffsetTranslator:
-    """`parts`: translation by source partition. Topic names are those of the side of the given offset."""
+    """`parts`: translation by source partition. Topic names are those of the given offset's side."""
 
     def __init__(self, link: Link, parts: dict[TopicPartitionTuple, OffsetTranslation]) -> None:
         self.link = link
@@ -396,7 +393,7 @@ def _crossed(store: Store, link: str, where: TopicPartitionTuple) -> int:
 
 
 def stored_log_ends(store: Store, link: Link, *, back: bool) -> dict[TopicPartitionTuple, int]:
-    """Returns the source log ends that the mirror last saw; `back`: how far each twin is replicated."""
+    """Returns source log ends that the mirror last saw; `back`: how far each twin is replicated."""
     known = store.receipts.positions(link.name)
     if not back:
         return {(one.topic, one.partition): one.source_end for one in known}

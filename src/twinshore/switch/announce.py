@@ -1,11 +1,11 @@
 """Claims of topics in the store, and home records on the clusters.
 
-In the store, topics are claimed so that no other switch moves them, released by the mirror that replicates them,
-replicated again after a rollback, and freed at the end.
+In the store, topics are claimed so that no other switch moves them, released by the mirror that replicates them, and
+freed at the end.
 
-The clusters tell subscribers, and processes without the store, where a topic's home is. Each home record goes to both
-homes, if they answer. At promotion the new home comes first, since its record moves the topics. Records already in
-place are not written again.
+Home records tell subscribers, and processes without the store, where a topic's home is. Each goes to both homes, if
+they answer. At promotion the new home comes first, since its record moves the topics. Records already in place are not
+written again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ID_SHOWN = 8
 
 
 def claim_topics(store: Store, record: SwitchState, names: Collection[str] | None = None) -> tuple[TopicInSwitch, ...]:
-    """Claims the topics, or `names` instead. Returns claims of other switches that are already there."""
+    """Claims the topics, or `names` instead. Returns conflicting claims of other switches."""
     pair, now_ms = pair_name(Link(record.old, record.new)), wall_ms()
     rows = [
         TopicInSwitch(pair, name, record.id, record.carrier, MirrorRequest.ANNOUNCED, now_ms)
@@ -62,9 +62,7 @@ def claim_topics(store: Store, record: SwitchState, names: Collection[str] | Non
 
 
 def _near(store: Store, pair: str, names: Collection[str]) -> list[TopicInSwitch]:
-    """Returns claims of these topics by switches from or to either cluster of the pair: a claim covers the topic in
-    every pair.
-    """
+    """Returns claims of these topics by switches from or to either cluster of the pair."""
     clusters = set(pair.split(PAIR_SEPARATOR))
     found = store.topics_in_switch.everywhere(names)
     return [row for row in found if clusters.intersection(row.pair.split(PAIR_SEPARATOR))]
@@ -87,7 +85,7 @@ def describe_other_claims(others: Collection[TopicInSwitch]) -> str:
 
 
 def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> RefusedError | None:
-    """Returns the error that refuses a plan if a switch has claimed any of these names."""
+    """Returns the error for a plan if a switch has claimed any of these names."""
     rows = _near(store, pair, names)
     if not rows:
         return None
@@ -99,7 +97,7 @@ def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> Re
 
 
 def stop_replication(store: Store, record: SwitchState) -> StepOutcome:
-    """Asks the mirror to stop. Done once the mirror reports for each topic that it sends nothing more."""
+    """Done once the mirror reports for each topic that it sends nothing more."""
     store.topics_in_switch.ask(record.id, MirrorRequest.STOP_REPLICATION, wall_ms())
     rows = [row for row in store.topics_in_switch.of_link(record.carrier) if row.switch_id == record.id]
     if len(rows) < len(record.topics):
@@ -140,8 +138,8 @@ class HomeAnnouncer:
         self.left_out: KafkaCluster | None = None  # does not answer, and is told nothing for the time being
 
     def say(self, record: SwitchState, state: HomeState) -> SwitchState:
-        """Writes that each topic is announced or held, in the current term. Every record that holds is new: a
-        subscriber is held for the full time from when it reads the record.
+        """Announces or holds each topic, in the current term. Every record that holds is new: a subscriber is held for
+        the full time from when it reads the record.
         """
         began_s = steady_s()
         told = self._told(record)
@@ -154,19 +152,18 @@ class HomeAnnouncer:
         return replace(record, said=record.deed)
 
     def holds(self, margin_s: float = 0.0) -> bool:
-        """Returns whether a hold by this process lasts for `margin_s` at every subscriber. This process counts from
-        before the write, subscribers from when they read the record.
+        """Returns whether a hold by this process lasts for `margin_s` at every subscriber. Subscribers count from when
+        they read the record, this process from before the write.
         """
         return steady_s() + margin_s < self._held_until_s
 
     def has_promoted(self, record: SwitchState) -> bool:
-        """Returns whether the new home already has a record that a topic's home is there."""
         there = self._notes[self._new.name].read()
         return any(one.term > topic.term for topic in record.topics if (one := _by(there.get(topic.topic), record)))
 
     def flip(self, record: SwitchState, flips: Sequence[HomeChange]) -> SwitchState:
-        """Writes the new homes, first on the new home: from then on the topics are at home there. An unreachable old
-        home is told later. Raises KafkaError, and writes nothing, if a hold might expire first.
+        """Writes the new homes, first on the new home, where this moves the topics. An unreachable old home is told
+        later. Raises KafkaError, and writes nothing, if a hold might expire first.
         """
         cluster_id = self._new.cluster_id()
         lines = [_flipped(record, one, cluster_id) for one in flips]
@@ -177,13 +174,11 @@ class HomeAnnouncer:
         return replace(record, said=record.deed)
 
     def announce_to_old_home(self, record: SwitchState) -> None:
-        """Copies the home records of the new home to the old one."""
         there = self._notes[self._new.name].read()
         self._write(self._old, [there[topic] for topic in record.names() if topic in there])
 
     def awaited(self, record: SwitchState, *, parked: bool) -> tuple[str, ...]:
-        """Returns the subscribers that have not read the last record of a topic that they write, or (`parked`) still
-        write.
+        """Returns subscribers that have not read the last record of a topic that they write, or (`parked`) still write.
         """
         told = self._told(record)
         words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeRecord)}
@@ -208,7 +203,7 @@ class HomeAnnouncer:
         return frozenset(topic for topic in record.names() if any(one.writes(topic) for one in living))
 
     def claim(self, record: SwitchState) -> str:
-        """Claims the topics on the clusters. Returns why another switch has one; empty once all are claimed."""
+        """Claims the topics on the clusters. Returns why another switch has one, or an empty string."""
         for cluster in self.heard(record):
             self._hearing[cluster.name].make()
             if why := claim_on_cluster(cluster, self._notes[cluster.name], record):
@@ -219,8 +214,8 @@ class HomeAnnouncer:
         return ""
 
     def tell(self, record: SwitchState) -> str:
-        """Writes the current home records to both clusters, for a home that was down. Returns why that is impossible;
-        else an empty string.
+        """Writes the current home records to both clusters, for a home that was down. Returns why that is impossible,
+        or an empty string.
         """
         told = self._told(record)
         if clashes := [topic for topic, one in told.items() if isinstance(one, HomeConflict)]:
@@ -231,8 +226,8 @@ class HomeAnnouncer:
         return ""
 
     def require_claims(self, record: SwitchState) -> None:
-        """Raises RefusedError if a claim is gone. A paused process must not hold writers after another process has
-        rolled the switch back: a rollback frees the claims, and of two records of one step the first in the log wins.
+        """Raises RefusedError if a claim is gone: a stalled process must not hold writers after another process has
+        rolled the switch back. A rollback frees the claims, and of two records of one step the first in the log wins.
         """
         for cluster in self.heard(record):
             self._notes[cluster.name].read()
@@ -242,7 +237,7 @@ class HomeAnnouncer:
                     raise RefusedError(f"topic {topic} is not in this switch any more, as {cluster.name} says")
 
     def heard(self, record: SwitchState) -> list[KafkaCluster]:
-        """Returns the clusters to announce on: a forced switch leaves the old home out."""
+        """Returns the clusters to announce on; a forced switch leaves the old home out."""
         both = [self._new] if record.kind is SwitchKind.FORCED else [self._old, self._new]
         return [one for one in both if one is not self.left_out]
 
@@ -252,7 +247,7 @@ class HomeAnnouncer:
         return {topic: current_home([log.get(topic) for log in logs]) for topic in record.names()}
 
     def _next(self, record: SwitchState, one: TopicMove, there: AnnouncedHome, state: HomeState) -> HomeRecord:
-        """Returns the home record for both clusters; the current one if that already says so."""
+        """Returns the home record to write; the current one if that already says so."""
         term = max(one.term, FIRST_TERM)
         if isinstance(there, HomeConflict):
             there = there.one  # a higher word ends the clash
@@ -283,12 +278,12 @@ class HomeAnnouncer:
         )
 
     def _is_old(self, there: HomeRecord, record: SwitchState) -> bool:
-        """Returns whether the home is the old cluster, even if the writer of the record uses another name for it."""
+        """The writer of the record may use another name for the cluster."""
         return there.home == record.old or there.cluster_id == self._old.cluster_id()
 
     def _must_hold(self, record: SwitchState) -> None:
-        """Checks right before the append, by the latest read of the new home: if this process stalled, another may have
-        ended the switch, and a clock may have stalled too.
+        """Checks right before the append: if this process stalled, another may have ended the switch, and a clock may
+        have stalled too.
         """
         log = self._notes[self._new.name].log
         for topic in record.names():
@@ -310,7 +305,7 @@ class HomeAnnouncer:
 
 
 def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchState) -> str:
-    """Claims the topics on this cluster. Returns why another switch has one; empty once all are claimed."""
+    """Returns why another switch has one of the topics, or an empty string."""
     notes.make()
     for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
         if holder.switch != record.id:
@@ -319,7 +314,7 @@ def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchSta
 
 
 def _elsewhere(record: SwitchState, there: HomeRecord) -> str:
-    """Returns why the topic's home is newer than the plan of this switch; empty if it is not."""
+    """Returns why the topic's home is newer than the plan of this switch, or an empty string."""
     (term,) = (one.term for one in record.topics if one.topic == there.topic)
     if there.term <= max(term, FIRST_TERM) or there.switch == record.id:
         return ""

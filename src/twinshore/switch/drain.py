@@ -1,10 +1,9 @@
-"""Checks before and during a drain: stopped and paused topics, commands, log ends, open transactions, live mirrors.
+"""Checks before and during a drain: stopped topics, log ends, open transactions, live mirrors; and the operator's
+commands.
 
-The operator's commands before and after a switch run without a shell and with a timeout; their output is kept. The
-other functions only read.
-
-A mirror is checked before writers are held, or before anything is deleted that the mirror must recreate: else the
-switch would wait for a dead mirror.
+Commands run without a shell and with a timeout; their output is kept. The other functions only read. A mirror is
+checked before writers are held, or before anything is deleted that the mirror must recreate: else the switch would wait
+for a dead mirror.
 """
 
 from __future__ import annotations
@@ -50,13 +49,12 @@ from twinshore.switch.write_access import read_acl_snapshot
 
 
 def find_paused_topics(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Returns the topics that operators have paused, alone or with their link."""
     control = effective_link(link, store.controls.of(link.name)).link.control
     return [topic for topic in topics if control.pauses(topic)]
 
 
 def describe_partial_refill(link: Link) -> str:
-    """Returns a warning if a deleted twin of this link would not be refilled completely; else an empty string."""
+    """Returns a warning if a twin of this link would not be refilled completely, or an empty string."""
     if not link.queue.fresh:
         return ""
     return f"the queue of {link.name} is fresh: what is too old for it is deleted, and not filled again"
@@ -73,9 +71,7 @@ def read_topics_left_to_link(link: Link, store: Store) -> tuple[str, ...]:
 
 
 def find_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> dict[str, IncidentKind | None]:
-    """Returns stopped partitions and topics, with the reason from the incident log; None if only the progress shows the
-    stop.
-    """
+    """Returns stopped partitions and topics, with the incident; None if only the progress shows the stop."""
     rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
     told: dict[str, IncidentKind | None] = {
         f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic: one.kind
@@ -88,7 +84,6 @@ def find_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> 
 
 
 def describe_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Returns stopped partitions and topics as text."""
     return format_stopped_partitions(find_stopped_partitions(link, topics, store))
 
 
@@ -105,7 +100,7 @@ TERMINATE_S_MAX = 2 * TERMINATE_TIMEOUT_S  # so long at most a command that took
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended. `why`: why the command failed; empty if it did not. `output`: the end of its output."""
+    """`why`: why the command failed; empty if it did not. `output`: the end of its output."""
 
     why: str
     took_s: float
@@ -118,22 +113,17 @@ class CommandResult:
 
 
 class StepHandler(Protocol):
-    """Executes the other steps."""
-
     def once(self, record: SwitchState) -> StepOutcome: ...
 
 
 class CommandSteps:
-    """The operator's commands, within one process. A command that this process did not begin may have run before.
-    `others` executes all other steps.
-    """
+    """The operator's commands. Another process may have run a command before. `others` executes all other steps."""
 
     def __init__(self, settings: SwitchSettings, others: StepHandler | None = None) -> None:
         self._settings, self._others = settings, others
         self._begun: set[str] = set()
 
     def once(self, record: SwitchState) -> StepOutcome:
-        """Executes the steps `before` and `after`, and the undo of `before`."""
         if self._others is not None and record.deed not in (SwitchStep.BEFORE, SwitchStep.AFTER):
             return self._others.once(record)
         back = record.state is SwitchStatus.ROLLING_BACK
@@ -165,9 +155,7 @@ class CommandSteps:
 
 
 def command_environment(record: SwitchState, moment: str, *, back: bool) -> dict[str, str]:
-    """Returns the environment variables of the command. Twinshore's own variables have another prefix, so the command
-    can call `twinshore`.
-    """
+    """Twinshore's own variables have another prefix, so the command can call `twinshore`."""
     home = record.new if moment == "after" and not back else record.old
     topics = " ".join(record.names())
     return {
@@ -183,7 +171,7 @@ def command_environment(record: SwitchState, moment: str, *, back: bool) -> dict
 
 
 def run_command(command: Sequence[str], more: dict[str, str], topics: Sequence[str], timeout_s: float) -> CommandResult:
-    """Runs the command in a separate session: its child processes end with it, and Ctrl-C here does not reach them."""
+    """Runs the command in a separate session: its children end with it, and Ctrl-C here does not reach them."""
     began_s = steady_s()
     with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as given:
         given.write("".join(f"{topic}\n" for topic in topics).encode())
@@ -225,7 +213,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def describe_commands(settings: SwitchSettings) -> tuple[str, ...]:
-    """Describes the commands for a plan."""
     both = (("before anybody is held", settings.before), ("once they go on", settings.after))
     return tuple(f"`{command[0]}` is run {when}" for when, command in both if command)
 
@@ -244,14 +231,13 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class LogEndsSnapshot:
-    """`ends`: log ends of each topic, by partition. `unsettled`: a sentence if replicas lag or a transaction is open."""
+    """`ends`: log ends by topic and partition. `unsettled`: a sentence if replicas lag or a transaction is open."""
 
     ends: dict[str, tuple[int, ...]]
     unsettled: str = ""
 
 
 def read_log_ends(cluster: KafkaCluster, topics: Iterable[TopicMove]) -> LogEndsSnapshot:
-    """Reads log end, high watermark and last stable offset of these topics."""
     some = list(topics)
     parts = [TopicPartition(one.topic, number) for one in some for number in range(one.partitions)]
     # The end first: a log that grows between the questions is neither behind nor held by a transaction.
@@ -273,9 +259,7 @@ def read_log_ends(cluster: KafkaCluster, topics: Iterable[TopicMove]) -> LogEnds
 
 
 def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Returns partitions that still await transaction markers, by transactional id. Includes transactions without a
-    record yet.
-    """
+    """Returns partitions that await transaction markers, by transactional id, even without a record yet."""
     names = set(topics)
     asker = TransactionalIds(cluster, patience_s=REQUEST_TIMEOUT_S, go=lambda: None)
     found = {
@@ -332,8 +316,8 @@ def check_twins_level(new: KafkaCluster, record: SwitchState) -> StepOutcome:
 
 
 def describe_topic_changes(cluster: KafkaCluster, topics: Iterable[TopicMove], *, new: bool) -> str:
-    """Returns what differs from the plan: a recreated topic, or another partition count (an unplanned partition would
-    be left behind). Empty if nothing.
+    """Returns what differs from the plan: a recreated topic, or another partition count (a new partition would be left
+    behind). Empty if nothing.
     """
     some = list(topics)
     seen = cluster.metadata([one.topic for one in some], refresh=True).topics
@@ -357,13 +341,13 @@ def count_missing_offsets(old: KafkaCluster, new: KafkaCluster, topics: Iterable
 
 
 def describe_writes_since(old: KafkaCluster, record: SwitchState) -> str:
-    """Returns which logs of the old home have grown past the points; empty if none."""
+    """Returns which logs have grown past the points, or an empty string."""
     grown = _grown(record, {one.topic: one.points for one in record.topics}, read_log_ends(old, record.topics))
     return f"somebody wrote to {grown} on {old.name} while writers were held" if grown else ""
 
 
 def _grown(record: SwitchState, before: Mapping[str, tuple[int, ...]], seen: LogEndsSnapshot) -> str:
-    """Returns which partitions end elsewhere than before; empty if none."""
+    """Returns which partitions end elsewhere than before, or an empty string."""
     grown = [
         f"{one.topic}-{number}"
         for one in record.topics
@@ -406,15 +390,12 @@ def finish_drill(old: KafkaCluster, words: HomeAnnouncer, done: StepDone) -> Ste
 
 
 def describe_drill_failure(topics: Collection[str]) -> str:
-    """Describes topics that were written though no subscriber writes them."""
     some = join_names(sorted(topics), NAMED_MAX)
     return f"{some} was written during the drill by writers that nothing can hold: a switch would have turned back"
 
 
 def describe_drill_writes(open_to: Collection[str], written: Collection[str]) -> str:
-    """Describes topics that no rule can block (`open_to`), and those among them that subscribers, and perhaps others,
-    have `written`.
-    """
+    """`open_to`: topics that no rule can block. `written`: those that subscribers, and perhaps others, have written."""
     if not written:
         return f"nobody wrote to {join_names(sorted(open_to), NAMED_MAX)} during the drill"
     some = join_names(sorted(written), NAMED_MAX)
@@ -448,8 +429,8 @@ class MirrorWatch:
 
 
 class MirrorSilence:
-    """Reports that a link's lease is released or no longer renewed, while a step waits for the mirror. A mirror that
-    returns is noticed.
+    """Reports that a link's lease is no longer renewed, while a step waits for the mirror. A mirror that returns is
+    noticed.
     """
 
     def __init__(self, store: Store, link: str, lease_s: float) -> None:
@@ -457,7 +438,7 @@ class MirrorSilence:
         self._watch = LeaseWatch(lease_s, GRACE_S)
 
     def waiting(self, sentence: str) -> StepPending:
-        """Returns `sentence` as pending while the mirror may be running; else a request to start the mirror."""
+        """Returns `sentence` as pending while the mirror may be running, else a request to start the mirror."""
         row = self._store.leases.read(f"link {self._link}")
         if not self._watch.observe(row, steady_s()):
             return StepPending(sentence)

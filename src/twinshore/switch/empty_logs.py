@@ -1,8 +1,7 @@
 """A switch without data: topics are created empty on the new home, and their writers continue there.
 
 No link replicates these topics. Each new log begins at the offset where the old one ends, so a consumer that has read
-everything continues at the same offset. Old records stay where they are. Filler takes the offsets below, and is deleted
-as soon as it is written.
+everything continues at the same offset. Filler takes the offsets below, and is deleted as soon as it is written.
 """
 
 from __future__ import annotations
@@ -74,9 +73,7 @@ def create_topics(new: KafkaCluster, record: SwitchState) -> StepOutcome:
 
 
 def is_nearly_filled(new: KafkaCluster, ends: Mapping[str, Sequence[int]]) -> bool:
-    """Returns whether each log lacks only a few offsets. Writers continue until they are held, so the log ends still
-    move.
-    """
+    """Writers continue until they are held, so the log ends still move."""
     wanted = _by_partition(ends)
     stands = new.list_offsets(wanted, OffsetKind.LOG_END)
     return all(end - stands[named] <= NEAR_OFFSETS_MAX for named, end in wanted.items())
@@ -119,7 +116,7 @@ def _by_partition(ends: Mapping[str, Sequence[int]]) -> dict[TopicPartition, int
 
 class LogFiller:
     """Fills offsets of new logs. All attempts share one producer id and one sequence per log, so a late append after a
-    lost response is not written twice.
+    lost response is not repeated.
     """
 
     def __init__(self, new: KafkaCluster) -> None:

@@ -5,8 +5,7 @@ topics now. Topics that have not diverged stay. For the others, unreplicated rec
 the end off a log, so the topic is deleted, and the mirror refills it under its own name.
 
 Mapped fail-back: twins continue after their unreplicated records, with mapped offsets; nothing is deleted or copied
-again. Up to the divergence, offsets are exact: this is the first offset run. The next record follows the unreplicated
-ones. All writes to the store are one idempotent transaction.
+again. The first offset run is exact, up to the divergence. All writes to the store are one idempotent transaction.
 
 Rebuild: `old` is the cluster of the spoilt twin, `new` its home; `link` (`back` in the switch state) replicates the
 topics. The mirror stops before the twins are inspected, and recreates them once they are deleted. The home is not
@@ -175,7 +174,6 @@ class RebuildSteps(StepExecutor):
         return outcome
 
     def _not_yet(self, record: SwitchState, one: TopicMove) -> StepPending | None:
-        """Checks again right before the twin is deleted: `commit` may be long ago, and on another host."""
         if why := describe_topic_changes(self._old, [one], new=False):
             return StepPending(f"{why}; save what was not saved, and delete it by hand: this goes on then")
         if why := self._readers(replace(record, topics=(one,))):
@@ -244,7 +242,6 @@ def why_not_mapped(record: SwitchState, old: KafkaCluster, store: Store) -> str:
 
 
 def continue_mapped(record: SwitchState, old: KafkaCluster, store: Store) -> tuple[str, ...]:
-    """Maps the twins of the diverged topics. Returns these topics."""
     topics = topics_of_ranges(ranges_from_json(record.tails))
     store.extents.continue_exact(list(_extents(record, old, store)))
     for row in store.ledger.rows(record.back, open_only=True):
@@ -279,8 +276,7 @@ def _extents(record: SwitchState, old: KafkaCluster, store: Store) -> Iterator[t
 
 
 def _own_upto(old: KafkaCluster, named: TopicPartition, begin: int, end: int, ours: Container[int]) -> int:
-    """Returns how far a partition that had not diverged equals its home. The next record goes after any foreign records
-    there.
+    """Returns how far a partition that had not diverged equals its home. The next record goes after any foreign ones.
     """
     at, stray = begin, False
     while at < end and not stray:
@@ -292,7 +288,7 @@ def _own_upto(old: KafkaCluster, named: TopicPartition, begin: int, end: int, ou
 
 
 def _rows(record: SwitchState, store: Store) -> list[TwinRow]:
-    """Returns all partitions of the diverged topics: a twin is mapped as a whole."""
+    """A twin is mapped as a whole, so this includes all partitions of the diverged topics."""
     topics: Collection[str] = topics_of_ranges(ranges_from_json(record.tails))
     return [row for row in store.twins.of(record.back) if row.topic in topics]
 
@@ -359,8 +355,8 @@ class FailbackSteps(StepExecutor):
         return StepFailed(why) if why else StepDone(record)
 
     def _look(self, record: SwitchState) -> StepOutcome:
-        """Done once the cluster ends no more transactions on its own, the reverse link has checked every partition, and
-        two checks saw the same.
+        """Done once the cluster ends no more transactions, the reverse link has checked every partition, and two checks
+        saw the same.
         """
         if waits := describe_loading_coordinator(self._old):
             return StepPending(waits)

@@ -5,8 +5,6 @@ the next epoch. From then on brokers refuse all late requests of the old link.
 
 The marker takes one offset, the point. Consumers do not see the marker; the reverse link replicates it like any other.
 If clients write there before the topics have moved, the marker follows their records, which belong to the new home.
-
-Appended batches carry sequences, so that a broker recognises a duplicate batch.
 """
 
 from __future__ import annotations
@@ -76,7 +74,7 @@ def check_twins_settled(
     look_s: float = FOREIGN_READ_S,
     page_bytes: int = PAGE_BYTES,
 ) -> StepOutcome:
-    """Forced switch: done once the link's own records have stopped growing, regardless of foreign records after them. A
+    """Forced switch: done once the link's records have stopped growing, regardless of foreign records after them. A
     fence left by an earlier, forgotten switch is past the point.
     """
     if why := describe_topic_changes(new, record.topics, new=True):
@@ -122,9 +120,9 @@ def write_fence(
     look_s: float = FOREIGN_READ_S,
     page_bytes: int = PAGE_BYTES,
 ) -> StepOutcome:
-    """Writes a marker to each log that ends at the point, or with only foreign records past the point. A marker left by
-    a crashed process is not repeated. The points of a forced switch are not announced yet: they move past the link's
-    last records, which are then below the fence too.
+    """Writes a marker to each log that ends at the point, or with only foreign records past it. A marker left by a
+    crashed process is not repeated. The points of a forced switch, not announced yet, move past the link's last
+    records, which are then below the fence too.
     """
     points = switch_points(record)
     ends = new.list_offsets(points, OffsetKind.LOG_END)
@@ -179,8 +177,9 @@ def _behind(
     look_s: float,
     page_bytes: int,
 ) -> dict[TopicPartition, PastPointScan]:
-    """Scans past the points. Each partition gets a share of the time, and at least one page: however fast clients
-    write, the log is read in the end. A log that ends below the point counts as LINK_WRITES: the link has to repair it.
+    """Scans past the points. Each partition gets a share of the time, and at least one page, so that the log is read in
+    the end however fast clients write. A log that ends below the point counts as LINK_WRITES: the link has to repair
+    it.
     """
     points, theirs = switch_points(record), (shut.producer_id, marker_producer_id(shut.producer_id))
     known = {TopicPartition(one.topic, one.partition): one for one in record.strays}
@@ -224,7 +223,6 @@ def _is_fence(header: BatchHeader, named: TopicPartition, shut: FencedProducer) 
 
 
 def _write(new: KafkaCluster, parts: Iterable[TopicPartition], shut: FencedProducer) -> dict[TopicPartition, int]:
-    """Writes one marker per partition, at the leader. Returns the error codes of refused ones."""
     by_node: dict[int, list[TopicPartition]] = {}
     for named in parts:
         by_node.setdefault(new.leader_of(named), []).append(named)
@@ -235,7 +233,6 @@ def _write(new: KafkaCluster, parts: Iterable[TopicPartition], shut: FencedProdu
 
 
 def _fences(new: KafkaCluster, parts: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int]:
-    """Returns for each partition a coordinator epoch that the leader accepts as new."""
     known = new.describe_producers(parts)
     return {
         named: 1 + max((one.coordinator_epoch for one in states if one.producer_id == producer_id), default=-1)
@@ -265,8 +262,8 @@ APPEND_TIMEOUT_S = 30.0
 def append_batch(
     cluster: KafkaCluster, named: TopicPartition, who: tuple[int, int], sequence: int, records: Sequence[Record]
 ) -> int:
-    """Appends a batch, and returns the offset after the batch once all in-sync replicas have it; 0 if the broker
-    reports a duplicate without an offset. A retry does not write twice. `who`: producer id and epoch.
+    """Returns the offset after the batch once all in-sync replicas have it; 0 if the broker reports a duplicate. A
+    retry does not write twice. `who`: producer id and epoch.
     """
     batch = encode_batch(records, producer_id=who[0], producer_epoch=who[1], base_sequence=sequence)
     for number in range(TRIES_MAX):

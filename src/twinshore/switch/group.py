@@ -88,7 +88,6 @@ class GroupSwitchSteps(StepExecutor):
         return StepDone(record, f"group {record.group} has no members on {record.old}")
 
     def _reach(self, record: SwitchState) -> StepOutcome:
-        """Records the offsets of the group once it has no members, and those on the other cluster at that time."""
         seen = self._see(record)
         if why := self._why_not(record, seen):
             return why

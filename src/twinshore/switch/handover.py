@@ -1,11 +1,8 @@
 """What the new home takes over: committed offsets, topic settings, and the proof that both homes hold the same.
 
 Offsets are copied to the new home, set on twins to follow their home, or saved and restored. A coordinator drops the
-offsets of a deleted topic some time after brokers have the new topic. So an offset counts only once it has remained for
-a while.
-
-The settings of the source topic are remembered during replication, and applied at promotion. The proof uses the same
-round as `twinshore prove`, up to the points.
+offsets of a deleted topic some time after brokers have the new one, so an offset counts only once it has remained for a
+while. The proof uses the same round as `twinshore prove`.
 """
 
 from __future__ import annotations
@@ -56,8 +53,8 @@ GROUP_BUSY_CODES = frozenset({22, 25, 27, 113})
 
 @dataclass(frozen=True, slots=True)
 class CopiedOffsets:
-    """`groups`: have their old offsets on the new home. `left`: groups with members there. `refused`: offsets that the
-    new home refused. `unheard`: a group with an unknown offset, and why.
+    """`left`: groups with members on the new home. `refused`: offsets that the new home refused. `unheard`: a group
+    with an unknown offset, and why.
     """
 
     groups: tuple[str, ...]
@@ -69,8 +66,8 @@ class CopiedOffsets:
 def copy_group_offsets(
     link: Link, settings: Settings, store: Store, topics: Collection[str], by: str, *, stable: bool = True
 ) -> CopiedOffsets:
-    """Copies the offsets of every group that the link's filters admit, in these topics only. A group that a group
-    switch moved to the new home is skipped: its offsets on the old home are outdated. `stable`: as for `view_groups`.
+    """Copies the offsets of every admitted group, in these topics only. A group that a group switch moved to the new
+    home is skipped: its offsets on the old home are outdated. `stable`: as for `view_groups`.
     """
     left: list[str] = []
     wanted: dict[str, list[OffsetGoal]] = {}
@@ -101,9 +98,8 @@ def let_offsets_follow_home(
     """Makes offsets that a forced switch left on twins follow their home. Returns a sentence.
 
     Left alone: groups with other offsets of their own there, whose consumers may read there; offsets ahead of the
-    home's; offsets below `ends`, the end of what only the twin holds; groups with members there. The mirror moves the
-    link's own offsets. A group with an unknown offset does not delay the others. Raises KafkaError if the home does not
-    answer.
+    home's; offsets below `ends`, the end of what only the twin holds; groups with members there. A group with an
+    unknown offset does not delay the others. Raises KafkaError if the home does not answer.
     """
     before = _records(store)
     left_there = find_topics_left_by_force(before, topics, link.target, link.source)
@@ -135,7 +131,6 @@ def let_offsets_follow_home(
 
 
 def find_topics_with_own_offsets(link: Link, store: Store, topics: Collection[str]) -> frozenset[str]:
-    """Returns the topics on whose twins groups left their own offsets at a forced switch."""
     return find_topics_left_by_force(_records(store), topics, link.target, link.source)
 
 
@@ -145,7 +140,7 @@ def _records(store: Store) -> list[SwitchState]:
 
 def goals_to_follow_home(link: Link, view: GroupView, left_there: Collection[str]) -> list[OffsetGoal]:
     """Returns where the group's own offsets go, so that the mirror treats them as the link's. A group that writes to
-    topics of the link keeps its offsets: the mirror moves them once the group's output is replicated.
+    topics of the link keeps its offsets until its output is replicated.
     """
     parts = tuple(part for part in view.parts if _is_left(part, left_there))
     goals = build_goals(link, replace(view, parts=parts), back=False)[0]
@@ -203,9 +198,7 @@ class SavedOffset(NamedTuple):
 def restore_group_offsets(
     cluster: KafkaCluster, places: Mapping[str, Mapping[TopicPartitionTuple, SavedOffset]]
 ) -> tuple[str, ...]:
-    """Commits missing offsets. Returns the groups that still lack some. Groups with members are skipped: they commit on
-    their own.
-    """
+    """Commits missing offsets. Returns the groups that still lack some. Groups with members commit on their own."""
     lacking: list[str] = []
     with closing(ConsumerGroups(cluster)) as groups:
         located = groups.located(sorted(places))
@@ -278,7 +271,7 @@ def _of(
 
 
 def describe_inconsistent_groups(new: KafkaCluster, link: Link, topics: Collection[str]) -> Iterator[str]:
-    """Yields a sentence for each group; or why they are unknown, which blocks no switch."""
+    """Yields a sentence per group; or why they are unknown, which blocks no switch."""
     try:
         for one in _writing(new, link, topics):
             yield one.sentence()
@@ -301,7 +294,6 @@ def _writing(new: KafkaCluster, link: Link, topics: Collection[str]) -> list[Inc
 
 
 def record_home_settings(old: KafkaCluster, record: SwitchState) -> SwitchState:
-    """Saves the old home's topic settings in the switch state, for when that home cannot be asked."""
     found = old.admin.topic_settings(record.names())
     values = {
         topic: dump_promotion_settings(
@@ -316,15 +308,15 @@ def record_home_settings(old: KafkaCluster, record: SwitchState) -> SwitchState:
 
 
 def record_last_known_settings(store: Store, record: SwitchState) -> SwitchState:
-    """The same with the settings that the mirror saw last, if the old home does not answer."""
+    """Saves the settings that the mirror saw last, if the old home does not answer."""
     rows = store.link_states.of(record.link, decisions.SETTING_KIND)
     values = {row.subject: row.value for row in rows if row.subject in record.names()}
     return replace(record, given=json.dumps(values, sort_keys=True))
 
 
 def apply_topic_settings(new: KafkaCluster, link: Link, record: SwitchState) -> StepOutcome:
-    """Applies the old home's settings, and removes those that only a twin needs. If run late, settings that users have
-    changed on the new home stay.
+    """Applies the old home's settings, and removes those that only a twin needs. If run late, later changes by users
+    stay.
     """
     known: Mapping[str, str] = json.loads(record.given or "{}")
     held = read_replication_factors(new, list(record.names()))
@@ -356,9 +348,7 @@ def _is_twins(name: str, value: str | None) -> bool:
 def prove_twins(
     link: Link, settings: Settings, store: Store, record: SwitchState, *, log: Callable[[str], None], whole: bool
 ) -> StepOutcome:
-    """Continues from earlier proofs, so the rest takes little time. `whole`: up to the points; else as far as both logs
-    are now.
-    """
+    """Continues from earlier proofs. `whole`: up to the points; else as far as both logs are now."""
     tasks = settings.proof.tasks
     wishes = replace(proof_options(settings.proof), digest=False).per_task(tasks)
     proving = ProofRounds(
@@ -382,7 +372,4 @@ def prove_twins(
 
 
 def _through(one: PartitionReport) -> int:
-    """Returns the offset below which nothing is left to compare, even if the rest of the source holds no visible
-    record.
-    """
     return max(one.row.to_offset, one.row.source_end if not one.unknown else 0)

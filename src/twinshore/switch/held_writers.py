@@ -1,7 +1,7 @@
 """Ends a switch whose process is gone while writers are held. Runs beside a link.
 
-While a switch holds writers of the link's topics for some seconds, an incident reports that. The lease of the switch is
-watched. Once expired, the switch is rolled back here, or resumed if past its point of no return.
+A hold of some seconds is reported as an incident. Once the lease of the switch has expired, the switch is rolled back
+here, or resumed if past the point of no return.
 """
 
 from __future__ import annotations

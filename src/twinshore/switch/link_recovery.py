@@ -76,7 +76,7 @@ def rebuild_link_state(
 
 
 def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Collection[str] = ()) -> None:
-    """Saves the recovered links in the store. Of topics whose home is elsewhere, only the twins in `also` are saved."""
+    """Of topics whose home is elsewhere, only the twins in `also` are saved."""
     for one in found:
         gone = (one.elsewhere().keys() | set(one.mapped)) - set(also)
         store.links.save_identity(one.identity)
@@ -103,8 +103,8 @@ def _said(row: HomeRow) -> HomeChange:
 
 @dataclass(frozen=True, slots=True)
 class LastWriters:
-    """The last writers of the link's twins. `strange`: partitions that end with records of an unknown producer. `ours`:
-    a broker knows the link's recorded producer as a writer of any of them.
+    """`strange`: partitions that end with records of an unknown producer. `ours`: a broker knows the link's recorded
+    producer as a writer of any of them.
     """
 
     strange: tuple[str, ...] = ()
@@ -117,8 +117,8 @@ class LastWriters:
 
 
 def find_last_writers(target: KafkaCluster, found: RecoveredLink, topics: Collection[str]) -> LastWriters:
-    """Checks the last writers of these topics: the state records may be outdated, and a fence would then shut out the
-    wrong producer. Reads only the ends where a broker remembers another producer.
+    """Checks the last writers of these topics: if the state records are outdated, a fence shuts out the wrong producer.
+    Reads only the ends where a broker remembers another producer.
     """
     pid = found.identity.producer_id
     ours = {pid, marker_producer_id(pid)}

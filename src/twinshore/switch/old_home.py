@@ -43,7 +43,7 @@ REQUEST_TIMEOUT_S = 5.0
 
 
 class OldHomeGuard:
-    """Watches the target of a link, if that was the home of topics which the link now replicates."""
+    """For a link whose target was the home of topics which the link now replicates."""
 
     def __init__(self, beside: LinkContext) -> None:
         self._beside, self._link, self._store = beside, beside.link, beside.store
@@ -102,7 +102,7 @@ class OldHomeGuard:
 
     def _shut(self, topics: Collection[str]) -> str:
         """Returns why the old home is still open to writers; empty if it is not, or if no rule can block them. A
-        blocked home that stops answering still counts as blocked.
+        blocked home that stops answering stays blocked.
         """
         ends = self._dialled()
         try:

@@ -1,12 +1,12 @@
-"""Steps that check a returned old home, rescue its unreplicated records, and recreate its topics.
+"""Steps that check a returned old home, rescue its unreplicated records, and recreate its topics. Every step may be
+repeated.
 
 The transaction coordinators of a returned cluster first load their logs (`describe_loading_coordinator`). Until then, a
 broker lists none of the transactions that are about to be ended, mostly without an error; only a request for a specific
-id reveals the load. The coordinators end transactions left open by the outage on their own, denied or not.
+id reveals the load. Coordinators end transactions left open by the outage on their own, denied or not.
 
-Unreplicated records are read from the log of the old home, and from exported files. A topic is recreated under its own
-name: records that only this log holds are saved before the topic is deleted, and group offsets are restored after the
-refill. Every step may be repeated.
+A topic is recreated under its own name: records that only this log holds are saved before the deletion, and group
+offsets are restored after the refill.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ PROBES_MAX = 100_000
 def inspect_old_home(
     old: KafkaCluster, new: KafkaCluster, store: Store, back: str, topics: Iterable[TopicMove], *, every: bool = False
 ) -> tuple[OldHomePartition, ...]:
-    """Returns the current state of each partition. The link's progress is read first, since it only grows. `every`:
-    also compare partitions that are not stopped; otherwise only those in topics that would be deleted.
+    """The link's progress is read first, since it only grows. `every`: also compare partitions that are not stopped;
+    otherwise only those in topics that would be deleted.
     """
     some = list(topics)
     carried = {(at.topic, at.partition): at.to_offset for at in store.receipts.positions(back)}
@@ -138,9 +138,9 @@ def inspect_old_home(
 
 
 def _walked(old: KafkaCluster, one: OldHomePartition, ours: frozenset[int]) -> OldHomePartition:
-    """Scans past the progress. Batches of the link without a progress row yet are not foreign. The first batch of
-    another producer past `carried` is foreign, even if the link has not met that batch; but right at the point the link
-    must report first.
+    """Scans past the progress. Batches of the link without a progress row yet are not foreign. A batch of another
+    producer past `carried` is foreign, even if the link has not met that batch; but right at the point the link must
+    report first.
     """
     begin = max(one.point, one.carried, one.start)
     upto, stray = scan_own_batches(old, TopicPartition(one.topic, one.partition), begin, one.end, ours)
@@ -152,8 +152,8 @@ def _walked(old: KafkaCluster, one: OldHomePartition, ours: frozenset[int]) -> O
 def scan_own_batches(
     cluster: KafkaCluster, named: TopicPartition, begin: int, end: int, ours: Container[int]
 ) -> tuple[int, bool]:
-    """Returns how far from `begin` the log is the link's own, and whether a foreign batch follows. Reads a long log
-    only in part: call again to read on.
+    """Returns how far from `begin` the log is the link's own, and whether a foreign batch follows. Reads a long log in
+    part: call again to read on.
     """
     at, read = begin, 0
     while at < end and read < WALK_BYTES_MAX:
@@ -173,7 +173,7 @@ def _compared(
     old: KafkaCluster, new: KafkaCluster, found: list[OldHomePartition], ours: frozenset[int], *, every: bool
 ) -> Iterator[OldHomePartition]:
     """Compares what is right below the divergence, or right below `carried`. Partitions that are not stopped are
-    compared only if their topics would be deleted for another one; `every`: all.
+    compared only if their topics would be deleted, or with `every`.
     """
     topics = {one.topic for one in found if every or has_diverged(one)}
     for one in found:
@@ -189,8 +189,8 @@ def _compared(
 def _same_below(
     old: KafkaCluster, new: KafkaCluster, one: OldHomePartition, at: int, ours: frozenset[int], *, unsure: bool
 ) -> bool:
-    """Returns whether the last batch below `at` is the link's own, or the same on both clusters. `unsure`: the result
-    if unknown: only one log holds a record there, the new home has deleted the record, or the record is too far back.
+    """Returns whether the last record below `at` is the link's own, or the same on both clusters. `unsure`: the result
+    if unknown: only one log holds a record there, the new home has deleted the record, or it is too far back.
     """
     named = TopicPartition(one.topic, one.partition)
     if at > one.point:
@@ -204,7 +204,7 @@ def _same_below(
 
 
 def _between(cluster: KafkaCluster, named: TopicPartition, at: int, first: int) -> list[BatchBytes] | None:
-    """Returns the batches from `first` up to `at`; None if these are too many or unreadable."""
+    """Returns None if the batches from `first` up to `at` are too many or unreadable."""
     found: list[BatchBytes] = []
     upto, read, page_bytes = first, 0, min(WALK_PAGE_BYTES, (at - first) * MARKER_BYTES)
     while upto < at:
@@ -246,7 +246,7 @@ def describe_loading_coordinator(cluster: KafkaCluster) -> str:
 
 
 def transaction_partition(name: str, parts: int) -> int:
-    """Returns the transaction log partition of a transactional id: the absolute Java `hashCode` modulo `parts`."""
+    """The absolute Java `hashCode` of the transactional id, modulo `parts`."""
     found = 0
     for letter in name:
         found = (31 * found + ord(letter)) & 0xFFFFFFFF
@@ -254,7 +254,6 @@ def transaction_partition(name: str, parts: int) -> int:
 
 
 def transactional_id_in(part: int, parts: int) -> str:
-    """Returns an unused transactional id in this partition."""
     return next(name for number in range(PROBES_MAX) if transaction_partition(name := f"probe-{number}", parts) == part)
 
 
@@ -280,8 +279,6 @@ SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, slots=True)
 class HomeToCompare:
-    """The home cluster of the topic, to leave out records that the home holds too, and what is known of both logs."""
-
     cluster: KafkaCluster
     beside: HomeComparison
 
@@ -289,7 +286,7 @@ class HomeToCompare:
 def home_to_compare(
     link: str, tail: UnreplicatedRange, home: KafkaCluster, store: Store, known_to: int
 ) -> HomeToCompare:
-    """Returns the home to read beside the unreplicated range. `link` writes the twin."""
+    """Returns the home to read beside the range. `link` writes the twin."""
     named = TopicPartition(tail.topic, tail.partition)
     start = home.list_offsets([named], OffsetKind.EARLIEST)[named]
     compacted = tail.topic in parse_compacted(store.link_states.of(link))
@@ -299,9 +296,9 @@ def home_to_compare(
 def read_unreplicated_records(
     cluster: KafkaCluster, origin: RescueOrigin, home: HomeToCompare | None = None
 ) -> Iterator[UnreplicatedRecord]:
-    """Yields the records of the range in order, with transaction outcomes; with `home`, only those that the home lacks.
-    Reads the range twice, since a transaction's end follows its records. Raises KafkaError if the range cannot be read
-    to the end.
+    """Yields the records of the range with transaction outcomes; with `home`, only those that the home lacks. Reads the
+    range twice, since a transaction's end follows its records. Raises KafkaError if the range cannot be read to the
+    end.
     """
     if home is None:
         return (one.saved for one in _written(cluster, origin))
@@ -343,7 +340,7 @@ def count_unreplicated_records(
 
 
 def read_origin(path: Path) -> RescueOrigin:
-    """Reads the origin from a file of rescued records. Raises ConfigError if the file cannot be read."""
+    """Raises ConfigError if the file cannot be read."""
     try:
         with path.open(encoding="utf-8") as file:
             return read_header(file.readline(), path.name)
@@ -352,7 +349,7 @@ def read_origin(path: Path) -> RescueOrigin:
 
 
 def read_rescued_file(path: Path) -> Iterator[UnreplicatedRecord]:
-    """Yields the records of a file. Raises ConfigError if the file cannot be read, WireError if it is incomplete."""
+    """Raises ConfigError if the file cannot be read, WireError if it is incomplete."""
     try:
         with path.open(encoding="utf-8") as file:
             file.readline()
@@ -394,8 +391,8 @@ def origin_of(record: SwitchState, tail: UnreplicatedRange) -> RescueOrigin:
 def save_unreplicated(
     record: SwitchState, topics: Collection[str], old: KafkaCluster, new: KafkaCluster, store: Store, home_of: HomeOf
 ) -> StepDone:
-    """Saves all ranges to the new home's topic of rescued records and to the incident log, before anything is deleted.
-    Also saves the group offsets in `topics`.
+    """Saves all ranges to the new home's topic of rescued records and to the incident log, before anything is deleted;
+    and the group offsets in `topics`.
     """
     done, exported, lacks = [], 0, ""
     for tail in ranges_from_json(record.tails):
@@ -426,7 +423,7 @@ def copy_of(tail: UnreplicatedRange) -> RescueCopy:
 def _saved(
     record: SwitchState, tail: UnreplicatedRange, old: KafkaCluster, rescued: RescuedTopic, home_of: HomeOf
 ) -> UnreplicatedRange:
-    """Returns the range once saved. If compared with the home, only records that the home lacks are saved, if any."""
+    """Returns the range once saved. With `beside`, only records that the home lacks are saved, if any."""
     if tail.end <= tail.first:
         return tail
     origin = origin_of(record, tail)
@@ -444,8 +441,8 @@ def _saved(
 def find_unsaved_ranges(
     record: SwitchState, fresh: Iterable[UnreplicatedRange], topic: str, new: KafkaCluster
 ) -> tuple[UnreplicatedRange, ...]:
-    """Returns what to save before the topic may be deleted: parts of `fresh` before or after the saved ranges, and
-    saved ranges without a complete copy.
+    """Returns what to save before the topic may be deleted: parts of `fresh` outside the saved ranges, and saved ranges
+    without a complete copy.
     """
     known = [one for one in ranges_from_json(record.tails) if one.topic == topic]
     upto = {one.where: one.end for one in sorted(known, key=lambda one: one.end)}
@@ -479,7 +476,7 @@ def save_more_ranges(
     store: Store,
     home_of: HomeOf,
 ) -> StepPending:
-    """Saves additional ranges. Pending: these are checked once more afterwards."""
+    """Saves more ranges, and returns pending: the topic is checked once more afterwards."""
     saved = save_unreplicated(replace(record, tails=ranges_to_json(more)), (), old, new, store, home_of)
     spans = {(one.where, one.first) for one in more}
     kept = [one for one in ranges_from_json(record.tails) if (one.where, one.first) not in spans]
@@ -490,7 +487,7 @@ def save_more_ranges(
 
 
 def _account(record: SwitchState, tail: UnreplicatedRange, store: Store) -> None:
-    """Adds one row to the incident log and one to the audit; repeated calls add no more."""
+    """Adds one row to the incident log and one to the audit. Idempotent."""
     saved = f"saved in {RESCUED_TOPIC} on {record.new}" if tail.saved_as else "nothing is left to be saved"
     sentence = f"{tail} of {record.old} never crossed: {count_phrase(tail.records, 'record')}, {saved}"
     if tail.gone:
@@ -514,8 +511,8 @@ def recreate_topics(
     silence: MirrorSilence,
     not_yet: Callable[[SwitchState, TopicMove], StepPending | None],
 ) -> StepOutcome:
-    """Deletes the topics. Done once the mirror has recreated them; no sentence if there are none. `not_yet` checks a
-    topic right before its deletion, and returns why the topic must stay for now.
+    """Deletes the topics. Done once the mirror has recreated them. `not_yet` checks a topic right before its deletion,
+    and returns why the topic must stay for now.
     """
     waits, names = [], []
     for one in topics:
@@ -539,7 +536,7 @@ def recreate_topics(
 
 
 def read_topic_ids(cluster: KafkaCluster, topic: str) -> dict[int, str]:
-    """Returns the topic's id in hex, by broker; empty if a broker does not know the topic."""
+    """Returns the topic's hex id by broker; empty where a broker does not know the topic."""
 
     def ask(line: Connection, timeout_s: float) -> str:
         seen = read_metadata(line, [topic], timeout_s=timeout_s).topics.get(topic)
@@ -581,8 +578,8 @@ class RestoreGroupOffsets:
     """Restores group offsets, never inside deleted records. From then on offsets follow the home, along the link that
     fills the twins. `now_ms`: by the clock of `SwitchState`.
 
-    An offset must remain for a while before it counts: a coordinator may still drop it with the old topic, and a sync
-    round that had found no offset may still write the home's.
+    A restored offset counts only after a while: a coordinator may still drop it with the old topic, and a sync round
+    that had found no offset may still write the home's.
     """
 
     def __init__(
@@ -624,9 +621,9 @@ class RestoreGroupOffsets:
 
 
 def let_groups_follow_home(record: SwitchState, link: Link, settings: Settings, store: Store, now_ms: int) -> StepDone:
-    """Makes offsets that groups left on twins at a forced switch follow the home; they would stay as they are
-    otherwise. Groups on a mapped twin keep offsets below unreplicated records, which they may still read. While a
-    cluster does not answer, raises KafkaError for some seconds, then leaves the rest to the next fail-back.
+    """Makes offsets that groups left on twins at a forced switch follow the home. On a mapped twin, offsets below
+    unreplicated records stay: the group may still read these. While a cluster does not answer, raises KafkaError for
+    some seconds, then leaves the rest to the next fail-back.
     """
     unread = ranges_from_json(record.tails) if record.kind is SwitchKind.MAPPED_FAILBACK else ()
     ends = {(one.topic, one.partition): one.end for one in unread if one.first < one.end}

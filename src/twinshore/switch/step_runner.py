@@ -117,9 +117,9 @@ class _Run:
     def _written(self, record: SwitchState) -> SwitchState:
         """Returns the state once it is saved.
 
-        While the store does not answer, this waits as long as `save` permits: no step may run on an unsaved state.
-        Writers wait no longer than for any other step, nor after a stop: they are released without the store. A process
-        that resumes from the last saved state holds them again.
+        While the store is down, this waits as long as `save` permits: no step may run on an unsaved state. Writers wait
+        no longer than for any other step, nor after a stop: they are released without the store. A process that resumes
+        from the last saved state holds them again.
         """
         told = False
         while True:
@@ -165,7 +165,6 @@ def call_before_announcing(
 
 
 def _tried(once: Callable[[SwitchState], StepOutcome], record: SwitchState) -> StepOutcome:
-    """Returns the outcome of the step; temporary errors become `StepPending`."""
     try:
         return once(record)
     except KafkaError as error:
@@ -181,8 +180,6 @@ def continue_switch(record: SwitchState, by: str, now_ms: int) -> SwitchState:
 
 
 class StepExecutor:
-    """Executes steps by two tables: one to do, one to undo."""
-
     _doing: Mapping[SwitchStep, Callable[[SwitchState], StepOutcome]]
     _undoing: Mapping[SwitchStep, Callable[[SwitchState], StepOutcome]]
 
@@ -200,7 +197,7 @@ STOP_REPLICATION_MS_MAX = 4_000  # of a mirror that may be gone with the old hom
 
 class SwitchSteps(StepExecutor):
     """The steps of a planned or forced switch. `link` replicates from `old` to `new`. `now_ms`: the clock of
-    `SwitchState.deed_ms`, which is never set back. Errors of a step are raised, and may be temporary.
+    `SwitchState.deed_ms`, never set back. Errors of a step are raised, and may be temporary.
     """
 
     def __init__(
@@ -245,9 +242,7 @@ class SwitchSteps(StepExecutor):
         }
 
     def once(self, record: SwitchState) -> StepOutcome:
-        """Like `StepExecutor`. Before a step that cannot be undone, checks that the logs still end at the topics'
-        points.
-        """
+        """Before a step that cannot be undone, checks that the logs still end at the topics' points."""
         if (
             record.kind in HOLDS
             and record.state is SwitchStatus.RUNNING
@@ -401,7 +396,7 @@ class SwitchSteps(StepExecutor):
         return fencing.FencedProducer(identity.producer_id, epochs)
 
     def _give(self, record: SwitchState) -> StepOutcome:
-        """Reports rights that Twinshore lacks on the new home, for operators to grant: writers must not wait for that."""
+        """Rights that Twinshore lacks on the new home are reported, for operators to grant: writers must not wait."""
         refused: list[str] = []
         for part in (self._writers.given, lambda one: handover.apply_topic_settings(self._new, self._link, one)):
             try:
@@ -493,8 +488,8 @@ class SwitchSteps(StepExecutor):
         return StepDone(record, end_holds(record, self._words.heard(record), self._store, self._now_ms()))
 
     def _unhold(self, record: SwitchState) -> StepOutcome:
-        """Restores rights before writers are told to continue, else the authorizer would refuse them. An unreachable
-        new home delays no writer.
+        """Restores rights first, else the authorizer would refuse released writers. An unreachable new home delays no
+        writer.
         """
         debts = [
             self._given_back(record),

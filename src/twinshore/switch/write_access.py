@@ -4,11 +4,11 @@ During the hold, nothing writes on the old home. After the switch, only the twin
 with rights on the old home have the same on the new one.
 
 A plan is saved in the switch state, or in the store, before any rule changes, so a process that resumes continues with
-the same plan. The response to a new rule is the controller's. Each broker applies the rule later, and enforces what it
-reports. Requests that a broker admitted before are still appended, so log ends read at once may still move.
+the same plan. Each broker applies a new rule on its own, some time after the controller's response, and enforces what
+it reports. Requests that a broker admitted before are still appended, so log ends read at once may still move.
 
-A finished switch may leave home records that hold writers, claims, and a denial of Write. All of them are removed;
-repeating this is harmless. For a cluster that does not answer, the mirror performs a deferred cleanup.
+A finished switch may leave home records that hold writers, claims, and a denial of Write. Removing all of them is
+idempotent. For a cluster that does not answer, the mirror performs a deferred cleanup.
 
 Only one process at a time changes a cluster's write block: two would revoke each other's rules, and forget what to
 restore.
@@ -60,9 +60,7 @@ NAMED_MAX = 5
 
 
 def read_acl_snapshot(cluster: KafkaCluster, topics: Iterable[str], us: str = "") -> AclSnapshot:
-    """Returns the cluster's ACLs and topics. Raises KafkaError if Twinshore may not read or change the rules; then no
-    step begins.
-    """
+    """Raises KafkaError if Twinshore may not read or change the rules; then no step begins."""
     acls = read_acls(cluster)
     if acls is None:
         return AclSnapshot(cluster.name, None, frozenset(topics), frozenset(), us)
@@ -76,23 +74,22 @@ def read_acl_snapshot(cluster: KafkaCluster, topics: Iterable[str], us: str = ""
 
 
 def apply_rules_plan(cluster: KafkaCluster, plan: RulesPlan, may: Callable[[], None] = lambda: None) -> None:
-    """Applies the plan. Raises KafkaError if a rule is refused, and skips the rest: restore the plan then, or apply it
-    again. `may` is called before each change, and raises to stop.
+    """Raises KafkaError if a rule is refused, and skips the rest: restore the plan then, or apply it again. `may` is
+    called before each change, and raises to stop.
     """
     _take(cluster, plan.changes_to_apply(), may)
 
 
 def restore_rules(cluster: KafkaCluster, plan: RulesPlan, may: Callable[[], None] = lambda: None) -> None:
-    """Reverts the plan, even one applied in part; later changes by others stay. `may`: as for `apply_rules_plan`."""
+    """Reverts the plan, even one applied in part; later changes by others stay. `may`: as in `apply_rules_plan`."""
     _take(cluster, plan.changes_to_restore(), may)
 
 
 def confirm_rules_plan(
     cluster: KafkaCluster, plan: RulesPlan, *, within_s: float = CONFIRM_S_MAX
 ) -> Mapping[int, float]:
-    """Waits until each broker enforces the plan. Returns the seconds after which each reported the rules. Raises a
-    retriable KafkaError after `within_s`. A request to a silent broker takes as long as the patience of `cluster`, so
-    keep that short.
+    """Waits until each broker enforces the plan, and returns after how many seconds each did. Raises a retriable
+    KafkaError after `within_s`. A request to a silent broker takes the patience of `cluster`, so keep that short.
     """
     return _shown(cluster, plan.stands, within_s)
 
@@ -145,7 +142,7 @@ UNREACHABLE_MS_MAX = 15_000  # a cluster that is silent for so long is told late
 
 
 def defer_cleanup(store: Store, record: SwitchState, topics: Collection[str] | None = None) -> bool:
-    """Stores the deferred cleanup of this switch, or of these topics, for the mirror. Returns whether there is one."""
+    """Stores the deferred cleanup of this switch, or of these topics. Returns whether there is one."""
     debt = deferred_cleanup_of(record, topics)
     if debt is not None:
         _keep(store, record, debt)
@@ -167,7 +164,7 @@ def end_holds(record: SwitchState, clusters: Sequence[KafkaCluster], store: Stor
 
 def release_topics(record: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
     """Ends the holds and frees the claims on each cluster. Raises KafkaError if none answers, and for some seconds if
-    one does not; after that defers the cleanup there and returns a sentence.
+    one does not; then defers the cleanup there and returns a sentence.
     """
     return _said_on_each(release_topics_on_cluster, "that the topics are free", record, clusters, store, now_ms)
 
@@ -180,7 +177,7 @@ def _said_on_each(
     store: Store,
     now_ms: int,
 ) -> str:
-    """Calls `say` for every cluster: a silent one does not delay the others."""
+    """A silent cluster does not delay the others."""
     silent: list[tuple[KafkaCluster, KafkaError]] = []
     for cluster in clusters:
         try:
@@ -216,13 +213,13 @@ def release_topics_on_cluster(cluster: KafkaCluster, switch: str, topics: Collec
 
 
 def earlier_denials(store: Store, record: SwitchState) -> frozenset[Acl]:
-    """Returns denials of earlier switches between these homes that are still to be removed on the old home."""
+    """Returns denials by earlier switches between these homes that are still to be removed on the old home."""
     rows = store.link_states.of(pair_name(Link(record.old, record.new)), DEFERRED_CLEANUP_KIND)
     return frozenset(acl for row in rows for acl in _denied(row, record.old))
 
 
 def _denied(row: LinkStateRow, cluster: str) -> tuple[Acl, ...]:
-    """Returns no denials for a row that this version cannot read, so that no switch is blocked."""
+    """A row that this version cannot read must not block a switch."""
     try:
         debt = DeferredCleanup.from_json(row.value)
         ours = debt.old == cluster and debt.rights
@@ -232,8 +229,8 @@ def _denied(row: LinkStateRow, cluster: str) -> tuple[Acl, ...]:
 
 
 def clean_up(old: KafkaCluster, debt: DeferredCleanup, by: str, may: Callable[[], None] = lambda: None) -> None:
-    """Performs a deferred cleanup: restores the rules, ends the holds, frees the claims. `may` is called before each
-    change of rules, and raises to stop.
+    """Restores the rules, ends the holds, frees the claims. `may` is called before each change of rules, and raises to
+    stop.
     """
     if debt.rights:
         plan = RulesPlan.from_record(json.loads(debt.rights))
@@ -249,9 +246,7 @@ class AclAccess(Protocol):
     def look(self, topics: Iterable[str], us: str) -> AclSnapshot: ...
 
     def take(self, plan: RulesPlan, may: Callable[[], None]) -> None:
-        """Returns once every broker has the plan. `may` is called before each change, and raises if another process is
-        about to change the rules.
-        """
+        """Returns once every broker has the plan. `may` is called before each change, and raises to stop."""
         ...
 
 
@@ -268,7 +263,7 @@ class ClusterAclAccess:
 
 
 class WriteBlockKeeper:
-    """The write blocks in the store. `by`: the process that changes them."""
+    """The write blocks in the store. `by`: who changes them."""
 
     def __init__(self, store: Store, by: str) -> None:
         self._store, self._by = store, by
@@ -278,7 +273,7 @@ class WriteBlockKeeper:
         return WriteBlock.from_json(row.guard) if row else WriteBlock()
 
     def stands(self, rules: AclAccess, us: str, topics: Iterable[str]) -> bool:
-        """Returns whether these twins are blocked, and no new right has been granted since. Read-only."""
+        """Returns whether these twins are blocked, and no right has been granted since. Read-only."""
         known = self.known(rules.name)
         if not known.topics.issuperset(topics):
             return False
@@ -286,14 +281,14 @@ class WriteBlockKeeper:
         return is_write_block_up(known, renew_write_block(known, sight), sight.acls)
 
     def add(self, rules: AclAccess, us: str, more: Callable[[], Iterable[str]]) -> None:
-        """Adds twins to the block; returns once every broker has the rules. `more` is called under the lease of the
-        block, so that its answer is current. Raises KafkaError if the cluster refuses, or another process takes over.
+        """Returns once every broker blocks these twins too. `more` is called under the lease of the block, so its
+        answer is current. Raises KafkaError if the cluster refuses, or another process takes over.
         """
         self._change(rules, us, more, lambda: ())
 
     def drop(self, rules: AclAccess, less: Callable[[], Iterable[str]]) -> None:
-        """Removes topics that are no longer twins, and reverts rules changed for them alone. `less` is called again
-        under the lease of the block.
+        """Reverts rules changed for topics that are no longer twins. `less` is called again under the lease of the
+        block.
         """
         known = self.known(rules.name)
         # Somebody may have been killed once this was written down, and before it was done.
@@ -329,9 +324,7 @@ def _lost(cluster: str) -> KafkaError:
 
 
 class WriterAccess:
-    """Write access during one switch. `link` replicated the topics from `old` to `new`; `back` replicates them
-    afterwards.
-    """
+    """Write access during one switch. `link` replicated from `old` to `new`; `back` replicates afterwards."""
 
     def __init__(self, old: KafkaCluster, new: KafkaCluster, link: Link, back: Link, store: Store) -> None:
         self._old, self._new, self._link, self._back, self._store = old, new, link, back, store
@@ -348,7 +341,6 @@ class WriterAccess:
         return StepDone(record, "; ".join(plan.remarks) or f"nobody may write on {self._old.name}")
 
     def restore_rights(self, record: SwitchState) -> StepOutcome:
-        """Reverts `deny`."""
         if record.rights:
             plan = _plan_of(record)
             restore_rules(self._old, plan)
@@ -356,7 +348,7 @@ class WriterAccess:
         return StepDone(record)
 
     def given(self, record: SwitchState) -> StepOutcome:
-        """Gives writers on the new home their rights of the old one, and removes the write block of the twin."""
+        """Gives writers their rights on the new home, and removes the write block of the twin."""
         WriteBlockKeeper(self._store, record.by).drop(ClusterAclAccess(self._new), record.names)
         plan = _plan_of(record)
         rows = self._store.link_states.of(self._link.name)

@@ -1,11 +1,8 @@
 """Decides what to commit for one group on one partition, translates offsets, and holds offsets back until a group's
 output is replicated.
 
-A consumer writes the output of its input records before it commits their offset. So once the output topics are
-replicated up to their ends at a time after the offset was read, the output of all records before that offset is
-replicated.
-
-Offsets are the same on exact twins, and translated by offset runs on mapped twins.
+A consumer writes the output of its input records before it commits their offset. So the ends of the output logs are
+read after the offset; once replicated up to these ends, the output of all records before that offset is replicated.
 """
 
 from __future__ import annotations
@@ -25,8 +22,8 @@ OutputRules = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class OffsetSnapshot(NamedTuple):
-    """A group's offsets at one time (`said`). `ends`: output partitions that are not replicated yet up to these ends,
-    which were read later, at `asked_s`.
+    """A group's offsets at one time (`said`). `ends`: output partitions not yet replicated up to these ends, which were
+    read later, at `asked_s`.
     """
 
     said: GroupOffsets
@@ -35,7 +32,7 @@ class OffsetSnapshot(NamedTuple):
 
 
 def output_patterns(rules: OutputRules, group: str) -> tuple[str, ...]:
-    """Returns patterns for the topics that the group writes; without any, its offsets wait for nothing."""
+    """Returns patterns for the topics that the group writes; without any, offsets wait for nothing."""
     found = [topics for pattern, topics in rules if re.fullmatch(pattern, group)]
     return tuple(topic.replace(GROUP_PLACEHOLDER, re.escape(group)) for topics in found for topic in topics)
 
@@ -46,22 +43,22 @@ def output_topics(rules: OutputRules, group: str, topics: Iterable[str]) -> froz
 
 
 def drop_replicated(moment: OffsetSnapshot, crossed: Mapping[TopicPartitionTuple, int]) -> OffsetSnapshot:
-    """Drops replicated partitions. `crossed`: how far each is replicated, as source offsets."""
+    """`crossed`: how far each partition is replicated, as source offsets."""
     return moment._replace(ends={where: end for where, end in moment.ends.items() if crossed.get(where, -1) < end})
 
 
 def lower_ends(
     moment: OffsetSnapshot, ends: Mapping[TopicPartitionTuple, int], there: Container[TopicPartitionTuple], now_s: float
 ) -> OffsetSnapshot:
-    """Updates the ends. Records that the source has lost are never replicated, so an end may fall; later records are
-    not waited for, so no end rises. Partitions not in `there` are dropped.
+    """Records that the source has lost are never replicated, so an end may fall; later records are not waited for, so
+    no end rises. Partitions not in `there` are dropped.
     """
     return OffsetSnapshot(moment.said, {w: min(end, ends[w]) for w, end in moment.ends.items() if w in there}, now_s)
 
 
 def releasable_offsets(released: GroupOffsets, now: GroupOffsets) -> dict[TopicPartitionTuple, CommittedOffset]:
-    """Returns the offsets that the target may see: the released ones, or the group's current ones if lower. Offsets
-    that the group has no longer are left out.
+    """Returns the released offsets, or the group's current ones if lower. Offsets that the group has no longer are left
+    out.
     """
     return {
         where: now.places[where] if now.places[where].offset < place.offset else place
@@ -75,7 +72,7 @@ FindRuns = Callable[[int, bool], tuple[OffsetRun | None, OffsetRun | None]]
 
 class TranslatedOffset(NamedTuple):
     """Where a consumer of one side continues on the other. Not `reached`: the next record is unreplicated, and `offset`
-    is the furthest offset known to be right.
+    is the furthest known to be right.
     """
 
     offset: int
@@ -108,8 +105,7 @@ class ReplicatedTranslation:
     """Exact twins, up to the link's progress. `carried(where, offset)` returns that progress, and reads it again if
     below the offset. Below `inherited` both logs were the same before this link.
 
-    Target records past the progress are no copies: the source has, or will have, other records at these offsets, which
-    a consumer of the target has not read.
+    Target records past the progress are no copies: the source has, or will have, other records at these offsets.
     """
 
     where: tuple[str, int]
@@ -129,14 +125,14 @@ class ReplicatedTranslation:
 
 
 class ReversedTranslation:
-    """The same from the other side."""
+    """A translation from the other side."""
 
     def __init__(self, inner: OffsetTranslation) -> None:
         self.forward, self.back = inner.back, inner.forward
 
 
 class RunTranslation:
-    """Mapped twins. `around(offset, on_target)` returns the offset run at or before the offset, and the next run.
+    """Mapped twins. `around(offset, on_target)` returns the offset run at or before the offset, and the next one.
 
     An offset within a run maps to the same record. Between two runs, a consumer has read all of the first and nothing
     of the second, so it continues at the start of the second, regardless of lag. After the last run, `crossed` (how far
@@ -165,7 +161,7 @@ class RunTranslation:
 
 
 def _through(into: int, goal: int, length: int, following: int | None) -> TranslatedOffset:
-    """`into`: distance from the start of the run. `goal`, `following`: where this run and the next start on the other
+    """`into`: distance from the start of the run. `goal`, `following`: start of this run and the next on the other
     side.
     """
     if into < length:
@@ -191,7 +187,7 @@ EMPTY_SCOPE = SyncScope({})
 
 
 def added_topics(before: SyncScope, now: SyncScope) -> frozenset[str]:
-    """Returns topics, by their names on both sides, with a twin that is new or belongs to another topic than before."""
+    """Returns topics, by both names, whose twin is new or belongs to another topic than before."""
     return frozenset(name for row in set(now.names) - set(before.names) for name in row[:2])
 
 
@@ -203,8 +199,8 @@ def build_scope(
     target_ids: Mapping[str, str],
     carried: Callable[[TopicPartitionTuple, int], int],
 ) -> SyncScope:
-    """Returns the scope of known twins whose topic ids are unchanged: an offset in a recreated topic says nothing about
-    the old one. `carried`: as in `ReplicatedTranslation`.
+    """Returns the scope of twins whose topic ids are unchanged: an offset in a recreated topic says nothing about the
+    old one. `carried`: as in `ReplicatedTranslation`.
     """
     parts: dict[TopicPartitionTuple, tuple[TopicPartitionTuple, OffsetTranslation]] = {}
     names: set[tuple[str, str, str, str]] = set()
@@ -228,8 +224,6 @@ COMMIT_MARK = "twinshore+++"
 
 
 class GroupSyncStatus(StrEnum):
-    """How a group's offset on the target compares to the source."""
-
     SAME = "same"
     MOVES = "moves"
     WAITS = "waits"  # until what its readers wrote has crossed
@@ -246,8 +240,8 @@ class GroupSyncStatus(StrEnum):
 
 class PartitionMemory(NamedTuple):
     """What earlier rounds saw. `high`: the furthest source offset. `lower_looks`: how often it was lower since.
-    `agreed`: the target offset that was the link's or equal to it; -1: none. `own`: another client has set it since.
-    `marked`: it had the mark. `tried`: a commit without a known response.
+    `agreed`: the target offset that was the link's or equal to it; -1: none. `own`: another client has set the offset
+    since. `marked`: had the mark. `tried`: a commit without a known response.
     """
 
     high: int = -1
@@ -275,9 +269,9 @@ class CommitDecision(NamedTuple):
 class CommitRules(NamedTuple):
     """`resets`: a group reset on the source is reset on the target. `trusts`: an offset without a mark may date from
     before marks. `returns`: target offsets are also synced to the source, so an offset equal on both sides is no
-    group's own. `marks`: offsets can carry a mark. `notes`: the consumers commit metadata, and may fail at a mark; so
-    no mark is written, and the link's offsets are known from memory alone. `makes`: commit even if the group has no
-    offset at all on the written side.
+    group's own. `marks`: offsets can carry a mark. `notes`: consumers commit metadata, and may fail at a mark; so none
+    is written, and the link's offsets are known from memory alone. `makes`: commit even if the group has no offset at
+    all on the written side.
     """
 
     resets: bool = True
@@ -300,7 +294,7 @@ def decide_commit(
     rules: CommitRules = DEFAULT_RULES,
 ) -> CommitDecision:
     """`place`: offset on the source; `spot`: its translation; `end`: high watermark of the target; `there`: offset on
-    the target. Never goes past the end: consumers would then follow their reset policy.
+    the target. Never goes past the end: consumers would follow their reset policy.
     """
     goal = min(spot.offset, end)
     whole = spot.reached and goal == spot.offset
@@ -328,7 +322,7 @@ def decide_commit(
 
 
 def _answered(memory: PartitionMemory, there: CommittedOffset | None) -> PartitionMemory:
-    """Checks a commit whose response was lost: if the target has the offset, the commit arrived."""
+    """If the target has the offset of a commit without a response, the commit arrived."""
     sent = memory.tried
     if sent is None or there is None or (there.offset, there.metadata or "") != (sent.offset, sent.metadata or ""):
         return memory
@@ -336,8 +330,8 @@ def _answered(memory: PartitionMemory, there: CommittedOffset | None) -> Partiti
 
 
 def _may_note(there: CommittedOffset, wanted: CommittedOffset, memory: PartitionMemory, rules: CommitRules) -> bool:
-    """Returns whether to replace only the metadata. An offset that a consumer committed on its own is not overwritten
-    at once: the consumer may be about to commit the next one.
+    """Returns whether to replace only the metadata. A consumer's own offset is not overwritten at once: the consumer
+    may be about to commit the next one.
     """
     if (wanted.metadata or "") == (there.metadata or ""):
         return False
@@ -346,7 +340,7 @@ def _may_note(there: CommittedOffset, wanted: CommittedOffset, memory: Partition
 
 
 def _note(place: CommittedOffset, rules: CommitRules, *, whole: bool) -> str:
-    """Returns the metadata to commit: the consumer's, which is valid for this offset alone, or else the mark."""
+    """Returns the consumer's metadata, which is valid for this offset alone, or else the mark."""
     note = place.metadata if whole and has_metadata(place) else ""
     return note or (COMMIT_MARK if rules.marks and not rules.notes else "")
 
@@ -393,8 +387,8 @@ def decide_commit_back(
     rules: CommitRules = DEFAULT_RULES,
 ) -> CommitDecision:
     """The reverse direction: `place` is the target offset. The source offset only moves forward, and only after the
-    target offset was seen to move: an offset merely found there may be older than the source's, or than the group's
-    deletion there.
+    target offset was seen to move: an offset merely found may be older than the source's, or than the group's deletion
+    there.
     """
     found = place.offset <= memory.high or memory.high < 0
     decision = decide_commit(place, spot, end, there, memory, rules._replace(resets=False, marks=False))

@@ -16,9 +16,8 @@ NAMES_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class OffsetGoal:
-    """One partition. `left_topic`, `left`: topic and offset on the side that the group leaves. `topic`, `to`: the same
-    on the other side, where the group now has `has`. `back`: from twin to home. `short`: how many offsets the log there
-    still lacks for the group.
+    """One partition. `left_topic`, `left`: topic and offset on the side to leave. `topic`, `to`: the same on the other
+    side, where the group now has `has`. `back`: from twin to home. `short`: how many offsets the log there still lacks.
     """
 
     link: str
@@ -33,7 +32,7 @@ class OffsetGoal:
 
     @property
     def within(self) -> int:
-        """The offset that is possible now, within the log end."""
+        """The goal within the log end."""
         return self.to - self.short
 
     @property
@@ -42,14 +41,13 @@ class OffsetGoal:
 
     @property
     def ahead(self) -> int:
-        """How many offsets the group is ahead there."""
         return max(0, self.has - self.within) if self.has is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOnBothSides:
-    """A group on both sides. `old_live`, `new_live`: has members there. `lost`: partitions with an unknown goal.
-    `unheard`: why a side does not answer; empty if both do.
+    """`old_live`, `new_live`: has members there. `lost`: partitions with an unknown goal. `unheard`: why a side does
+    not answer; empty if both do.
     """
 
     goals: tuple[OffsetGoal, ...] = ()
@@ -64,8 +62,8 @@ class GroupOnBothSides:
 
 
 def build_goals(link: Link, view: GroupView, *, back: bool) -> tuple[list[OffsetGoal], list[str]]:
-    """Returns the goal for each offset of the group, and partitions with an unknown goal. `back`: from twins to home;
-    `view_groups` needs the same flag.
+    """Returns a goal for each offset, and partitions with an unknown goal. `back`: from twins to home; `view_groups`
+    needs the same flag.
     """
     goals, lost = [], []
     for part in view.parts:
@@ -89,7 +87,7 @@ def describe_short_logs(goals: Iterable[OffsetGoal]) -> str:
 
 
 def describe_ahead(goals: Iterable[OffsetGoal], old: str, new: str) -> str:
-    """Describes where the group is ahead on the new side, and so must not be reset; empty if nowhere."""
+    """Describes where the group is ahead on the new side, which is not reset; empty if nowhere."""
     ahead = [one for one in goals if one.has is not None and one.has > one.to]
     if not ahead:
         return ""

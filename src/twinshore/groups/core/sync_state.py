@@ -1,7 +1,7 @@
 """What one sync direction remembers of its groups between rounds, and which offsets to check now.
 
 A round over two thousand groups checks only what changed. A response that is the identical object of the last round is
-skipped; offsets equal on both sides are skipped until something happens to them.
+skipped; so are offsets equal on both sides, until something happens to them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DELETED_GROUPS_KEPT_MAX = 20_000
 
 @dataclass(slots=True)
 class PlannedCommit:
-    """An offset to commit: read at `where`; `behind`: how far the target still lags after that."""
+    """`where`: the offset's source. `behind`: how far the target still lags after the commit."""
 
     where: TopicPartitionTuple
     decision: CommitDecision
@@ -47,8 +47,8 @@ class PlannedCommit:
 
 @dataclass(slots=True)
 class DirectionResult:
-    """The result of a round. `told`: sentences for operators. `unheard`: groups with unknown offsets on the reading
-    side; None if a whole coordinator did not answer.
+    """`told`: sentences for operators. `unheard`: groups with unknown offsets on the reading side; None if a whole
+    coordinator did not answer.
     """
 
     groups: int = 0
@@ -83,9 +83,8 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class GroupState:
-    """One group. `open`: offsets to check. `standing`: offsets that differ: status, by how much, since when. `refused`:
-    offsets that a cluster refuses: since when, and why. `check`: compare everything with the target, regardless of
-    memory.
+    """`open`: offsets to check. `standing`: offsets that differ: status, by how much, since when. `refused`: offsets
+    that a cluster refuses: since when, and why. `check`: compare everything with the target, regardless of memory.
     """
 
     said: GroupOffsets
@@ -116,7 +115,7 @@ class SyncState:
 
     def rescope(self, scope: SyncScope) -> None:
         """Call when twins have changed: everything is checked again. Memory of a vanished topic is dropped. So are
-        offsets read before a topic appeared: another link may have moved the group since.
+        offsets read before a topic appeared: others may have moved the group since.
         """
         if scope.names == self.scope.names and scope.parts.keys() == self.scope.parts.keys():
             self.scope = scope
@@ -135,7 +134,6 @@ class SyncState:
             self.reopen(entry)
 
     def heard(self, found: Mapping[str, GroupOffsets], now_s: float) -> None:
-        """Takes the group offsets of the reading side."""
         parts = self.scope.parts
         for name, said in found.items():
             entry = self.entries.get(name)
@@ -162,7 +160,7 @@ class SyncState:
             self.note_metadata(name, said.places.values())
 
     def note_metadata(self, name: str, places: Iterable[CommittedOffset]) -> None:
-        """If consumers commit metadata, the group gets no more marks, and existing ones are removed."""
+        """If consumers commit metadata, the group gets no more marks, and loses existing ones."""
         if name not in self.noted and any(has_metadata(place) for place in places):
             self.noted.add(name)
             self.reopen(self.entries[name])
@@ -185,7 +183,7 @@ class SyncState:
         self.owed = (set(names) | set(unheard if self.owed is None else ())) - settled
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drops groups that are gone, or that the filters now exclude."""
+        """Drops groups that are gone or excluded. Where the link left them is remembered, for when they return."""
         for name in names:
             entry = self.entries.pop(name, None)
             if entry is not None and entry.memory:
@@ -204,7 +202,7 @@ class SyncState:
             entry.memory[where] = entry.memory[where]._replace(high=offset)
 
     def absent(self, names: Iterable[str]) -> None:
-        """Drops memory of groups that the writing side does not know."""
+        """The writing side does not know these groups: what the target was believed to have is dropped."""
         for name in names:
             entry = self.entries[name]
             if entry.memory and any(one.agreed >= 0 for one in entry.memory.values()):
@@ -212,7 +210,7 @@ class SyncState:
                 self.reopen(entry)
 
     def left(self, entry: GroupState) -> None:
-        """The members on the writing side have left. They may have recommitted the offset that they found."""
+        """Members on the writing side have left. They may have recommitted the offset that they found."""
         entry.memory = {where: one._replace(marked=False) for where, one in entry.memory.items()}
         self.reopen(entry)
 
@@ -221,7 +219,6 @@ class SyncState:
         entry.memory[where] = self.memory_of(entry, where)._replace(tried=place)
 
     def due(self, now_s: float) -> Iterator[tuple[str, GroupState]]:
-        """Yields groups without members that have offsets to check."""
         for name, entry in self.entries.items():
             if now_s >= entry.check_at_s:
                 entry.check_at_s = now_s + self.verify_s
@@ -274,9 +271,7 @@ class SyncState:
         entry.check = True
 
     def unanswered(self, entries: Iterable[GroupState], now_s: float) -> None:
-        """After a round: open offsets without an answer count as silent. Their commits may be unanswered, or were not
-        sent.
-        """
+        """After a round: open offsets without an answer count as silent."""
         for entry in entries:
             left = entry.open - entry.standing.keys()
             if left and not entry.live:

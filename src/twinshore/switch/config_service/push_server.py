@@ -1,10 +1,8 @@
-"""The HTTP server of pushes: a cache of the store and the routes, in one event loop until the process is asked to end.
+"""The HTTP server of pushes: a cache of the store and the routes, in one event loop.
 
 The cache reads the store several times a second, once for all waiting clients. Requests are answered from the cache, so
 a short outage of the store is not noticed; if the store hangs, only the refresh waits. Data older than half a minute is
 not served: a client has its own copy, and another server may have a newer one.
-
-A client with a token of an application gets its push, at once or on change.
 """
 
 from __future__ import annotations

@@ -1,27 +1,25 @@
 """ACL rules of a switch: who is kept from writing, and how every right is given back.
 
 A *denial* serves a switch, while nothing at all may write: one rule against everybody on each topic. The denial also
-stops principals that get the right to write later, removes no rule, and can be removed without a trace. Config sync
-leaves this rule at the source: the only denials that sync writes on twins concern single users.
+stops principals that get the right later, and leaves no trace. Config sync does not copy this rule to twins, only
+denials of single users.
 
-A *write block* serves a twin, to which Twinshore alone writes: one denial for each principal with the right to write. A
-rule against everybody would stop Twinshore as well. A cluster has one write block for all its twins, since a rule may
-cover several. The block is renewed regularly, so a right given in between is blocked at the next renewal.
+A *write block* serves a twin, to which Twinshore alone writes: one denial for each principal with the right to write,
+since a rule against everybody would stop Twinshore as well. A cluster has one block for all its twins: a rule may cover
+several. Regular renewals block rights given in between.
 
 Both rely on Kafka's authorizer: a denial wins over every allowance; `User:*` is every principal; a denial of Write
-denies nothing but Write, while an allowance of Write includes Describe; super users are exempt.
+denies nothing else, while an allowance of Write includes Describe; super users are exempt.
 
 A *deferred cleanup* is what a switch changed on a home that does not answer. The store keeps the cleanup, and the
 running mirror performs it when that home is back. A forced switch that takes over another leaves one; so does a planned
 switch whose old home dies.
 
-A twin gets the rights of its source when its topic comes home to it. Until then, source rules are synced only if they
-leave the twin unchanged; the link remembers the others as they are at the source, and which rules it wrote. So this
-works while the source is down.
+A twin gets the rights of its source when its topic comes home to it. Until then, only rules that leave the twin
+unchanged are synced; the link remembers the others, and which rules it wrote. So this works while the source is down.
 
-After a planned switch the old home has every announcement. After a forced one it has none, so its remaining clients
-would write where no consumer reads. A write block is set only if the store says that the topic's home is elsewhere, and
-no switch has the topic.
+After a forced switch the old home has no announcement, so its remaining clients would write where no consumer reads. A
+write block is set there only if the store says that the topic's home is elsewhere, and no switch has the topic.
 """
 
 from __future__ import annotations
@@ -70,8 +68,8 @@ def find_unfinished_switches(
     """Returns the switches that have not ended or still have a deferred cleanup, each with what ends it. Their claims
     must not be freed.
 
-    `rows`: all rows of the store. `kept`: the states found on clusters. `debts`: deferred cleanups, as pairs of switch
-    and cluster.
+    `rows`: all in the store. `kept`: states found on clusters. `debts`: deferred cleanups, as pairs of switch and
+    cluster.
     """
     known = {row.id: row for row in rows}
     found = {row.id: END_HINT for row in known.values() if row.ended_ms is None}
@@ -88,8 +86,8 @@ def find_unfinished_switches(
 def describe_partly_filled(
     links: Iterable[Link], topics: Iterable[str], ends: Mapping[str, TopicLogEnds]
 ) -> Iterator[str]:
-    """Yields warnings for topics whose log is shorter on one cluster than on the other: once freed, a forced switch
-    could move them to an incomplete log. `ends`: log ends on the clusters that were asked.
+    """Yields warnings for topics whose log is shorter on one cluster: once freed, a forced switch could move them to an
+    incomplete log. `ends`: log ends on the clusters that were asked.
     """
     some, seen = sorted(set(topics)), set()
     pairs = [(link, *both) for link in links for both in ((link.target, link.source), (link.source, link.target))]
@@ -112,7 +110,7 @@ def describe_partly_filled(
 
 
 def pair_names(links: Iterable[Link]) -> tuple[str, ...]:
-    """Returns the names under which the store may keep deferred cleanups for these links."""
+    """Returns the names under which the store keeps deferred cleanups of these links."""
     return tuple(dict.fromkeys(name for link in links for name in (pair_name(link), link.name)))
 
 
@@ -149,8 +147,6 @@ class AclSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AclChange:
-    """Rules that are added or removed together, in any order."""
-
     add: bool
     acls: tuple[Acl, ...]
 
@@ -160,10 +156,9 @@ class RulesPlan:
     """Rules to add and to remove. Save the plan before applying it: afterwards the rules do not tell which of them the
     plan added.
 
-    `deny`: denials to add. `give`: allowances to add in place of the rules to remove (`take`). From an earlier plan
-    that this one replaces: `over` are Twinshore's rules, to remove; `back` are foreign rules, to restore.
-    `open_to_all`: topics that writers cannot be kept from. `remarks`: sentences for people. `ruled`: whether an
-    authorizer runs.
+    `deny`: denials to add. `give`: allowances to add in place of those to `take` away. Of the earlier plan: `over` are
+    Twinshore's rules, to remove; `back` are foreign rules, to restore. `open_to_all`: topics that writers cannot be
+    kept from. `remarks`: for people. `ruled`: whether an authorizer runs.
     """
 
     deny: tuple[Acl, ...] = ()
@@ -176,13 +171,11 @@ class RulesPlan:
     ruled: bool = True
 
     def changes_to_apply(self) -> list[AclChange]:
-        """Returns the changes in order. Halfway, no principal has gained a right or lost any but Write on these topics."""
+        """Halfway, no principal has gained a right or lost any but Write on these topics."""
         return _steps((True, self.deny), (True, (*self.give, *self.back)), (False, (*self.take, *self.over)))
 
     def changes_to_restore(self) -> list[AclChange]:
-        """Returns the changes in order. Halfway, no principal has more rights than before the plan, and none loses a
-        right.
-        """
+        """Halfway, no principal has more rights than before the plan, and none loses a right."""
         return _steps((True, (*self.take, *self.back)), (False, (*self.give, *self.over)), (False, self.deny))
 
     def stands(self, acls: Collection[Acl]) -> bool:
@@ -218,8 +211,7 @@ def plan_denial(sight: AclSnapshot, owed: Collection[Acl] = ()) -> RulesPlan:
     """Plans that only super users write to the topics, and that no other right is lost.
 
     Twinshore is denied as well: where it writes next, a write block must be up before the denial is removed. `owed`:
-    denials of earlier switches that are still to be removed. The plan counts them as its own, checks them, and removes
-    them too.
+    denials of earlier switches that are still to be removed. The plan treats them as its own.
     """
     if sight.acls is None:
         return _nobody_kept_out(sight)
@@ -239,8 +231,8 @@ def plan_denial(sight: AclSnapshot, owed: Collection[Acl] = ()) -> RulesPlan:
 def plan_write_block(sight: AclSnapshot, earlier: RulesPlan | None = None) -> RulesPlan:
     """Plans that only Twinshore and super users write to the topics.
 
-    `earlier`: the block in place. Rules that it changed count as unchanged; those that this plan does not need are
-    undone. One block serves all twins of a cluster: two would revoke each other's rules.
+    `earlier`: the block in place. Rules that it changed count as unchanged; those no longer needed are undone. One
+    block serves all twins of a cluster: two would revoke each other's rules.
     """
     if sight.acls is None:
         return _nobody_kept_out(sight)
@@ -300,7 +292,7 @@ def _nobody_kept_out_for_want_of_us(sight: AclSnapshot) -> RulesPlan:
 
 
 def _can_be_ruled(sight: AclSnapshot) -> tuple[list[str], list[str]]:
-    """Returns the topics where an added rule affects nothing else, and those where a first rule would deny everybody
+    """Returns topics where an added rule affects nothing else, and those where a first rule would deny everybody
     everything.
     """
     topics = sorted(sight.topics)
@@ -330,8 +322,8 @@ def _lets_write(acl: Acl) -> bool:
 
 
 def _in_place_of(acl: Acl, shut: Iterable[str], exist: Iterable[str]) -> set[Acl]:
-    """Returns all that the rule allows except Write to the topics in `shut`. The other operations stay as wide as
-    before, so no topic loses its last rule.
+    """Returns all that the rule allows except Write to the topics in `shut`. Other operations stay as wide as before,
+    so no topic loses its last rule.
     """
     rest = {replace(acl, operation=int(operation)) for operation in RIGHTS_WITHOUT_WRITE[acl.operation]}
     others = {name for name in exist if acl.covers(name)} - set(shut)
@@ -421,8 +413,8 @@ def select_rights(rights: str, topics: Collection[str]) -> str:
 
 
 def deferred_cleanup_of(record: SwitchState, topics: Collection[str] | None = None) -> DeferredCleanup | None:
-    """Returns what the switch, or its part with these topics, may have left on the unreachable home. None if nothing:
-    until a forced switch promotes, it contacts no home that could be gone.
+    """Returns what the switch, or its part with these topics, may have left on the unreachable home; None if nothing.
+    Until a forced switch promotes, it contacts no home that could be gone.
     """
     names = tuple(one for one in record.names() if topics is None or one in topics)
     if record.kind in MAKES_TWINS or has_promoted(record):
@@ -447,9 +439,9 @@ def may_clean_up(
 ) -> bool:
     """Returns whether this link's mirror may perform the cleanup now.
 
-    `moved`: topics whose home is not the link's source. `left`: topics that a switch moved to the link's source.
-    `stands`: whether a write block of these twins is up on the target. Call `stands` at the last moment: the rules that
-    the cleanup removes may be all that stops writers.
+    `moved`: topics whose home is not the link's source. `left`: topics that a switch moved there. `stands`: whether a
+    write block of these twins is up on the target; called last, since the rules to remove may be all that stops
+    writers.
     """
     if debt.old == link.source:
         return not set(debt.topics).intersection(moved)  # else the link back does, behind a guard
@@ -459,8 +451,8 @@ def may_clean_up(
 
 @dataclass(frozen=True, slots=True)
 class WriteBlock:
-    """The write block of a cluster. `topics`: the twins. `us`: the principal of their link. `plan`: the changes made,
-    or about to be. `up`: twins since confirmed as blocked on every broker.
+    """The write block of a cluster. `topics`: the twins. `us`: principal of their link. `plan`: changes made, or about
+    to be. `up`: twins since confirmed as blocked on every broker.
     """
 
     topics: frozenset[str] = frozenset()
@@ -495,15 +487,15 @@ class WriteBlock:
 
 def renew_write_block(known: WriteBlock, sight: AclSnapshot) -> WriteBlock:
     """Returns the block for the topics of `sight`, in place of `known`. If the rules of `known` have been changed, no
-    twin counts as `up` until confirmed again.
+    twin is `up` until confirmed again.
     """
     up = known.up & sight.topics if known.plan.stands(sight.acls or ()) else frozenset[str]()
     return WriteBlock(sight.topics, sight.us, plan_write_block(sight, known.plan), up)
 
 
 def settle_write_block(done: WriteBlock) -> WriteBlock:
-    """Returns the block once every broker has applied it. Its `over` and `back` are dropped: from now on, a rule that
-    looks like one of them is foreign.
+    """Returns the block once every broker has applied it, without `over` and `back`: from now on, a rule that looks
+    like one of them is foreign.
     """
     return replace(done, plan=replace(done.plan, over=(), back=()), up=done.topics - done.left_open)
 
@@ -519,12 +511,11 @@ _EACH = (AclOperation.WRITE, *RIGHTS_WITHOUT_WRITE[AclOperation.ALL])
 def acls_for_new_home(
     rows: Iterable[LinkStateRow], twins: Mapping[str, str], ours: Collection[Acl] = ()
 ) -> frozenset[Acl]:
-    """Returns the rules for the twins: the held-back allowances, each with the twin's literal name, minus what
-    held-back denials forbid.
+    """Returns the held-back allowances, each with the twin's literal name, minus what held-back denials forbid.
 
-    `twins`: twin by topic. `ours`: denials by a switch at the source, which are ignored. Denials for everybody are not
-    applied: at the new home they would stop Twinshore. Rules for groups, transactional ids and the cluster belong to no
-    topic, and are not included.
+    `twins`: twin by topic. `ours`: denials by a switch at the source, which are ignored. Denials for everybody are left
+    out: they would stop Twinshore. So are rules for groups, transactional ids and the cluster, which belong to no
+    topic.
     """
     held = [(acl_from_text(row.subject), row.value) for row in rows if row.kind == ACL_HELD_KIND]
     held = [(acl, why) for acl, why in held if acl.resource == ResourceType.TOPIC and acl not in ours]
@@ -540,8 +531,8 @@ def acls_for_new_home(
 
 
 def acl_rows_to_forget(rows: Iterable[LinkStateRow], twins: Iterable[str]) -> tuple[LinkStateRow, ...]:
-    """Returns the rows of rules that the link wrote on these twins. The link must forget them before the twins change
-    homes: else it would remove them as left over, and readers would lose access at the new home.
+    """Returns rows of rules that the link wrote on these twins. Forget them before the twins change homes: else the
+    link would remove the rules as left over, and readers would lose access.
     """
     names = frozenset(twins)
     return tuple(row for row in rows if row.kind == ACL_WRITTEN_KIND and _is_of(acl_from_text(row.subject), names))
@@ -566,8 +557,8 @@ def _allowed(rule: Acl, denied: set[int]) -> set[Acl]:
 def topics_left_to_link(
     link: Link, homes: Mapping[str, HomeRow], twins: Iterable[TwinRow], in_switch: Collection[str]
 ) -> tuple[str, ...]:
-    """Returns the twins of the link whose topics a switch moved to the link's source. A twin made after a fail-back or
-    rebuild has no term; the home row has one.
+    """Returns the twins of the link whose topics a switch moved to the link's source. A recreated twin has no term; the
+    home row has one.
     """
     carried = {row.topic for row in twins}
     switched = {topic for topic, row in homes.items() if row.home == link.source and row.term > FIRST_TERM}
@@ -578,8 +569,8 @@ def topics_left_to_link(
 def topics_blocked_at_home(
     link: Link, homes: Mapping[str, HomeRow], guarded: Collection[str], in_switch: Collection[str]
 ) -> tuple[str, ...]:
-    """Returns blocked topics whose home is now the link's target. A switch without the store could not remove the
-    block; a running switch does so on its own. Topics in `topics_left_to_other_links` stay blocked.
+    """Returns blocked topics whose home is now the link's target. Only a switch without the store leaves such a block.
+    Topics in `topics_left_to_other_links` stay blocked.
     """
     ours = {topic for topic, row in homes.items() if row.home == link.target and row.term > FIRST_TERM}
     return tuple(sorted((ours & set(guarded)).difference(in_switch)))
@@ -592,7 +583,7 @@ def topics_left_to_other_links(
     They stay blocked there, regardless of this pair: a topic has a home in each pair, a cluster has one block for all
     pairs, and terms of two pairs cannot be compared.
 
-    `rows`: of all pairs. `begun`: returns which of these topics have a twin of the named link.
+    `rows`: of all pairs. `begun`: returns those of the topics with a twin of the named link.
     """
     carried = defaultdict[str, list[str]](list)
     for row in rows:
@@ -609,8 +600,7 @@ def missing_home_records(
     new: Mapping[str, HomeRecord],
     old: Mapping[str, HomeRecord],
 ) -> tuple[HomeRecord, ...]:
-    """Returns home records of the new home (cluster id `home_id`) that the old one lacks. Only records that agree with
-    the store's row are returned.
+    """Returns home records of the new home (cluster id `home_id`) that the old one lacks, if they agree with the store.
     """
     found = [new[topic] for topic in topics if topic in new and topic in homes]
     true = [line for line in found if (line.cluster_id, line.term) == (home_id, homes[line.topic].term)]
@@ -618,9 +608,7 @@ def missing_home_records(
 
 
 def describe_old_home_writers(old: str, topics: Collection[str], *, ruled: bool | None) -> str:
-    """Describes writers that stay on the old home, or come back with it. `ruled`: whether an authorizer runs there;
-    None if unknown.
-    """
+    """`ruled`: whether an authorizer runs there; None if unknown."""
     names = join_names(sorted(topics), NAMED_MAX)
     if ruled:
         return f"{old}: the mirror keeps writers from {names} there from then on"
@@ -634,8 +622,8 @@ def describe_old_home_writers(old: str, topics: Collection[str], *, ruled: bool 
 
 
 def describe_missing_authorizer(link: Link, guard: WriteBlock, left: Collection[str]) -> str:
-    """Returns a warning if the link's target has no authorizer; else an empty string. `left`: topics that a switch left
-    to the link. `guard`: the block of the target.
+    """Returns a warning if the link's target has no authorizer, else an empty string. `left`: topics that a switch left
+    to the link.
     """
     names = () if guard.plan.ruled else sorted(set(left).intersection(guard.plan.open_to_all))
     return (

@@ -1,15 +1,12 @@
 """The steps of each kind of switch, the state of a switch as JSON, and the decision what comes next.
 
-Every step may be run twice. Every step with an undo may be undone even if it ran in part or not at all: after a crash
-the next process begins with the step that was under way. `COMMIT` is the point of no return: before it a switch can
-roll back, past it the switch only goes on. A switch never reaches `COMMIT` once writers have waited for longer than
-they may.
+Every step may be run twice, and undone even if it ran in part or not at all: after a crash the next process begins with
+the step that was under way. `COMMIT` is the point of no return: before it a switch can roll back, past it the switch
+only goes on. A switch never reaches `COMMIT` once writers have waited for longer than they may.
 
 `SwitchState` is saved before and after each step. A process that resumes a switch needs this state, and the write
-blocks in the store. A command line, an API, a drill and a simulation all call the same `apply_outcome`. The drawing in
-docs/switch.md is made from the table `STEPS`.
-
-Many topics move in waves; each wave is a separate switch.
+blocks in the store. Many topics move in waves; each wave is a separate switch. The drawing in docs/switch.md is made
+from the table `STEPS`.
 """
 
 from __future__ import annotations
@@ -28,11 +25,10 @@ from twinshore.state.core.values import SwitchRow
 
 class SwitchKind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
-    that checks and measures, and changes nothing. DATALESS: writers move to an empty log, which begins at the end
-    offset of the old one; the old records stay where they are. FAILBACK: the old home of a forced switch is back;
-    unreplicated records are rescued, and its topics become twins. MAPPED_FAILBACK: the same, but nothing is deleted,
-    and the twins continue with mapped offsets. REBUILD: a spoilt twin is refilled; the topic keeps its home. GROUP: one
-    consumer group moves to the other cluster; its topics stay.
+    that only checks and measures. DATALESS: writers move to an empty log, which begins at the end offset of the old
+    one; old records stay. FAILBACK: the old home of a forced switch is back; unreplicated records are rescued, and its
+    topics become twins. MAPPED_FAILBACK: the same, but nothing is deleted, and the twins continue with mapped offsets.
+    REBUILD: a spoilt twin is refilled. GROUP: one consumer group moves; its topics stay.
     """
 
     PLANNED = "planned"
@@ -81,7 +77,7 @@ class SwitchStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """How a step is described to people: what the step `does`, and what a rollback `undoes` (empty: nothing to undo).
+    """What a step `does` and what a rollback `undoes` (empty: nothing), in words.
 
     `held`: writers wait during the step. `patience_s`: how long the step may take before the switch rolls back; if
     writers wait, the limit of the hold applies as well.
@@ -246,7 +242,7 @@ def next_step(kind: SwitchKind, deed: SwitchStep) -> SwitchStep | None:
 
 
 def first_undo_step(kind: SwitchKind, deed: SwitchStep) -> SwitchStep | None:
-    """Returns the step to undo first if `deed` was the last to begin; None if there is nothing to undo."""
+    """Returns the step to undo first if `deed` was the last to begin; None if there is none."""
     deeds = STEPS[kind]
     return next((one for one in reversed(deeds[: deeds.index(deed) + 1]) if STEP_SPECS[one].undoes), None)
 
@@ -275,11 +271,11 @@ ENDED_STATUSES = frozenset({SwitchStatus.DONE, SwitchStatus.ROLLED_BACK})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMove:
-    """A topic of a switch.
+    """A topic of a switch. Topic ids are hex.
 
     `term`: of the home before the switch; 0 if no row had one. `points`: the offset at which each partition changes
     homes; empty until the twins were level. `ends`: last known log ends of the old home, to tell what a forced switch
-    leaves behind. Topic ids are hex.
+    leaves behind.
     """
 
     topic: str
@@ -293,7 +289,7 @@ class TopicMove:
 
 @dataclass(frozen=True, slots=True)
 class ForeignWrites:
-    """Foreign writes past the point of a partition: scanned up to offset `read`, to be scanned up to `until` next."""
+    """Foreign writes past the point of a partition: scanned up to `read`, next up to `until`."""
 
     topic: str
     partition: int
@@ -311,24 +307,23 @@ class HistoryEntry:
 class SwitchState:
     """A switch, during its run and afterwards.
 
-    `old` and `new` are the homes, `link` replicates from old to new, `back` is the reverse link. `deed`: the step under
-    way since `deed_ms`, or the step to undo during a rollback. `why`: the reason of the rollback; of a finished drill,
-    why a switch would have rolled back. `waits`: what the step waits for. `told`: the history. `said`: the step that
-    last announced the homes.
+    `old`, `new`: the homes. `link` replicates from old to new, `back` in reverse. `deed`: the step under way since
+    `deed_ms`, or to undo during a rollback. `why`: the reason of the rollback; of a finished drill, why a switch would
+    have rolled back. `waits`: what the step waits for. `told`: the history. `said`: the step that last announced the
+    homes.
 
-    `held_ms`: start of the hold, 0 before. `let_write_ms`: end of the hold. `rights` (JSON): changes of the old home's
-    ACLs. `given` (JSON): settings for the new home, by topic. `command`: which of the configured commands began last,
-    or ended well. `unfinished`: how `apply_outcome` failed. `unfollowed`: committed offsets on the old home were
-    neither copied nor synced. `strays`: foreign writes on the new home before the fence.
+    `held_ms`: start of the hold, 0 before. `let_write_ms`: its end. `rights` (JSON): changes of the old home's ACLs.
+    `given` (JSON): settings for the new home, by topic. `command`: the configured command that last began, or ended
+    well. `unfinished`: how `apply_outcome` failed. `unfollowed`: committed offsets on the old home were neither copied
+    nor synced. `strays`: foreign writes on the new home before the fence.
 
-    Fail-back and rebuild: `tails` (JSON): unreplicated records and where they were rescued; `places` (JSON): the
-    committed offsets of groups; `folder`: where the files are. Rebuild alone: `points` are the log ends of the home at
-    the decision; `anyway`: run even if clients read or write there. Group switch: `places` are the group's new offsets,
-    `topics` are those it reads.
+    Fail-back and rebuild: `tails` (JSON): unreplicated records and where they were rescued; `places` (JSON): offsets of
+    groups; `folder`: of the files. Rebuild: `points` are the log ends of the home at the decision; `anyway`: even if
+    clients read or write there. Group switch: `places` are the group's new offsets, `topics` those it reads.
 
     `wave`: number of this switch within `plan`; `left`: the waves after this one. `kept`: the cluster that keeps this
-    state while the store does not answer. `awaits_store`: only work that needs the store is left. `late`: that work
-    runs now; in between, users may have set what the new home lacked.
+    state while the store is down. `awaits_store`: only work that needs the store is left. `late`: that work runs now;
+    in between, users may have set what the new home lacked.
     """
 
     id: str
@@ -370,7 +365,6 @@ class SwitchState:
 
     @property
     def committed(self) -> bool:
-        """Returns whether the switch is past its point of no return."""
         return self.state in (SwitchStatus.RUNNING, SwitchStatus.DONE) and is_past(
             self.kind, self.deed, SwitchStep.COMMIT
         )
@@ -393,9 +387,7 @@ class SwitchState:
 
     @property
     def held_s(self) -> float:
-        """Seconds that writers waited (a drill: would have waited); 0 if unknown, and for a forced switch, which holds
-        no writers.
-        """
+        """Seconds that writers waited (a drill: would have waited); 0 if unknown, and for a forced switch."""
         known = self.let_write_ms and self.held_ms and self.kind is not SwitchKind.FORCED
         return (self.let_write_ms - self.held_ms) / 1000 if known else 0.0
 
@@ -407,8 +399,8 @@ class SwitchState:
 
     @property
     def hold_ms(self) -> int:
-        """How long a home record that holds writers is valid. Clients end the hold by themselves that long after they
-        read the record. `hold_s_max` limits the time before `commit`.
+        """How long a home record holds writers. Clients end the hold by themselves that long after they read the
+        record. `hold_s_max` limits the time before `commit`.
         """
         return int((self.hold_s_max + AFTER_COMMIT_S_MAX) * 1000)
 
@@ -422,11 +414,10 @@ class SwitchState:
         return tuple(one.topic for one in self.topics)
 
     def moves(self) -> str:
-        """Returns what the switch moves, for people."""
         return f"group {self.group}" if self.group else join_names(self.names(), NAMED_MAX)
 
     def called(self, moves: str = "") -> str:
-        """Returns a short description of the switch. `moves`: replaces the names of what is moved."""
+        """`moves`: replaces the names of what is moved."""
         what = moves or self.moves()
         if self.kind is SwitchKind.REBUILD:
             return f"{self.kind} of {what} on {self.old} from {self.new}"
@@ -439,13 +430,11 @@ class SwitchState:
         return f"{self.kind} switch of {what} from {self.old} to {self.new}"
 
     def tell(self, at_ms: int, sentence: str) -> SwitchState:
-        """Adds a sentence to the history; the oldest are dropped beyond `HISTORY_MAX`."""
+        """Adds a sentence to the history, and drops the oldest beyond `HISTORY_MAX`."""
         return replace(self, told=(*self.told, HistoryEntry(at_ms, sentence))[-HISTORY_MAX:])
 
     def as_kept(self) -> SwitchState:
-        """Returns the state for a cluster to keep. A switch that is done there still waits for the store, which knows
-        more.
-        """
+        """Returns the state for a cluster to keep. A switch done there still awaits the store, which knows more."""
         if self.state is not SwitchStatus.DONE:
             return self
         return replace(
@@ -456,7 +445,6 @@ class SwitchState:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def row(self, now_ms: int) -> SwitchRow:
-        """Returns the row for the store."""
         whose = (self.id, self.kind, self.old, self.new, self.state, self.to_json(), self.by)
         return SwitchRow(*whose, self.begun_ms, now_ms, now_ms if self.ended else None)
 
@@ -484,7 +472,7 @@ class SwitchState:
 
 
 def parse_switch_state(text: str) -> SwitchState | None:
-    """Returns the state in a row; None if this version cannot read the row, so that one row does not block the others."""
+    """Returns None if this version cannot read the row, so that one row does not block the others."""
     try:
         return SwitchState.from_json(text)
     except WireError:
@@ -522,7 +510,7 @@ def find_topics_left_by_force(
     """Returns the topics that a forced switch moved from `old` to `new`, and that have not moved since.
 
     A switch whose old home died before offsets were copied counts as forced. A later switch that made twins on `old`
-    ends this, unless no group could be checked then: clients may read these twins on their own. `records`: all
+    ends this, unless groups could not be checked then: clients may read these twins on their own. `records`: all
     switches, newest first.
     """
     rest, found = set(topics), set()
@@ -547,8 +535,8 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class StepPending:
-    """The step is not done yet; retry soon. `record`: with what was found so far. `unanswered`: a cluster or store does
-    not answer, so retry less often.
+    """Not done yet; retry soon. `record`: with what was found so far. `unanswered`: a cluster or store does not answer,
+    so retry less often.
     """
 
     sentence: str
@@ -566,9 +554,7 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True)
 class MustRollBack:
-    """The switch must roll back, even past its point of no return: the topics have not moved, and writers have
-    continued.
-    """
+    """Roll back, even past the point of no return: the topics have not moved, and writers have continued."""
 
     sentence: str
     record: SwitchState | None = None
@@ -578,7 +564,6 @@ StepOutcome = StepDone | StepPending | StepFailed | MustRollBack
 
 
 def begin_switch(record: SwitchState, now_ms: int) -> SwitchState:
-    """Returns the state at the first step."""
     first = STEPS[record.kind][0]
     count = count_phrase(len(record.topics), "topic")
     told = f"{record.called('' if record.group else count)}, by {record.by}"
@@ -586,7 +571,6 @@ def begin_switch(record: SwitchState, now_ms: int) -> SwitchState:
 
 
 def apply_outcome(record: SwitchState, outcome: StepOutcome, now_ms: int) -> SwitchState:
-    """Returns the state after this outcome of the step."""
     if record.ended:
         return record
     if isinstance(outcome, MustRollBack):
@@ -615,8 +599,7 @@ def begin_rollback(record: SwitchState, why: str, now_ms: int) -> SwitchState:
 
 
 def repeat_hold(record: SwitchState, now_ms: int) -> SwitchState:
-    """Returns the state from which another process resumes: back at `HOLD`, since a hold belongs to its process and may
-    have expired.
+    """Returns the state for another process: back at `HOLD`, since a hold belongs to its process and may have expired.
     """
     going = record.state is SwitchStatus.RUNNING and record.kind in HOLDS and not record.committed
     return replace(record, deed=SwitchStep.HOLD, deed_ms=now_ms) if going and STEP_SPECS[record.deed].held else record
@@ -633,7 +616,6 @@ def _back(record: SwitchState, why: str, now_ms: int) -> SwitchState:
 
 
 def _kept(record: SwitchState, outcome: StepDone | StepPending | StepFailed) -> SwitchState:
-    """Takes over what the step found; keeps the fields that belong to this module."""
     if outcome.record is None:
         return record
     mine = {"deed": record.deed, "state": record.state, "deed_ms": record.deed_ms, "held_ms": record.held_ms}
@@ -687,7 +669,7 @@ def _noun(record: SwitchState) -> str:
 
 
 def _late(record: SwitchState, now_ms: int) -> str:
-    """Returns why the step has taken too long, else an empty string. A clock that went back counts as late."""
+    """Returns why the step took too long, or an empty string. A clock that went back counts as late."""
     duty = STEP_SPECS[record.deed]
     waited_s = (now_ms - record.deed_ms) / 1000
     if not 0 <= waited_s <= duty.patience_s:
@@ -696,8 +678,8 @@ def _late(record: SwitchState, now_ms: int) -> str:
 
 
 def explain_hold_overrun(record: SwitchState, now_ms: int) -> str:
-    """Returns why the switch must roll back because writers wait for too long; empty if they may wait, or if the switch
-    is committed.
+    """Returns why the switch must roll back for writers that wait too long; empty if they do not, or if it is
+    committed.
     """
     if record.committed or not record.held_ms or not STEP_SPECS[record.deed].held or record.kind not in HOLDS:
         return ""
@@ -710,7 +692,7 @@ Wave = tuple[str, ...]
 
 def split_into_waves(topics: Iterable[str], together: Iterable[Iterable[str]], size: int) -> tuple[Wave, ...]:
     """Returns waves of at most `size` topics, ordered by name. Topics of one set in `together`, such as those of a
-    group, share a wave even if the wave then exceeds `size`.
+    group, share a wave, however large.
     """
     leader = {topic: topic for topic in sorted(set(topics))}
 
@@ -740,9 +722,7 @@ def split_into_waves(topics: Iterable[str], together: Iterable[Iterable[str]], s
 
 @dataclass(frozen=True, slots=True)
 class WaveProgress:
-    """Progress of a plan of waves: `last` is the newest switch, `done` the number of finished ones, `moved` the topics
-    moved, `left` the waves to come.
-    """
+    """A plan of waves: `last` is the newest switch, `done` the number of finished ones, `left` the waves to come."""
 
     id: str
     last: SwitchState
@@ -770,7 +750,7 @@ class WaveProgress:
 
 
 def find_wave_plans(records: Iterable[SwitchState]) -> list[WaveProgress]:
-    """Returns the plans of waves among `records` (all switches, newest first), newest plan first."""
+    """Returns plans of waves, newest first. `records`: all switches, newest first."""
     found: dict[str, WaveProgress] = {}
     for one in records:
         if not one.plan:

@@ -1,18 +1,18 @@
 """What a forced switch takes over, what it may leave inconsistent, and how much it may lose.
 
-A forced switch takes over unfinished switches of its topics. A switch that was taken over counts as rolled back.
-Changes on the new home are undone at once; those on the old home, which may be gone, become a deferred cleanup.
+A forced switch takes over unfinished switches of its topics, which then count as rolled back. Changes on the new home
+are undone at once; those on the old home, which may be gone, become a deferred cleanup.
 
 A fail-back or a rebuild makes twins of topics whose home may die during the run. Before the point of no return, such a
-switch is taken over like any other. Past that point, the forced switch takes only topics that are still complete.
-Topics under refill stay in the old switch: their twins are incomplete, and the rest is on the unreachable home.
+switch is taken over like any other. Past that point, topics under refill stay in the old switch: their twins are
+incomplete, and the rest is on the unreachable home.
 
 Committed offsets, output records and state of a group are replicated one by one. If `outputs` name all topics that the
-group writes, its offsets waited for these: input may be read twice, output may be duplicated, and nothing is missing.
-Otherwise output may also be missing.
+group writes, its offsets waited for these: output may be duplicated, and nothing is missing. Otherwise output may also
+be missing.
 
-The possible loss is estimated from the log ends of the home that the mirror last saw, including paused topics. Progress
-rows only know what came with replicated batches, so their figure is a lower bound.
+The possible loss is estimated from the log ends that the mirror last saw, including paused topics. Progress rows only
+know what came with replicated batches, so their figure is a lower bound.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HomeEpoch = tuple[str, int]  # its cluster, and its term
 
 
 def why_not_take_over(record: SwitchState, old: str, new: str, *, answers: bool = True) -> str:
-    """Returns why a forced switch from `old` to `new` may not take this one over, else an empty string. `answers`:
+    """Returns why a forced switch from `old` to `new` may not take this one over, or an empty string. `answers`:
     whether `old` does.
     """
     if record.state is SwitchStatus.DONE:
@@ -87,13 +87,12 @@ def refilling_topics(record: SwitchState) -> tuple[str, ...]:
 
 
 def homes_by_topic(rows: Mapping[str, HomeRow]) -> dict[str, HomeEpoch]:
-    """Returns home and term of each topic, from the rows of the store."""
     return {topic: (row.home, row.term) for topic, row in rows.items()}
 
 
 def find_topics_moved_since(record: SwitchState, *homes: Mapping[str, HomeEpoch]) -> tuple[str, ...]:
-    """Returns the topics of a committed switch that, by any of `homes`, have moved again since. The remaining steps
-    would act on an outdated home.
+    """Returns topics of a committed switch that, by any of `homes`, have moved again: the remaining steps would act on
+    an outdated home.
     """
     if record.kind not in MOVES_HOMES or not record.committed:
         return ()
@@ -136,13 +135,13 @@ def mark_taken_over(record: SwitchState, topics: Collection[str], by: str, now_m
 
 
 def topics_taken_over(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
-    """Returns the topics that a forced switch of `topics` takes: all of them, unless the other switch keeps the rest."""
+    """Returns all topics of the switch, or only those in `topics` if the switch keeps the rest."""
     return tuple(one for one in record.names() if one in topics) if keeps_other_topics(record) else record.names()
 
 
 def topics_freed(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
-    """Returns the topics to release claims of. After a crash, topics that were already dropped from the state may still
-    be claimed.
+    """Returns the topics whose claims to release. After a crash, topics already dropped from the state may still be
+    claimed.
     """
     return tuple(topics) if keeps_other_topics(record) else record.names()
 
@@ -153,7 +152,6 @@ def keeps_other_topics(record: SwitchState) -> bool:
 
 
 def describe_takeover(record: SwitchState, topics: Collection[str]) -> str:
-    """Returns the sentence for the preview of a forced switch of these topics."""
     debt = deferred_cleanup_of(record)
     away = debt.old if debt else ""
     if record.ended:
@@ -181,7 +179,6 @@ def _said_of_flipped(record: SwitchState, topics: Collection[str]) -> str:
 
 
 def describe_refilling_topics(record: SwitchState, topics: Collection[str]) -> str:
-    """Explains why these topics stay where they are."""
     some = join_names([one for one in refilling_topics(record) if one in topics], NAMED_MAX)
     return (
         f"left out: {some}, which the {_called(record)} fills anew on {record.old}: only a part is there, and it stays "
@@ -244,8 +241,8 @@ def describe_torn_transactions(new: str) -> str:
 def topics_read_by_group(
     group: str, rules: OutputRules, topics: Iterable[str], places: Iterable[TopicPartitionTuple]
 ) -> frozenset[str]:
-    """Returns which of the topics the group reads, if the group is known to write some of them too; else none. A group
-    reads the topics where it has a committed offset; a Kafka Streams application also reads the repartition topics.
+    """Returns the topics that the group reads, if it is known to write some of them too; else none. A group reads the
+    topics where it has a committed offset; a Kafka Streams application also reads the repartition topics.
     """
     some = frozenset(topics)
     own = _own(group, some)
@@ -293,7 +290,7 @@ class UnreplicatedOffsets:
     unknown: tuple[str, ...] = ()
 
     def sentences(self, home: str, topics: int, now_ms: int) -> list[str]:
-        """Returns sentences for people. `topics`: how many were asked about."""
+        """`topics`: how many were asked about."""
         if len(self.unknown) == topics:
             return [f"how much of {home} had not crossed is not known: this store has not seen where its logs end"]
         age = f"{max(0.0, (now_ms - self.seen_ms) / 1000):.0f} s"
@@ -314,9 +311,8 @@ class UnreplicatedOffsets:
 def estimate_unreplicated(
     partitions: Mapping[str, int], positions: Iterable[ReplicatedPosition], word: LagStatus | None, *, every: bool
 ) -> UnreplicatedOffsets:
-    """Estimates by the mirror's last lag status, or by progress rows for topics that the status does not cover.
-    `partitions`: partition count by topic. `every`: these are all topics of the link, so a status without topics
-    applies.
+    """Estimates by the mirror's last lag status, or by progress rows for topics without a status. `partitions`: count
+    by topic. `every`: these are all topics of the link, so a status without topics applies.
     """
     if every and word is not None and not word.topics and word.partitions == sum(partitions.values()):
         seen = word.partitions > word.unseen

@@ -1,28 +1,26 @@
 """Unreplicated records of an old home or a spoilt twin: how to find, save, and replay them.
 
-Rescued records are lines of JSON, in a topic and in files. The first line is the origin, the last one the record count:
-without the count a copy is incomplete. Bytes are in base 64. In the topic, all lines of one attempt share a key.
+Rescued records are lines of JSON, in a topic and in files. The first line is the origin, the last one the record count,
+without which a copy is incomplete. Bytes are in base 64. In the topic, all lines of one attempt share a key.
 Transaction markers are not saved: each record carries the outcome of its transaction.
 
-Two logs are compared right below an offset. A switch leaves a marker right below its point, and so does each
-transaction that ends there. Markers, gaps and aborted records hold nothing that could be lost, so the comparison goes
-down to the last real record of either log: an old home that lost its end and then grew again holds another record
-there.
+Two logs are compared right below an offset. Transactions and switches leave markers there. Markers, gaps and aborted
+records hold nothing that could be lost, so the comparison goes down to the last real record of either log: an old home
+that lost its end and then grew again holds another record there.
 
-To find records that the home lacks, the logs of twin and home are read side by side. The home has a record if it holds
-the same one at the same offset. A record that the link wrote may also be some offsets earlier at home, since foreign
-records came before it on the twin.
+To find records that the home lacks, twin and home are read side by side. The home has a record if it holds the same one
+at the same offset. A record of the link may also be some offsets earlier at home, since foreign records came before it
+on the twin.
 
-Replayed records are identified by their origin: cluster, topic id, partition and offset, whichever file holds them. A
-batch is noted before it is sent, and again once acknowledged. So its broker recognises a batch that is resent after a
-lost response. A batch on a home that died before replicating it no longer counts.
+Replayed records are identified by their origin: cluster, topic id, partition and offset. A batch is noted before it is
+sent, and again once acknowledged, so its broker recognises a resend after a lost response. A batch on a home that died
+before replicating it no longer counts.
 
-The reverse link tells what a returned old home never sent: a partition with such records is stopped, others run.
-Partitions that the link has not checked yet are waited for.
+The reverse link stops a partition with unreplicated records. Partitions that the link has not checked yet are waited
+for.
 
-Foreign writes past the point at which a partition changes homes, before its fence, may be of any size, and may arrive
-faster than they are read. So they are scanned in ranges: each ends where the log ended when the range began, and the
-switch state remembers the position.
+Foreign writes past a point, before its fence, may be of any size, and arrive faster than they are read. So they are
+scanned in ranges: each ends where the log ended when the range began, and the switch state remembers the position.
 """
 
 from __future__ import annotations
@@ -76,13 +74,13 @@ class RescueOrigin:
     end: int
 
     def file_name(self) -> str:
-        """Returns a name that depends on the origin alone, so that records saved twice are one file."""
+        """Depends on the origin alone, so that records saved twice are one file."""
         return f"{self.switch[:8]}-{self.topic}-{self.partition}-{self.first}-{self.end}.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCount:
-    """The number of rescued records, and how many of them are visible to read_committed consumers."""
+    """`committed`: records visible to read_committed consumers."""
 
     records: int = 0
     committed: int = 0
@@ -99,16 +97,14 @@ class UnreplicatedRecord:
 
 @dataclass(slots=True)
 class TransactionOutcomes:
-    """Outcomes of transactions, by the markers after each record. Note the markers in log order."""
+    """Outcomes of transactions, by the markers after each record. Note markers in log order."""
 
     _ends: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: defaultdict(list))
 
     def note(self, producer_id: int, offset: int, key: bytes | None) -> None:
-        """Notes a control record of this producer."""
         self._ends[producer_id].append((offset, is_commit_marker(key)))
 
     def of(self, producer_id: int, offset: int) -> TransactionOutcome:
-        """Returns the outcome of a transactional record."""
         end = next((commit for at, commit in self._ends.get(producer_id, ()) if at > offset), None)
         if end is None:
             return TransactionOutcome.OPEN
@@ -125,7 +121,7 @@ class RescueCopy:
 
 @dataclass(slots=True)
 class RescueCopies:
-    """Finds the complete copies in a topic of rescued records. Pass the lines in order."""
+    """Finds complete copies in a topic of rescued records. Pass the lines in order."""
 
     whole: dict[RescueOrigin, tuple[RescueCopy, RecordCount]] = field(default_factory=dict)
     _open: dict[bytes, tuple[RescueOrigin, RescueCopy, int]] = field(default_factory=dict)
@@ -198,7 +194,7 @@ def read_header(line: str, name: str) -> RescueOrigin:
 
 
 def read_lines(lines: Iterable[str], name: str) -> Iterator[UnreplicatedRecord]:
-    """Yields the records after the first line, in order. Raises WireError if a line is invalid or the count is missing."""
+    """Yields the records after the first line. Raises WireError if a line is invalid or the count is missing."""
     count = RecordCount()
     for line in lines:
         try:
@@ -248,7 +244,7 @@ def compare_logs_below(
     at: int, one_start: int, other_start: int, one: ReadFromOffset, other: ReadFromOffset
 ) -> LogMatch:
     """Compares the last record below `at` of two logs that start at `one_start` and `other_start`. `one` and `other`
-    read all batches from an offset up to `at`, or return None if these are too many or unreadable.
+    read all batches from an offset up to `at`, or return None if that is impossible.
     """
     begin = max(one_start, other_start)
     for span in LOOKBACK_OFFSETS:
@@ -269,7 +265,7 @@ def compare_logs_below(
 
 
 def _held(page: Iterable[BatchBytes], first: int, at: int) -> dict[int, tuple[Record, bool]]:
-    """Returns the records from `first` up to `at` by offset, each with whether its transaction was aborted."""
+    """Returns records by offset, each with whether its transaction was aborted."""
     endings, found = TransactionOutcomes(), []
     for view, header in page:
         for record in iter_records(view, header):
@@ -306,16 +302,14 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class TwinRecord:
-    """A record of the twin, and the producer id that wrote it."""
-
     saved: UnreplicatedRecord
     producer_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class HomeComparison:
-    """What is known of twin and home. `start`: log start of the home. `ours`: producer ids of the link. `known_to`: the
-    twin is known to be a copy up to this offset. `compacted`: the home may have compacted records away.
+    """`start`: log start of the home. `ours`: producer ids of the link. `known_to`: the twin is a copy up to this
+    offset. `compacted`: the home may have compacted records away.
     """
 
     start: int
@@ -384,9 +378,8 @@ END_UNKNOWN = 1 << 62
 class ReplayedBatch:
     """Rescued records that were written to `topic` at home on `cluster` in `term`.
 
-    `runs`: first and last offset of each run in the log of origin. `end`: the offset after the last one in the new log;
-    `END_UNKNOWN` until acknowledged. Producer ids are valid on `cluster` only. `told_ms`: a time before the first
-    attempt.
+    `runs`: first and last offset of each run in the log of origin. `end`: offset after the last one in the new log;
+    `END_UNKNOWN` until acknowledged. Producer ids are valid on `cluster` only. `told_ms`: before the first attempt.
     """
 
     topic: str
@@ -403,8 +396,8 @@ class ReplayedBatch:
         return f"{batch_subject_prefix(origin)}{self.topic} {self.runs[0][0]}"
 
     def is_doubtful(self, home: str, now_ms: int) -> bool:
-        """Returns whether a resend to the home cannot settle if the batch was written: another cluster got the batch,
-        or brokers forget its producer after so long.
+        """Returns whether a resend cannot settle if the batch was written: another cluster got the batch, or brokers
+        forget its producer after so long.
         """
         return self.end == END_UNKNOWN and (self.cluster != home or now_ms - self.told_ms >= PRODUCER_AGE_MS)
 
@@ -436,7 +429,6 @@ class ReplayedBatch:
 
 
 def batch_subject_prefix(origin: RescueOrigin) -> str:
-    """Returns the common prefix of the subjects of all batches from this origin."""
     return f"{origin.topic_id} {origin.partition} "
 
 
@@ -470,9 +462,7 @@ def split_into_batches(saved: Iterable[UnreplicatedRecord]) -> Iterator[list[Unr
 
 
 def records_to_replay(some: Sequence[UnreplicatedRecord], origin: RescueOrigin) -> list[Record]:
-    """Returns the records with offsets from 0. Keys, values, headers and timestamps are kept; an added header names the
-    origin of each record.
-    """
+    """Returns the records with offsets from 0, and an added header that names the origin of each."""
     lay = f"{origin.cluster} {origin.topic}-{origin.partition}"
     return [
         one.record._replace(
@@ -493,13 +483,11 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class OldHomePartition:
-    """A partition of the old home.
-
-    `start` and `end` of the log; `point`: the old home was the home below this offset. `carried`: progress of the
-    reverse link (-1: none). `stopped` and `stopped_at`: the incident that stopped the partition, and the offset.
+    """A partition of the old home. `point`: the old home was the home below this offset. `carried`: progress of the
+    reverse link (-1: none). `stopped`, `stopped_at`: the incident that stopped the partition, and its offset.
     `strays_at`: first foreign offset past `carried` that the link has not met yet; -1 for none. `one_past`: both homes
-    are the same right below the divergence. `differs`: records below `carried` differ from the home though no incident
-    stopped the partition, as a proof or one check of the end found.
+    are the same right below the divergence. `differs`: records below `carried` differ though no incident stopped the
+    partition.
     """
 
     topic: str
@@ -520,7 +508,7 @@ class UnreplicatedRange:
     """Offsets `first` up to `end` that are unreplicated, or may be.
 
     `beside`: save only what the home lacks. `gone`: number of offsets before `first` that were deleted unread.
-    `saved_at` and `saved_as`: offset and key in the topic of rescued records. `file`: path of the export.
+    `saved_at`, `saved_as`: offset and key in the topic of rescued records. `file`: path of the export.
     """
 
     topic: str
@@ -547,8 +535,8 @@ class UnreplicatedRange:
 
 
 def find_unreplicated_ranges(stood: Iterable[OldHomePartition]) -> tuple[UnreplicatedRange, ...]:
-    """Returns what would be lost with the old home's topics: in each partition that has diverged or is unchecked, the
-    offsets past the divergence. Includes ranges that are already deleted, since the twin was not filled there.
+    """Returns what would be lost with the old home's topics: the offsets past the divergence of each diverged or
+    unchecked partition. Includes deleted ranges, since the twin was not filled there.
     """
     return tuple(
         UnreplicatedRange(
@@ -560,9 +548,8 @@ def find_unreplicated_ranges(stood: Iterable[OldHomePartition]) -> tuple[Unrepli
 
 
 def find_doubtful_ranges(stood: Iterable[OldHomePartition]) -> tuple[UnreplicatedRange, ...]:
-    """Returns what to compare with the home before a spoilt twin is deleted, once the mirror has stopped. A twin equals
-    its home up to the link's progress. But if the incident log reports a difference at an unknown offset, the whole log
-    is compared.
+    """Returns what to compare with the home before a spoilt twin is deleted, once the mirror has stopped: all past the
+    divergence or the link's progress, or the whole log if the offset of a difference is unknown.
     """
     found = [
         UnreplicatedRange(
@@ -604,7 +591,6 @@ def find_differing_partitions(stood: Iterable[OldHomePartition], topics: Iterabl
 
 
 def explain_differing_partitions(others: Iterable[str], old: str, new: str) -> str:
-    """Explains why a fail-back is refused, and what to do instead."""
     some = join_names(list(others), NAMED_MAX)
     return (
         f"{some} of {old} holds other records than {new} below what was carried: `twinshore mirror rebuild` saves "
@@ -615,7 +601,6 @@ def explain_differing_partitions(others: Iterable[str], old: str, new: str) -> s
 def find_changed_ranges(
     found: Iterable[UnreplicatedRange], now: Iterable[UnreplicatedRange]
 ) -> tuple[UnreplicatedRange, ...]:
-    """Returns the ranges in `now` that are new since `found` was saved, or end elsewhere."""
     known = {(one.topic, one.partition): one.end for one in found}
     return tuple(one for one in now if known.get((one.topic, one.partition)) != one.end)
 
@@ -648,7 +633,7 @@ def ranges_from_json(text: str) -> tuple[UnreplicatedRange, ...]:
 
 
 def _told(one: OldHomePartition) -> bool:
-    """Returns whether the offset of the divergence is known. An old home that lost its end and then took other records
+    """Returns whether the divergence offset is known. An old home that lost its end and then took other records
     diverges below `carried`.
     """
     return one.one_past and (one.stopped in EXACT_DIVERGENCE_KINDS or one.stopped not in DIVERGENCE_KINDS)
@@ -694,8 +679,8 @@ class PastPointScan(NamedTuple):
 def next_scan_range(
     known: ForeignWrites | None, named: TopicPartition, point: int, start: int, end: int
 ) -> ForeignWrites:
-    """Returns the range to read next, in a log from `start` to `end`: the rest of `known`, or what follows. Offsets
-    deleted in between are skipped; a truncated log is read from the point again.
+    """Returns the range to read next, in a log from `start` to `end`: the rest of `known`, or what follows. Deleted
+    offsets are skipped; a truncated log is read from the point again.
     """
     if known is None or not point <= known.read <= end:
         known = ForeignWrites(named.topic, named.partition, point, point)
@@ -715,9 +700,9 @@ def scan_past_point(
 ) -> PastPointScan:
     """Scans the range, and returns what it holds so far.
 
-    `theirs`: producer ids of the link. `batches`: reads some batches from an offset on; none if these are unreadable
-    for now. `may_go_on`: asked after each such read. `follows`: move the point past all that the link wrote, so that
-    the scan never ends with LINK_WRITES.
+    `theirs`: producer ids of the link. `batches`: reads some from an offset on; none if unreadable for now.
+    `may_go_on`: asked after each such read. `follows`: move the point past all that the link wrote, so that the scan
+    never ends with LINK_WRITES.
     """
     at = stray.read
     while at < stray.until:

@@ -118,8 +118,8 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
 
 
 def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchPlan:
-    """Returns the plan of the switch, once the link replicates the topics and their twins are nearly level. A stop
-    before that leaves the link as it is: the topics have twins then, and nothing was switched.
+    """Returns the plan of the switch, once the twins are nearly level. A stop before that leaves the link as it is: the
+    topics have twins then, and nothing was switched.
     """
     assert planned.carrier is not None and planned.asked is not None
     _must_run(planned.carrier, settings, store, asking)
@@ -180,7 +180,6 @@ def find_topics_without_twin(
 
 
 def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> dict[Link, int]:
-    """Returns the links whose source has all these topics, with the number of offsets there."""
     found: dict[Link, int] = {}
     for link in into if fresh else ():
         would = replace(link, topics=(*link.topics, *map(escape_topic, fresh)))
@@ -237,8 +236,8 @@ def _must_run(carrier: Link, settings: Settings, store: Store, asking: SwitchCal
 
 
 def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller) -> None:
-    """Waits until the twins are nearly level. Raises RefusedError if a twin stops, the mirror does not return after the
-    change of the link, or the wait is stopped.
+    """Raises RefusedError if a twin stops, the mirror does not return after the change of the link, or the wait is
+    stopped.
     """
     began_s, looks, told = steady_s(), 0, ""
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
@@ -263,7 +262,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
 
 
 def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, store: Store) -> str:
-    """Returns what the twins still lack. Raises RefusedError if one has stopped for good."""
+    """Returns what the twins lack. Raises RefusedError if one has stopped for good."""
     rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
     rest = find_stopped_partitions(carrier, fresh, store)
     if stopped := format_stopped_partitions(

@@ -29,7 +29,6 @@ def plan_switch(asked: SwitchPlanRequest, settings: Settings, store: Store, *, b
 
 
 def add_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
-    """Adds the operator's commands to the plan; refuses if this host could not run one."""
     if planned.record is None and not isinstance(planned, CarryFirstPlan):
         return planned
     commands = settings.of(SWITCH)

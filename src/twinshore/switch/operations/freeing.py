@@ -1,7 +1,7 @@
 """Frees what an ended or unknown switch has left on clusters: claims, and home records that hold writers.
 
-If the store's disk is lost, the record of an open switch is lost too. The clusters still have its claims, so no other
-switch can take the topics, and subscribers wait.
+If the store's disk is lost, so is the state of an open switch. The clusters still have the claims: no other switch can
+take the topics, and subscribers wait.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class _Seen:
 
 
 def plan(asked: FreeRequest, settings: Settings, store: Store) -> Plan[FreeStep]:
-    """Raises RefusedError for a switch that has not ended or has a deferred cleanup (its own verbs end those),
-    ConfigError if none matches, KafkaError if no cluster answers. A silent cluster keeps what it has.
+    """Raises RefusedError for a switch that has not ended or has a deferred cleanup, ConfigError if none matches,
+    KafkaError if no cluster answers. A silent cluster keeps what it has.
     """
     links = [one.link for one in effective_links(settings.links, store).values() if one.link.naming is TwinNaming.SAME]
     names = sorted({link.source for link in links} | {link.target for link in links})
@@ -118,7 +118,6 @@ def _look(names: Sequence[str], settings: Settings) -> _Seen:
 
 
 def _ends(names: Sequence[str], topics: Collection[str], settings: Settings) -> dict[str, TopicLogEnds]:
-    """Returns the log ends of these topics on each cluster that answers for all of them."""
     found: dict[str, TopicLogEnds] = {}
     for name in names:
         try:

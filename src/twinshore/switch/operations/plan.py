@@ -1,5 +1,5 @@
-"""Plans a switch, and changes nothing: the topics to move, their link, obstacles, the possible loss, and writers that
-nothing can hold.
+"""Plans a switch, and changes nothing: the topics, their link, obstacles, the possible loss, and writers that nothing
+can hold.
 
 A forced switch also takes over the switches of dead processes on its topics.
 """
@@ -137,7 +137,6 @@ def check_expressions(topics: Sequence[str]) -> None:
 
 
 def carrier_of(asked: SwitchPlanRequest, settings: Settings, store: Store) -> tuple[Link, list[str]]:
-    """Returns the one link that replicates these topics, and their names."""
     link, rows = find_link(asked, [one.link for one in effective_links(settings.links, store).values()], store)
     return link, sorted({row.topic for row in rows})
 
@@ -149,8 +148,8 @@ def links_leading_to(asked: SwitchPlanRequest, links: Sequence[Link]) -> list[Li
 @dataclass(frozen=True, slots=True)
 class MatchedTopics:
     """`rows`: matched twins by link. `known`: all topics with twins there. `lacking`: patterns without a match, neither
-    a twin nor a topic already at home there. `dotted`: patterns that match other topics than the one with that very
-    name, through their dots. `settled`: topics that need no twin, as they are at home there or are twins.
+    a twin nor a topic already at home there. `dotted`: topic names that, through their dots, match other topics.
+    `settled`: topics that need no twin, as they are at home there or are twins.
     """
 
     rows: dict[str, list[TwinRow]]
@@ -161,9 +160,7 @@ class MatchedTopics:
 
 
 def match_topics(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> MatchedTopics:
-    """Matches the topics of a switch along one of these links. The whole name of a topic matches only that topic, even
-    if the pattern matches others.
-    """
+    """The whole name of a topic matches only that topic, even if the pattern matches others."""
     into = links_leading_to(asked, links)
     rows: dict[str, list[TwinRow]] = {}
     for one in into:
@@ -196,8 +193,8 @@ def match_topics_without_twins(
 
 
 def find_link(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
-    """Returns the one link that replicates the topics, and their twins. Raises ConfigError if any pattern has no match:
-    that may be a typo.
+    """Returns the one link that replicates the topics, and their twins. Raises ConfigError if any pattern has no match,
+    maybe a typo.
     """
     into = links_leading_to(asked, links)
     if not into:
@@ -218,7 +215,6 @@ def find_link(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> 
 
 
 def no_link_error(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
-    """Explains why topics without a link do not move, and how to get a link and a twin first."""
     said = join_names(list(topics), NAMED_MAX)
     near = did_you_mean(topics[0], sorted(known))
     sources = join_names(sorted({link.source for link in links}), NAMED_MAX)
@@ -234,7 +230,7 @@ def _fitting(word: str, topics: Collection[str]) -> list[str]:
 
 
 def _at_home(asked: SwitchPlanRequest, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
-    """Returns topics whose home is already the target, including those that never switched."""
+    """Returns topics already at home on the target, including those that never switched."""
     homes = {row.topic: row.home for one in into for row in store.homes.of(pair_name(one)).values()}
     back = {
         row.topic for one in into if (way := find_reverse_link(one, links)) for row in store.twins.carried(way.name)
@@ -257,18 +253,14 @@ MIN_ISR = "min.insync.replicas"
 
 
 def describe_unheld_writers(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
-    """Describes who may write despite the hold; brokers do not list their super users. Raises KafkaError if Twinshore
-    may not read or change rules.
-    """
+    """Brokers do not list their super users. Raises KafkaError if Twinshore may not read or change rules."""
     remarks = plan_denial(read_acl_snapshot(old, topics)).remarks
     watched = ("where an end moves while writers are held, the switch turns back",) if remarks else ()
     return (*remarks, *watched)
 
 
 def describe_old_home_access(old: KafkaCluster, topics: Sequence[str], away: str) -> str:
-    """Describes whether writers can be kept from the old home after a forced switch. `away`: why that cluster cannot be
-    asked.
-    """
+    """Describes whether rules keep writers from the old home. `away`: why that cluster cannot be asked."""
     try:
         ruled = None if away else read_acls(old) is not None
     except KafkaError:
@@ -288,7 +280,7 @@ def find_obstacle(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -
 
 
 def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
-    """Refuses partitions of the new home that would not accept writes, or none with acks=all."""
+    """Refuses partitions of the new home that would not accept writes with acks=all."""
     seen = {name: one for name, one in new.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
     unled = [f"{name}-{part.partition}" for name, one in seen.items() for part in one.partitions if part.leader < 0]
     if unled:
@@ -312,8 +304,8 @@ def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> Refus
 
 @dataclass(frozen=True, slots=True)
 class DiskShortage:
-    """`words`: describes brokers with little disk space; empty if all have enough. `full`: a broker has so little that
-    the mirror writes to no twin there.
+    """`words`: describes brokers with little disk space, or is empty. `full`: the mirror no longer writes to twins
+    there.
     """
 
     words: str = ""
@@ -325,9 +317,7 @@ class DiskShortage:
 
 
 def check_disk_space(cluster: KafkaCluster, topics: Sequence[str], settings: Settings) -> DiskShortage:
-    """Checks the disks of the brokers that hold these topics. Returns no shortage if brokers do not tell, or if the
-    settings disable the check.
-    """
+    """Returns no shortage if brokers do not tell, or if the settings disable the check."""
     warn, pause = settings.mirror.disk_warn_percent, settings.mirror.disk_pause_percent
     if not warn:
         return DiskShortage()
@@ -377,7 +367,7 @@ def find_conflicting_switches(
 
 
 def find_refilling_switches(link: Link, store: Store) -> tuple[SwitchState, ...]:
-    """Returns the fail-backs and rebuilds that have deleted twins on the link's target without refilling them yet."""
+    """Returns fail-backs and rebuilds that have deleted twins on the link's target and not refilled them yet."""
     found = [parse_switch_state(row.record) for row in store.switches.all(open_only=True)]
     return tuple(
         one for one in found if one and (one.new, one.old) == (link.source, link.target) and refilling_topics(one)
@@ -385,8 +375,8 @@ def find_refilling_switches(link: Link, store: Store) -> tuple[SwitchState, ...]
 
 
 def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, store: Store, by: str) -> None:
-    """Ends the switch and frees its topics; or, if that switch goes on with others, removes these topics. Idempotent.
-    Raises RefusedError if its process is alive, or another one has resumed the switch.
+    """Ends the switch and frees its topics; or only removes these topics, if that switch goes on with others.
+    Idempotent. Raises RefusedError if its process is alive, or another one has resumed the switch.
     """
     with exclusive(f"switch {record.id}", store, by) as lease:
         row, held = store.switches.of(record.id), lease.row()
@@ -427,9 +417,9 @@ class SwitchPlanStep:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlan(Plan[SwitchPlanStep]):
-    """`record`: the initial state; None if refused. `back_topics`: topics to add to the reverse link before the switch
-    begins; empty if none. `takes_over`: switches of dead processes to end first. `alive`: the home that the operator
-    must name to force this: the old one if it still answers, or a third cluster that is the topic's home.
+    """`record`: the initial state; None if refused. `back_topics`: topics to add to the reverse link first.
+    `takes_over`: switches of dead processes to end first. `alive`: the home that the operator must name to force this:
+    the old one if it still answers, or a third cluster that is the topic's home.
     """
 
     record: SwitchState | None = None
@@ -509,7 +499,7 @@ def _record(asked: SwitchPlanRequest, link: Link, moved: tuple[TopicMove, ...], 
 
 
 def _read_again(link: Link, settings: Settings, store: Store) -> str:
-    """Describes re-reads of the groups on both clusters; an unavailable cluster does not stop the plan."""
+    """An unavailable cluster does not stop the plan."""
     try:
         links = links_between(settings, store, link.source, link.target)
         seen = inspect_groups(links, settings, store, ".*", link.target, stable=False)
@@ -635,7 +625,7 @@ def _shown(asked: SwitchPlanRequest, link: Link, rows: Sequence[TwinRow], store:
 
 
 def _elsewhere(link: Link, topics: Sequence[str], store: Store) -> dict[str, str]:
-    """Returns the topics that a switch between other clusters has moved away from the link's source, with their homes."""
+    """Returns topics whose home is neither source nor target of the link, with their homes."""
     homes = read_homes(store, link, topics)
     return {topic: row.home for topic, row in homes.items() if row.home not in (link.source, link.target)}
 
@@ -655,7 +645,7 @@ def _remarks(asked: SwitchPlanRequest, link: Link, lag: int, away: str, elsewher
 
 
 def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
-    """Yields warnings: a stopped twin may hold records that its home never had."""
+    """A stopped twin may hold records that its home never had."""
     if paused := find_paused_topics(link, topics, store):
         yield (
             f"{link.name} was paused for {join_names(paused, NAMED_MAX)} by operators: what came since has not crossed"

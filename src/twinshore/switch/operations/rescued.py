@@ -65,8 +65,6 @@ class ReplayedRecords:
 
 @dataclass(frozen=True, slots=True)
 class RescuedFile:
-    """A file of rescued records. `again`: what was replayed; None if unknown."""
-
     path: Path
     origin: RescueOrigin
     count: RecordCount
@@ -127,7 +125,7 @@ class WriteStep:
 
 
 def list_rescued_files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
-    """Returns the valid files of a folder by name, and why other files are invalid or incomplete."""
+    """Returns valid files by name, and why others are invalid or incomplete."""
     found, odd = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -138,7 +136,6 @@ def list_rescued_files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
 
 
 def list_kept_rescues(settings: Settings) -> tuple[list[KeptRescue], list[str]]:
-    """Returns the copies in all clusters' topics of rescued records, and why a cluster does not answer."""
     found, odd = list[KeptRescue](), []
     for cluster in settings.clusters.values():
         try:
@@ -150,7 +147,7 @@ def list_kept_rescues(settings: Settings) -> tuple[list[KeptRescue], list[str]]:
 
 
 def export_missing(settings: Settings, folder: Path, tails: Iterable[KeptRescue]) -> Iterator[Path]:
-    """Writes a file for each copy without one in the folder. Raises ConfigError if a file cannot be written."""
+    """Writes a file for each copy that has none. Raises ConfigError if a file cannot be written."""
     for one in tails:
         path = folder / one.origin.file_name()
         if not path.exists():
@@ -160,7 +157,7 @@ def export_missing(settings: Settings, folder: Path, tails: Iterable[KeptRescue]
 
 
 def add_replayed_records(found: Sequence[RescuedFile], settings: Settings) -> tuple[list[RescuedFile], list[str]]:
-    """Returns the files with what was replayed, by the store; and a sentence if the store does not answer."""
+    """Adds what was replayed, by the store; also returns a sentence if the store does not answer."""
     if not found:
         return [], []
     try:
@@ -321,7 +318,7 @@ def _remember(store: Store, origin: RescueOrigin, batch: ReplayedBatch) -> None:
 
 
 def _known(store: Store, origin: RescueOrigin) -> list[ReplayedBatch]:
-    """Returns the batches from this log that were written, or were about to be, and that no switch has left behind."""
+    """Returns batches from this log that were written, or about to be, and that no switch has left behind."""
     rows = [
         row
         for row in store.link_states.of(origin.cluster, REPLAYED_KIND)

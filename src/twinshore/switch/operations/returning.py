@@ -111,7 +111,6 @@ def plan(asked: FailbackRequest, settings: Settings, store: Store, *, by: str = 
 
 
 def _link_of(asked: FailbackRequest, links: Sequence[Link], store: Store) -> tuple[Link, tuple[TopicMove, ...]]:
-    """Returns the one link to the old home, and the topics that a switch has left to that link."""
     wanted = [re.compile(pattern) for pattern in asked.topics]
     found: dict[str, list[TwinRow]] = {}
     for link in links:

@@ -97,7 +97,6 @@ def read_switch_records(log: HomeLog) -> dict[str, ClusterSwitchRecord]:
 
 
 def import_cluster_records(settings: Settings, store: Store, tell: Callable[[str], None]) -> None:
-    """Imports the switches that are kept on clusters into the store."""
     for name in sorted({one.target for one in settings.links if one.naming is TwinNaming.SAME}):
         with closing(
             KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
@@ -119,7 +118,7 @@ def move_record_to_store(
 ) -> SwitchState:
     """Returns the cluster's current state, kept by the store from now on; a process that still runs the switch there is
     stopped by this. Steps done without the store are repeated, except for topics that have moved since. Raises
-    RefusedError while another switch has one of the others.
+    RefusedError while another switch has one of them.
     """
     lines = notes.read()
     there = read_switch_records(notes.log).get(record.id)
@@ -147,7 +146,7 @@ def restart_uncommitted(record: SwitchState) -> SwitchState:
 
 
 def keep_own_topics(record: SwitchState, lines: Mapping[str, HomeEpoch], store: Store) -> SwitchState:
-    """Returns the state with only those topics that are still where this switch put them, and claims them."""
+    """Claims the topics, and drops those that are no longer where this switch put them."""
     pair = pair_name(Link(record.old, record.new))
     # The topics are claimed first: none moves between the look and what is done.
     others = claim_topics(store, record)
@@ -171,8 +170,8 @@ CALL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class SwitchCaller:
-    """The caller, and how to report. `stop`: roll back if still possible. `before_hold`: called once, right before the
-    announcement. `behind_flip`: called once the topics have moved; must not raise.
+    """`stop`: roll back if still possible. `before_hold`: called once, right before the announcement. `behind_flip`:
+    called once the topics have moved; must not raise.
     """
 
     by: str
@@ -296,7 +295,7 @@ def build_step_executor(
     asking: SwitchCaller,
     now_ms: Callable[[], int],
 ) -> CommandSteps:
-    """Returns the executor of this switch's steps, operator's commands included. `now_ms`: the clock of the switch."""
+    """`now_ms`: the clock of the switch."""
     does: SwitchSteps | FailbackSteps | RebuildSteps | GroupSwitchSteps
     if record.kind is SwitchKind.REBUILD:
         does = RebuildSteps(back, settings, store, ends.source, ends.target, now_ms)
@@ -322,7 +321,7 @@ def steady_clock() -> Callable[[], int]:
 def ensure_link_carries(
     name: str, topics: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller
 ) -> None:
-    """Adds these topics, by name, to the link, and creates a missing link. Adds nothing else."""
+    """Adds only these topics, by name, to the link, which is created if missing."""
     links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
     there = links.get(name)
     if there is not None and there.naming is not TwinNaming.SAME:

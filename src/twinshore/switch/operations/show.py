@@ -50,7 +50,6 @@ class SwitchView:
         return f"{self.id[:ID_SHOWN]}  {begun}  {one.called()}, by {one.by}: {now}{why}{waits}{held}{self._dead()}"
 
     def _dead(self) -> str:
-        """Returns what operators must know of a switch without a process, and what they can do."""
         if not self.lifeless or self.record.ended:
             return ""
         held = "; WRITERS WAIT" if self.record.holds_writers else ""
@@ -72,7 +71,6 @@ class SwitchView:
         return self.record.state is SwitchStatus.DONE and not in_the_way
 
     def verdict(self) -> str:
-        """Returns the result in one sentence, with what is left to do by hand."""
         left = self.record.unfinished
         return f"{self._ended()}; run it by hand: {left}" if left else self._ended()
 
@@ -152,7 +150,7 @@ class SwitchView:
 
 
 def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
-    """Returns switches, newest first."""
+    """Newest first."""
     found: list[SwitchView] = []
     for row in store.switches.all(open_only=open_only):
         with suppress(WireError):  # what was taken up from a cluster may be a stranger's
@@ -161,9 +159,7 @@ def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
 
 
 def mark_lifeless(store: Store, found: Sequence[SwitchView]) -> list[SwitchView]:
-    """Marks open switches as lifeless if their lease is not renewed while this watches. A switch without the store has
-    no lease.
-    """
+    """Marks open switches whose lease is not renewed while this watches. A switch without the store has no lease."""
     first = {one.id: store.leases.read(f"switch {one.id}") for one in found if _leased(one)}
     until_s = steady_s() + LEASE_WATCH_S
     alive: set[str] = set()
@@ -181,8 +177,8 @@ def _leased(one: SwitchView) -> bool:
 
 
 def find_switch(store: Store, asked: str, *, open_only: bool = False) -> SwitchView:
-    """Returns the switch whose id begins with `asked`; if empty, the only open one. Raises ConfigError if none or
-    several match.
+    """Returns the switch whose id begins with `asked`; if empty, the only open one. Raises ConfigError unless one
+    matches.
     """
     found = [one for one in list_switches(store, open_only=open_only or not asked) if one.id.startswith(asked)]
     if len(found) == 1:

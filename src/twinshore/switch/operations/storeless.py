@@ -1,8 +1,8 @@
 """A forced switch while the store is down: planned from the settings and the surviving cluster, which also keeps the
 state.
 
-Its steps use a temporary store, filled with what the cluster says. The log of `twinshore.homes` there decides between
-two concurrent switches, and between two processes that resume the same one.
+A temporary store holds what the cluster says. The log of `twinshore.homes` there decides between two concurrent
+switches, and between two processes that resume the same one.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def resume(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -
 
 
 def find_unfinished_waves(store: Store, asked: str = "") -> WaveProgress | None:
-    """Returns the plan that stopped between two waves, if no switch is open. `asked`: begin of the id of the plan or of
-    its last switch; if empty, the newest.
+    """Returns the plan that stopped between two waves, if no switch is open. `asked`: begin of its id or of its last
+    switch's; if empty, the newest.
     """
     found = list_switches(store)
     if any(not one.record.ended and one.id.startswith(asked) for one in found):
@@ -93,7 +93,6 @@ def describe_waves(store: Store) -> list[str]:
 
 
 def topics_moved_by(store: Store, asked: str) -> list[str]:
-    """Returns patterns for the topics that a switch, or a whole plan of waves, has moved."""
     found = [one for one in find_wave_plans(one.record for one in list_switches(store)) if one.id.startswith(asked)]
     names = found[0].moved if len(found) == 1 else find_switch(store, asked).record.names()
     if not names:

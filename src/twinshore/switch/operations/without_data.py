@@ -130,7 +130,7 @@ def _there(cluster: KafkaCluster, names: Sequence[str] | None) -> dict[str, Topi
 
 
 def _carried(link: Link, names: Sequence[str], links: Sequence[Link]) -> RefusedError | None:
-    """Refuses topics of a link: a reverse link would delete the old records, since a twin begins where its source does."""
+    """A reverse link would delete the old records, since a twin begins where its source does."""
     for one in links:
         theirs = [name for name in names if admits(one, name)]
         if one.naming is TwinNaming.SAME and {one.source, one.target} == {link.source, link.target} and theirs:
@@ -177,7 +177,7 @@ def _held(cluster: KafkaCluster, names: Sequence[str]) -> OldHomeOffsets:
 
 
 def _own(new: KafkaCluster, old: OldHomeOffsets) -> RefusedError | None:
-    """Refuses a log with records, or past the end of the old one: the new log cannot begin there."""
+    """A log with records, or past the end of the old one, cannot begin there."""
     there = _held(new, sorted({named.topic for named in old.ends}))
     holds = sorted(
         {one.topic for one, end in there.ends.items() if end > there.begins[one] or end > old.ends.get(one, 0)}
