@@ -32,15 +32,15 @@ from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, Topi
 
 GroupsByCoordinator = Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]]
 # The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
-# NON_EMPTY_GROUP is what a share group's coordinator says.
+# A share group's coordinator answers NON_EMPTY_GROUP.
 _LIVE = frozenset({25, 22, 27, 113, 68})
 ROUNDS_UNTIL_GONE = 3
-# A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
+# A consumer may have moved past an offset that was read longer ago: do not commit by it.
 TARGET_READ_MAX_AGE_S = 2.0
-# One of the reading side is older by the time in which ends are asked for; it may have been set back meanwhile.
+# Offsets of the reading side are older, since log ends are read later; the group may have been reset.
 SOURCE_READ_MAX_AGE_S = 10.0
 GROUPS_PER_COMMIT_MAX = 500
-# A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
+# Wait before asking again for unknown log ends: each request takes a client's whole patience.
 UNKNOWN_END_RETRY_S = 15.0
 
 
@@ -94,9 +94,9 @@ class SyncDirection:
         self.book = book
         self._rule, self.rules = rule, rules
         self._clock = clock
-        # How many groups are read and committed together: fewer where a coordinator is slow to say where they stand.
+        # How many groups are read and committed together: fewer if a coordinator is slow.
         self._at_once = GROUPS_PER_COMMIT_MAX
-        # Told of each commit: whoever looks the other way must not take it for somebody's reading.
+        # Called for each commit: the other direction must not take it for a consumer's progress.
         self.echo: Callable[[str, TopicPartitionTuple, int], None] | None = None
         self._known: dict[str, GroupOffsets] = {}
         self._ends: dict[TopicPartitionTuple, int] = {}
@@ -121,7 +121,7 @@ class SyncDirection:
         """
         turn, book = DirectionResult(), self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
-            # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
+            # A log end is trusted for a while: a twin's log can be lost like any other.
             self._ends.clear()
             self._ends_until_s = now_s + book.verify_s
         book.rescope(scope)
@@ -141,11 +141,11 @@ class SyncDirection:
             done = True
             if wishes:
                 may_now = self._clock() - heard_at_s < SOURCE_READ_MAX_AGE_S and holds() and may()
-                # Asked last: the store that the others ask may have been slow.
+                # Checked last: the store, which the other checks read, may have been slow.
                 done = may_now and self._fresh(node, read_at_s, turn)
                 if done:
                     self._commit(node, wishes, now_s, turn, may)
-            # What was read and not committed by is looked at anew.
+            # What was read and not used for a commit is checked again.
             self._over([(name, due[name]) for name in theirs if done or name not in wishes], now_s, wishes)
         book.unanswered(due.values(), now_s)
         turn.groups = len(book.entries)
@@ -156,7 +156,7 @@ class SyncDirection:
         for name, entry in some:
             if entry.renews and name not in wishes:
                 self.book.renewed(entry, now_s)
-            # Where no end is known, nothing was compared.
+            # Without a log end, nothing was compared.
             parts = self.book.scope.parts
             entry.check = any(parts[where][0] not in self._ends for where in entry.open)
 
@@ -298,7 +298,7 @@ class SyncDirection:
         except KafkaError as error:
             found, failed = {}, dict.fromkeys(named, error)
         self._ends.update((named[one], end) for one, end in found.items())
-        # One partition without a leader, or one topic that is refused, must not hold up the groups of all others.
+        # One partition without a leader, or one refused topic, must not delay all other groups.
         for one, why in failed.items():
             self._endless[one.topic] = self._clock() + UNKNOWN_END_RETRY_S
             turn.told[f"topic {one.topic} of {self._writer.name}"] = f"its groups wait: {why.message}"
@@ -312,7 +312,7 @@ class SyncDirection:
         groups are asked for too: their coordinator may be moving.
         """
         parts = self.book.scope.parts
-        # Whether a group has any place there matters where none is made.
+        # With `makes` off it matters if a group has any offset there.
         wanted: dict[str, list[TopicPartitionTuple] | None] = {
             name: [parts[where][0] for where in ours] if self.rules.makes else None for name, ours in spots.items()
         }
@@ -382,7 +382,7 @@ class SyncDirection:
                 if not code and self.echo is not None:
                     self.echo(name, twin, wishes[name][twin].place.offset)
             if entry.renews:
-                # Refused or not: there are several renewals in the time after which a place is forgotten.
+                # Refused or not: there are several renewals before an offset expires.
                 self.book.renewed(entry, now_s)
         turn.commits += len(answers)
 

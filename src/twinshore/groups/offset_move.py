@@ -30,7 +30,7 @@ DONE, NOT_DONE = "done", "not done"
 STATES_WITHOUT_MEMBERS = ("Empty", "Dead", "none")
 
 
-# Each place to commit, with the one that is there now.
+# Each offset to commit, with the one that is there now.
 WantedOffsets = dict[TopicPartitionTuple, tuple[int | None, CommittedOffset]]
 # Groups by name, with the goals of each.
 GoalsByGroup = Mapping[str, Sequence[OffsetGoal]]
@@ -134,7 +134,7 @@ def find_newer_offsets(
     found: dict[TopicPartitionTuple, str] = {}
     for where, (before, goal) in wishes.items():
         now = places[where].offset if where in places else None
-        # Where it stands at its goal, an answer to us was lost perhaps: it is committed again.
+        # At the goal a response may have been lost: commit again.
         if now != before and now is not None and now > goal.offset:
             stands = f"it stands at {now} by now"
             found[where] = refused_outcome(stands) if lower else f"{NOT_DONE}: {stands}"

@@ -172,7 +172,7 @@ def describe_nothing_moved(pattern: str, known: Collection[str]) -> str:
     raise ConfigError(f"no group called {pattern} has a place in a topic that these links carry", hint=hint)
 
 
-# So many reasons why a side says nothing are shown, and so many groups for each.
+# Limits the reasons shown for a silent side, and the groups for each.
 UNAVAILABLE_SHOWN_MAX = 5
 
 
@@ -241,7 +241,7 @@ def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
         source, _, target = view.link.partition("->")
         for part in view.parts if view.source_state != AWAY_STATE and not view.why else ():
             again[source] += max(0, part.behind or 0)
-            # On a twin a place counts where its group reads there.
+            # An offset on a twin counts if its group reads there.
             again[target] += max(0, -(part.behind or 0))
     if counts := [f"{count_phrase(many, 'record')} if {name} died now" for name, many in sorted(again.items()) if many]:
         yield (

@@ -30,7 +30,7 @@ from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.offsets import GroupOffsets, TopicPartitionTuple
 from twinshore.replication.core.filters import admits
 
-# After so long the ends that are waited for are asked for anew: a source can lose what was to cross.
+# The awaited ends are read again after this: a source can lose records.
 ENDS_REFRESH_INTERVAL_S = 30.0
 NAMES_SHOWN_MAX = 3
 NOT_REPLICATED = "that has not crossed"
@@ -102,7 +102,7 @@ class OutputAwareGroups:
             return self._reader.places(wanted, known)
         self._forget({name for groups in wanted.values() for name in groups})
         self._rescope(self._crossing.scope())
-        # What a group that waits has said is another thing than what was given out.
+        # The offsets of a waiting group differ from the released ones.
         said_before = {name: said for name, said in known.items() if not self._is_bound(name)} | self._raw
         found, away = self._reader.places(wanted, said_before)
         bound = {name: said for name, said in found.items() if not said.error and self._is_bound(name)}
@@ -112,7 +112,7 @@ class OutputAwareGroups:
             self._take({name: said for name, said in bound.items() if name not in self._moments}, now_s)
             self._look(now_s)
         except KafkaError as error:
-            # The groups that write nowhere go on meanwhile.
+            # Groups without output go on.
             for name in self._moments.keys() | (bound.keys() - self._taken.keys()):
                 since_s = self.waiting[name].since_s if name in self.waiting else now_s
                 self.waiting[name] = OutputWait(since_s, f"its places wait: {error.message}", in_vain=False)
@@ -171,7 +171,7 @@ class OutputAwareGroups:
                 self._waits(name, mute, UNKNOWN_END, now_s)
                 continue
             self._taken[name] = said
-            # Where nothing was ever written there is nothing to wait for.
+            # An empty log needs no wait.
             self._moments[name] = OffsetSnapshot(said, {where: ends[where] for where in ours if ends[where]}, now_s)
 
     def _look(self, now_s: float) -> None:
@@ -199,7 +199,7 @@ class OutputAwareGroups:
         released = self._released[said.group]
         places = releasable_offsets(released, said)
         if places != released.places:
-            # Set back, a group writes anew what it then reads: it climbs again only with what it writes now.
+            # A group that was reset writes its output again, so its offset rises only with that.
             self._released[said.group] = released._replace(places=places)
         given = self._given.get(said.group)
         if given is None or given.places != places:
@@ -246,7 +246,7 @@ class LinkOutputReplication:
         for topic, number in self._scope().parts:
             self._counts[topic] = max(self._counts.get(topic, 0), number + 1)
         unseen = sorted(name for name in self._counts.keys() - counts.keys() if admits(self._link(), name))
-        # A list leaves out what one may not see; of a name it is said.
+        # A listing leaves out hidden topics; a request by name reports them.
         asked = self._source.metadata(unseen, refresh=True).topics if unseen else {}
         for name in unseen:
             if name in asked and asked[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -260,7 +260,7 @@ class LinkOutputReplication:
         return {name: 0 if name in away else count for name, count in counts.items()}
 
     def ends(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        # The end of the log, not the high watermark: what is written is to be waited for, replicated or not.
+        # The log end, not the high watermark: wait for all written records, on all replicas or not.
         return _ends(self._source, {where: where for where in parts}, OffsetKind.LOG_END)
 
     def crossed(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
@@ -272,8 +272,8 @@ class LinkOutputReplication:
         }
         receipted = self._receipted()
         found = {where: receipted.get(where, 0) for where in kept if where not in exact}
-        # Nothing below the last stable offset waits for the end of a transaction. What lies beyond our receipts is
-        # somebody else's.
+        # Nothing below the last stable offset waits for the end of a transaction. Records past the link's progress
+        # are foreign.
         ends = _ends(self._target, exact, OffsetKind.LAST_STABLE)
         return found | {where: min(end, receipted.get(where, 0)) for where, end in ends.items()}
 

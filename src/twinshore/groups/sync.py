@@ -55,18 +55,18 @@ from twinshore.state.core.values import LinkStateRow, MirrorRequest
 from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store
 
-# Beyond so many that a store should not be bothered with them none is kept.
+# With more names than this, none is stored.
 NAMES_MAX = 20_000
-# Kept once marks are left: the groups whose places without one may be the link's all the same.
+# Stored once marks are written: groups whose unmarked offsets may be the link's all the same.
 UNMARKED_GROUPS_KIND = "groups marked"
-# The groups whose consumers leave notes, and which get no marks for that.
+# Groups whose consumers commit metadata, and which get no marks.
 GROUPS_WITH_METADATA_KIND = "groups with notes"
 ALL_GROUPS = "\0"  # no group is called so
 SCOPE_INTERVAL_S = 5.0
 PROGRESS_TIMEOUT_S = 3.0
 SHARE_GROUPS_INTERVAL_S = 5.0
 RETENTION_DEFAULT_S = 7 * 86_400.0
-# Where the target's setting cannot be read: shorter than anybody sets it without knowing why.
+# If the target's setting cannot be read: shorter than any usual value.
 RETENTION_UNKNOWN_S = 3_600.0
 RENEWALS_IN_RETENTION = 4
 RENEW_S_MIN = 2.0
@@ -212,7 +212,7 @@ class GroupSync:
         self._shared_at_s = now_s
         if self._shares is None:
             reader, writer = ShareGroups(self.source, self.source_groups), ShareGroups(self.target, self.target_groups)
-            # Not renewed: to set a start again is to forget what was acknowledged above it.
+            # Not renewed: setting a start again drops acknowledgements above it.
             book = SyncState(self.link.groups.verify_s, float("inf"))
             # A share group's start has no room for a mark.
             rules = CommitRules(self.link.groups.resets, marks=False)
@@ -254,7 +254,7 @@ class GroupSync:
         if version != self._control_version:
             self.link = effective_link(self._begins, self._store.controls.of(self.link.name)).link
             self._admitted.clear()
-            self._control_version = version  # only now is it heard
+            self._control_version = version  # only now is it applied
         if self._forward is None:
             rules = self.link.groups
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
@@ -268,7 +268,7 @@ class GroupSync:
         self._hear_switches()
         if now_s - self._scoped_at_s >= SCOPE_INTERVAL_S:
             scope = self._look(source_gone=source_gone)
-            # Only now: where a side did not answer, the next round looks again, and goes by nothing older until then.
+            # Only now: if a side did not answer, the next round reads again.
             self._scoped_at_s = now_s
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
@@ -285,7 +285,7 @@ class GroupSync:
             returns = find_reverse_link(self.link, load_links(self._settings, self._store).links) is not None
         forward.rules = forward.rules._replace(returns=returns)
         if returns and self._back is None:
-            # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
+            # Groups on the source commit there themselves, so this link does not renew their offsets.
             book = SyncState(self.link.groups.verify_s, float("inf"))
             self._back = SyncDirection(
                 self.target_groups, self.source_groups, self.source, book, decide_commit_back, CommitRules(makes=False)
@@ -330,7 +330,7 @@ class GroupSync:
     def _keep_names(self, book: SyncState, turn: DirectionResult) -> None:
         """Saves what the next process needs. The set of groups is unknown until every coordinator has answered."""
         if not self.link.groups.marks:
-            book.owed = None  # Should marks be left one day, places that were moved until then have none.
+            book.owed = None  # If marks are enabled later, offsets moved until then have none.
         elif book.owed is not None or turn.unheard is not None:
             book.confirm(turn.unheard or ())
         names = {GROUPS_WITH_METADATA_KIND: frozenset(book.noted)}

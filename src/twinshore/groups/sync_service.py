@@ -29,13 +29,13 @@ from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
 
-# Which groups the last round compared, written only when these are others than before.
+# The groups that the last round compared; stored only on change.
 COMPARED_KIND = "groups compared"
 GROUPS_LISTED_MAX = 500
 OFFSETS_SHOWN_MAX = 100
 STATUS_MAX_AGE_MS = 15_000
 NO_GROUPS_WAITING: Mapping[str, tuple[float, int]] = MappingProxyType({})
-# Of a group that has waited since the rounds began nothing else is known.
+# For a group that has waited since the rounds began.
 UNKNOWN_GROUP = GroupState(GroupOffsets("", 0, {}, {}, b""))
 NEVER_COMPARED = "never compared"
 NOT_NAMED = "not named"
@@ -132,7 +132,7 @@ STATUS_INTERVAL_S = 2.0
 CLOSE_TIMEOUT_S = 2.0
 LOG_AGAIN_AFTER_S = 3600.0
 LOGGED_SENTENCES_MAX = 1000
-# A round that takes longer than its interval leaves the machine to others for a part of it.
+# After a round longer than its interval, rest for this share of the interval.
 REST_RATIO = 0.2
 
 
@@ -147,7 +147,7 @@ class GroupSyncService:
         self._said: dict[str, tuple[str, float]] = {}
         self._word_at_s = 0.0
         self._compared: frozenset[str] | None = None
-        # What an earlier process has told stays so until all was tried again.
+        # The incident of an earlier process stays until everything was retried.
         self._began_s = float("inf")
         self._settles_s = link.groups.verify_s + REPORT_REFUSAL_AFTER_S
         self.last: SyncRoundResult | None = None
@@ -179,7 +179,7 @@ class GroupSyncService:
                 self._began_s = begun_s
             self._round(self._rounds)
         elif self._rounds is not None:
-            # Another process moves them now; what is remembered here will be wrong when it is ours again.
+            # Another process syncs now; this memory will be outdated when the link returns.
             self._let_go()
             self._compared = None
         took_s = time.monotonic() - begun_s
@@ -201,7 +201,7 @@ class GroupSyncService:
             elif not self._closed.is_set():
                 self._log.silent(error.silent, self._link.name, GROUPS_SUBJECT, error.cause)
         except Exception as error:
-            # Whatever it is, records go on, and so does the next round.
+            # Replication goes on regardless, and so does the next round.
             self.totals["failed"] += 1
             self._say({ROUND_KIND: f"groups do not follow now: {type(error).__name__}: {error}"})
         else:

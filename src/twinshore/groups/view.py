@@ -319,7 +319,7 @@ def _parts(
         if end is None:
             yield PartitionView(*where, place.offset, twin[0], spot.offset, target, AWAY_STATE, None)
             continue
-        # What the mirror's memory alone tells: whose a place is that carries no mark.
+        # Only the mirror's memory tells who set an offset without a mark.
         memory = NO_MEMORY._replace(own=where in own)
         state = decide_commit(place, spot, end, has, memory, rules).state
         yield PartitionView(*where, place.offset, twin[0], spot.offset, target, state.value, end)

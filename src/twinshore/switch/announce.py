@@ -120,7 +120,7 @@ def release_claims(store: Store, record: SwitchState, clusters: Sequence[KafkaCl
 
 
 AnnouncedHome = HomeRecord | HomeConflict | None
-HOLD_MARGIN_S = 3.0  # a request for the word of the new home has landed by then, or is given up
+HOLD_MARGIN_S = 3.0  # the write of the new home's record has arrived by then, or is given up
 
 
 class HomeAnnouncer:
@@ -135,7 +135,7 @@ class HomeAnnouncer:
         self._followers = SubscriberLog()
         self._hearing = {cluster.name: SubscribersTopic(cluster, self._followers) for cluster in (old, new)}
         self._held_until_s = -inf
-        self.left_out: KafkaCluster | None = None  # does not answer, and is told nothing for the time being
+        self.left_out: KafkaCluster | None = None  # does not answer, and gets no announcements for now
 
     def say(self, record: SwitchState, state: HomeState) -> SwitchState:
         """Announces or holds each topic, in the current term. Every record that holds is new: a subscriber is held for
@@ -178,8 +178,7 @@ class HomeAnnouncer:
         self._write(self._old, [there[topic] for topic in record.names() if topic in there])
 
     def awaited(self, record: SwitchState, *, parked: bool) -> tuple[str, ...]:
-        """Returns subscribers that have not read the last record of a topic that they write, or (`parked`) still write.
-        """
+        """Returns subscribers that have not read the last record of a topic they write, or (`parked`) still write."""
         told = self._told(record)
         words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeRecord)}
         for cluster in self.heard(record):
@@ -250,7 +249,7 @@ class HomeAnnouncer:
         """Returns the home record to write; the current one if that already says so."""
         term = max(one.term, FIRST_TERM)
         if isinstance(there, HomeConflict):
-            there = there.one  # a higher word ends the clash
+            there = there.one  # a later record resolves the conflict
         if there is not None and (there.term > term or (there.term == term and not self._is_old(there, record))):
             raise RefusedError(
                 f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
@@ -262,7 +261,7 @@ class HomeAnnouncer:
         step = there.step + 1 if there is not None and there.term == term else 0
         lasts = record.hold_ms if held else 0
         if there is not None and there.term == term:
-            # With all that a store needs which was away when the topic came to this home.
+            # Keep what a store needs that was down when the topic came to this home.
             return replace(there, step=step, state=state, switch=record.id, set_by=record.by, hold_ms=lasts)
         return HomeRecord(
             topic=one.topic,

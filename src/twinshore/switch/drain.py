@@ -95,7 +95,7 @@ OUTPUT_BYTES_MAX = 2_000
 TOPICS_CHARS_MAX = 30_000  # of the environment's one string; all are on standard input besides
 TERMINATE_TIMEOUT_S = 2.0
 ENDED_WELL_SUFFIX = ", ended well"
-TERMINATE_S_MAX = 2 * TERMINATE_TIMEOUT_S  # so long at most a command that took too long is being ended
+TERMINATE_S_MAX = 2 * TERMINATE_TIMEOUT_S  # longest time to end a command that took too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ class CommandSteps:
             return StepDone(record, "no command is to be run" if back else "")
         moment = f"{which}, turned back" if back else which
         if record.command == f"{moment}{ENDED_WELL_SUFFIX}":
-            return StepDone(record)  # without the store, by whoever leaves the rest to it
+            return StepDone(record)  # run without the store, by a process that left the rest to it
         if record.command != moment:
-            # Written down first: whoever goes on must know that it may have run.
+            # Saved first: a process that resumes must know that it may have run.
             self._begun.add(moment)
             return StepPending(
                 f"`{command[0]}` is run, for {self._settings.timeout_s:g} s at most", replace(record, command=moment)

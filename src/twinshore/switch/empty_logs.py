@@ -33,9 +33,9 @@ from twinshore.switch.step_runner import NAMED_MAX, SwitchSteps, home_change_of
 LOGS_NAMED_MAX = 5
 NOT_CUT_OFF = "nothing of it is cut off; see who writes there"
 REQUEST_TIMEOUT_S = 10.0
-NEAR_OFFSETS_MAX = 5_000  # offsets that are taken within a moment
-FILL_S_MAX = 2.0  # so long at one try, so that it is said how far it is
-# Nothing goes by itself, and all of it may be cut off.
+NEAR_OFFSETS_MAX = 5_000  # offsets that are filled within a moment
+FILL_S_MAX = 2.0  # per attempt, so that progress is reported
+# Nothing expires, and everything may be deleted.
 TOPIC_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 

@@ -118,7 +118,7 @@ class RebuildSteps(StepExecutor):
         if why := describe_other_claims(claim_topics(self._store, record)):
             return StepFailed(why)
         why = claim_on_cluster(self._old, HomesTopic(self._old), record)
-        why = why or self._elsewhere(record)  # asked only now: until it was ours, a switch may have moved it
+        why = why or self._elsewhere(record)  # read only now: a switch may have moved it before the claim
         return StepFailed(why) if why else StepDone(record)
 
     def _let_go(self, record: SwitchState) -> StepOutcome:
@@ -276,8 +276,7 @@ def _extents(record: SwitchState, old: KafkaCluster, store: Store) -> Iterator[t
 
 
 def _own_upto(old: KafkaCluster, named: TopicPartition, begin: int, end: int, ours: Container[int]) -> int:
-    """Returns how far a partition that had not diverged equals its home. The next record goes after any foreign ones.
-    """
+    """Returns how far a partition that had not diverged equals its home. The next record goes after foreign ones."""
     at, stray = begin, False
     while at < end and not stray:
         upto, stray = scan_own_batches(old, named, at, end, ours)
@@ -311,7 +310,7 @@ class FailbackSteps(StepExecutor):
         self._link, self._store, self._now_ms = link, store, now_ms
         self._old, self._new, self._words = old, new, words
         mirror = (store, back.name, settings.mirror.lease_s)
-        # A rescue may take long: right before anything is deleted the mirror is seen at work once more.
+        # A rescue may take long, so the mirror is checked again right before anything is deleted.
         self._first, self._at_last, self._silence = MirrorWatch(*mirror), MirrorWatch(*mirror), MirrorSilence(*mirror)
         self._doing = {
             SwitchStep.CLAIM: self._claim,
@@ -341,7 +340,7 @@ class FailbackSteps(StepExecutor):
             return StepFailed(why)
         if why := self._words.claim(record):
             return StepFailed(why)
-        # Asked only now: until it was ours, another switch may have moved it.
+        # Read only now: another switch may have moved it before the claim.
         homes = self._store.homes.of(pair_name(self._link))
         for one in record.topics:
             home = homes.get(one.topic)

@@ -46,7 +46,7 @@ from twinshore.switch.drain import describe_topic_changes
 FENCE_TIMEOUT_S = 10.0
 NAMED_MAX = 5
 PAGE_BYTES = 1 << 20
-FOREIGN_READ_S = 5.0  # so long what others wrote is read at one try, in all partitions together
+FOREIGN_READ_S = 5.0  # time to read foreign writes in one attempt, all partitions together
 
 
 def switch_points(record: SwitchState) -> dict[TopicPartition, int]:
@@ -131,7 +131,7 @@ def write_fence(
     foreign = {named: ends[named] for named in others if not is_fence(new, named, points[named], shut)}
     unread: list[str] = []
     if foreign:
-        # Whoever writes there already, though the topics have not moved yet, must not keep all others waiting.
+        # A client that writes there before the topics have moved must not delay all others.
         behind = _behind(new, record, foreign, shut, look_s, page_bytes)
         record = _with_points(record, {named: one.point for named, one in behind.items()}, behind.values())
         lost = [str(named) for named, one in behind.items() if one.what is PastPointContent.LINK_WRITES]

@@ -263,7 +263,7 @@ def _of(
     if one.error or failed:
         raise KafkaError(f"{cluster.name}: where group {one.group} stands cannot be read", retriable=True)
     return {
-        # A consumer's text is about the place at which it was left.
+        # A consumer's metadata belongs to the offset that it was committed with.
         where: CommittedOffset(place.offset, COMMIT_MARK if place.metadata == COMMIT_MARK else "")
         for where, place in one.places.items()
         if where[0] in topics

@@ -68,7 +68,7 @@ def rebuild_link_state(
     homes = [
         HomeRow(pair_name(link), topic, ids.get(line.cluster_id, line.home), line.term, line.since_ms, line.set_by)
         for topic, line in sorted(lines.items())
-        # A mirror that runs forgets a twin that has become a home.
+        # A running mirror drops a twin that has become a home.
         if topic in topics or ids.get(line.cluster_id) == link.target
     ]
     mapped = sorted({topic for (topic, _), note in told.twins.items() if note.mapped})
@@ -80,7 +80,7 @@ def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Co
     for one in found:
         gone = (one.elsewhere().keys() | set(one.mapped)) - set(also)
         store.links.save_identity(one.identity)
-        # Before the twins, which a flip takes away.
+        # Before the twins, which `flip` removes.
         store.topics_in_switch.flip([_said(row) for row in one.homes])
         store.twins.save([row for row in one.twins if row.topic not in gone])
 

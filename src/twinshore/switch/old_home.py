@@ -81,7 +81,7 @@ class OldHomeGuard:
         debts = self._store.link_states.of_each((pair_name(self._link), self._link.name), DEFERRED_CLEANUP_KIND)
         if not active:
             self._let_go()
-            # A link whose target is gone cannot begin, and so is nobody's: it is told all the same.
+            # A link without a target cannot begin, so no process owns it: report it all the same.
             if open_yet := frozenset(topics) - self._guards.known(self._link.target).up:
                 self._tell(self._silent(open_yet))
         elif topics or debts or self._guarded_at_home():
@@ -116,7 +116,7 @@ class OldHomeGuard:
         except KafkaError as error:
             if not error.retriable:
                 return describe_open_old_home(self._link, topics, str(error))
-            # Not by what this process saw: others take guards away as well, and put them up.
+            # Not by what this process saw: others change write blocks as well.
             still = frozenset(topics) - self._guards.known(self._link.target).up
             return self._silent(still) if still else ""
         return ""
@@ -194,7 +194,7 @@ class OldHomeGuard:
             debt = DeferredCleanup.from_json(row.value)
             try:
                 self._must_be_free(debt)
-                # Asked behind the other: a switch may have ended in between.
+                # Read after the other check: a switch may have ended in between.
                 homes = self._store.homes.of(pair_name(self._link))
                 moved = {topic for topic, home in homes.items() if home.home != self._link.source}
                 if not may_clean_up(debt, self._link, moved, self._left(), self._stands):

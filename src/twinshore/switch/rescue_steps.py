@@ -109,7 +109,7 @@ def inspect_old_home(
     some = list(topics)
     carried = {(at.topic, at.partition): at.to_offset for at in store.receipts.positions(back)}
     rows = [row.incident for row in store.ledger.rows(back, open_only=True)]
-    # Of several the one that knows least comes last: what it does not know is saved, too.
+    # Of several incidents the least exact comes last, so that more is saved.
     rows.sort(key=lambda one: one.kind not in EXACT_DIVERGENCE_KINDS)
     stopped = {(one.topic, one.partition): one for one in rows if one.kind in DIVERGENCE_KINDS}
     differing = {(one.topic, one.partition) for one in rows if one.kind is IncidentKind.CONTENT_DIFFERS}
@@ -364,7 +364,7 @@ def _batches(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[tuple[memo
         fetched = cluster.read_from(named, position, bytes_max=PAGE_BYTES, committed=False)
         found = split_batches(fetched.records)
         if not found:
-            # What is deleted next must not be left out for an answer that was empty once.
+            # Records that are deleted next must not be missed for one empty response.
             raise KafkaError(f"{cluster.name}: {named} cannot be read from offset {position} on", retriable=True)
         for view, header in found:
             check_crc(view, header)
@@ -375,9 +375,9 @@ def _batches(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[tuple[memo
 
 
 NAMED_MAX = 5
-# A coordinator may forget a place within so long of the new topic's birth, though it was committed for that one.
+# A coordinator may drop an offset so long after the topic was recreated, though committed for the new one.
 OFFSETS_STABLE_MS = 3_000
-AGREEMENT_RENEWAL_MS = 60_000  # long before such a word holds no more
+AGREEMENT_RENEWAL_MS = 60_000  # long before an approval expires
 TOPIC_ABSENT_CODES = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
 HomeOf = Callable[[SwitchState, UnreplicatedRange], HomeToCompare]
@@ -596,7 +596,7 @@ class RestoreGroupOffsets:
             now_ms = self._now_ms()
             if lacking or not self._lacked_ms:
                 self._lacked_ms = now_ms
-            # A clock that went back counts as one that went on.
+            # A clock that went back counts as past the time.
             if 0 <= now_ms - self._lacked_ms < OFFSETS_STABLE_MS:
                 names = lacking or sorted(wanted)
                 return StepPending(f"{join_names(names, NAMED_MAX)} {is_or_are(names)} put back on {record.old}")
@@ -608,7 +608,7 @@ class RestoreGroupOffsets:
         starts: dict[TopicPartitionTuple, int] = {}
         for one in ranges_from_json(record.tails):
             starts[one.where] = min(one.first - one.gone, starts.get(one.where, one.first))
-        # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
+        # Offsets left here by a forced switch count as the link's from now on: they follow.
         theirs = find_topics_with_own_offsets(self._link, self._store, record.names())
         found = {}
         for group, places in offsets_from_json(record.places).items():

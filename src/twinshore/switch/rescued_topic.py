@@ -42,7 +42,7 @@ BATCH_BYTES = 256 * 1024
 
 
 class RescuedTopic:
-    """The topic on one cluster. Methods raise KafkaError if a write fails, or if the topic cannot be read to the end."""
+    """Methods raise KafkaError if a write fails, or if the topic cannot be read to the end."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster, self._notes = cluster, StateTopic(cluster, RESCUED_TOPIC)

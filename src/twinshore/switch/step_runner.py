@@ -189,10 +189,10 @@ class StepExecutor:
 
 
 NAMED_MAX = 5
-PREPARE_LAG_OFFSETS_MAX = 5_000  # what crosses within the hold
-START_REVERSE_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
-OPEN_TRANSACTION_MS_MAX = 5_000  # writers wait, and what an open transaction then does is read again
-STOP_REPLICATION_MS_MAX = 4_000  # of a mirror that may be gone with the old home
+PREPARE_LAG_OFFSETS_MAX = 5_000  # what is replicated within the hold
+START_REVERSE_MS_MAX = 60_000  # the topics have moved already, and no writer waits for this
+OPEN_TRANSACTION_MS_MAX = 5_000  # writers wait; later offsets of an open transaction are read again
+STOP_REPLICATION_MS_MAX = 4_000  # for a mirror that may be gone with the old home
 
 
 class SwitchSteps(StepExecutor):
@@ -258,7 +258,7 @@ class SwitchSteps(StepExecutor):
             return StepFailed(why)
         if why := self._words.claim(record):
             return StepFailed(why)
-        # Asked only now: until it was ours, another switch may have ended.
+        # Read only now: another switch may have ended before the claim.
         homes = read_homes(self._store, self._link, record.names())
         for one in record.topics:
             home = homes.get(one.topic)
@@ -301,10 +301,10 @@ class SwitchSteps(StepExecutor):
             if _said(record, SwitchStep.HOLD) and self._words.holds()
             else self._words.say(record, HomeState.HELD)
         )
-        # Whoever follows ends by itself what is on its way: a rule that came first would have it refused.
+        # Subscribers finish their requests in flight first: an earlier rule would refuse these.
         if writing := self._words.awaited(said, parked=True):
             return StepPending(f"{join_names(writing, NAMED_MAX)} still writes", said)
-        self._words.require_claims(record)  # before each change of rights: somebody may have ended the switch meanwhile
+        self._words.require_claims(record)  # before each change of rights: the switch may have been ended
         denied = self._writers.deny(said)
         if not isinstance(denied, StepDone):
             return replace(denied, record=denied.record or said)

@@ -114,7 +114,7 @@ def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], with
     shown: dict[int, float] = {}
     silent = ""
     while True:
-        # Asked each time: a broker that has come meanwhile may lead what is denied.
+        # Read each time: a new broker may lead a denied partition.
         nodes = set(cluster.metadata([], refresh=True).brokers)
         for node in sorted(nodes - shown.keys()):
             try:
@@ -138,7 +138,7 @@ def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], with
 
 
 CONFIRM_TIMEOUT_S = 5.0
-UNREACHABLE_MS_MAX = 15_000  # a cluster that is silent for so long is told later
+UNREACHABLE_MS_MAX = 15_000  # a cluster that is silent for so long gets a deferred cleanup
 
 
 def defer_cleanup(store: Store, record: SwitchState, topics: Collection[str] | None = None) -> bool:
@@ -291,7 +291,7 @@ class WriteBlockKeeper:
         block.
         """
         known = self.known(rules.name)
-        # Somebody may have been killed once this was written down, and before it was done.
+        # A process may have crashed after it saved this, and before it applied it.
         if known.topics.intersection(less()) or not known.is_settled:
             self._change(rules, "", lambda: (), less)
 
@@ -332,7 +332,7 @@ class WriterAccess:
     def deny(self, record: SwitchState) -> StepOutcome:
         """Done once every broker of the old home denies all writes. The sentence names what cannot be enforced."""
         if not record.rights:
-            owed = earlier_denials(self._store, record)  # first: what is paid meanwhile is not among the rules then
+            owed = earlier_denials(self._store, record)  # first: a cleanup in between removes them from the rules
             plan = plan_denial(read_acl_snapshot(self._old, record.names()), owed)
             return StepPending(f"what is to be denied on {record.old} is written down first", _with(record, plan))
         plan = _plan_of(record)

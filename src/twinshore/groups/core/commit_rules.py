@@ -143,7 +143,7 @@ class RunTranslation:
         self._around, self._crossed = around, crossed
 
     def forward(self, offset: int) -> TranslatedOffset | None:
-        # First, so that it is never newer than the extents: between them a record could have come.
+        # Read first, so that it is never newer than the offset runs: a record could arrive in between.
         crossed = self._crossed()
         before, behind = self._around(offset, False)
         if before is None:
@@ -216,26 +216,26 @@ def build_scope(
     return SyncScope(parts, tuple(sorted(names)))
 
 
-# One look might see a consumer that commits late; after two of them the source's group has been set back on purpose.
+# A single check might see a late commit; after two, the group was reset on purpose.
 RESET_CONFIRMATIONS = 2
-# What the link leaves beside a place whose consumer left nothing there, so that its own places are known on the target
-# itself, whatever store or process is gone. It is base64 of a version that Kafka Streams takes for none of its own.
+# Metadata of the link's own offsets, unless a consumer left its own: so they are known on the target itself, without
+# store or process. Valid base64 of a version that Kafka Streams does not take for its own.
 COMMIT_MARK = "twinshore+++"
 
 
 class GroupSyncStatus(StrEnum):
     SAME = "same"
     MOVES = "moves"
-    WAITS = "waits"  # until what its readers wrote has crossed
-    BEHIND = "behind"  # as far as the twin reaches, which is not as far as the group has read
+    WAITS = "waits"  # until its output is replicated
+    BEHIND = "behind"  # at the end of the twin, which ends before the group's offset
     SET_BACK = "set back"
     SETTING_BACK = "setting back"  # lower than it was, seen once
-    AHEAD = "ahead"  # further on than the source's; left alone
-    OWN = "on its own"  # not further on, and set by somebody who is not this link; left alone
+    AHEAD = "ahead"  # ahead of the source; left alone
+    OWN = "on its own"  # not ahead, and not set by this link; left alone
     LIVE = "has members"  # left alone
-    UNKNOWN = "unknown"  # before the first record that the link carried
+    UNKNOWN = "unknown"  # before the first record that the link replicated
     REFUSED = "refused"
-    AWAY = "away"  # nobody answers for it there
+    AWAY = "away"  # no coordinator answers for it there
 
 
 class PartitionMemory(NamedTuple):

@@ -27,11 +27,11 @@ from twinshore.groups.core.commit_rules import (
 from twinshore.kafka.protocol.error_codes import error_kind
 from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
 
-# Shorter ones are what brokers answer while they change hands.
+# Shorter refusals occur while coordinators move.
 REPORT_REFUSAL_AFTER_S = 30.0
 NAMES_SHOWN_MAX = 3
 FIRST_RENEWAL_WITHIN_S = 3600.0
-# Of so many groups that are no more it is remembered where the link left them.
+# The number of deleted groups whose last offsets are remembered.
 DELETED_GROUPS_KEPT_MAX = 20_000
 
 
@@ -139,11 +139,11 @@ class SyncState:
             entry = self.entries.get(name)
             if entry is None:
                 entry = self.entries[name] = GroupState(said)
-                # Begun again, it is known where the link left it: lower than that, it is set back.
+                # A group that returns below the offset where the link left it was reset.
                 left = self._departed.pop(name, {})
                 entry.memory = {where: one for where, one in left.items() if where in parts}
                 entry.check_at_s = now_s + _part(name, self.verify_s)
-                # Nobody tells when a place was committed, so after a start all are renewed soon.
+                # Brokers do not tell when an offset was committed, so after a start all are renewed soon.
                 entry.renew_at_s = now_s + _part(name, min(self.renew_s, FIRST_RENEWAL_WITHIN_S))
                 self.reopen(entry)
             elif entry.said is not said:

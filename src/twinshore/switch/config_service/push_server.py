@@ -115,7 +115,7 @@ class PushCache:
     async def _refresh(self) -> None:
         try:
             rows, tokens = await asyncio.to_thread(self._read, self._rows)
-        except Exception as error:  # whoever ended here would tell clients old things for ever
+        except Exception as error:  # a loop that ended here would serve old data for ever
             self._told.say(
                 f"{describe_error(error)}: for {STALE_AFTER_S:g} s clients are told what was known before, and "
                 "nothing then"
@@ -205,7 +205,7 @@ class PushRoutes(Collector):
         if seen and wait_s:
             await self._board.changed(token.app, seen, wait_s)
             if isinstance(refused := self._asks(request), Response):
-                return refused  # it was revoked meanwhile
+                return refused  # revoked during the wait
         if self._board.is_stale:
             return PlainTextResponse(f"{self._stale()}\n", 503)
         row = self._board.push(token.app)
@@ -301,7 +301,7 @@ async def _serve(settings: PushSettings, door: socket.socket, store: Store, log:
         server.should_exit = True
 
     for number in shutdown_signals():
-        with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
+        with suppress(RuntimeError):  # no signal handlers in a thread, as in tests
             loop.add_signal_handler(number, stop)
     await board.refresh()
     looking = asyncio.create_task(board.look())

@@ -58,7 +58,7 @@ from twinshore.switch.core.steps import HOLDS, MAKES_TWINS, MOVES_HOMES, SwitchS
 NAMED_MAX = 5
 END_HINT = "`twinshore switch resume` or `switch rollback` ends it"
 
-# Of one cluster: where each partition of a topic ends; of a topic that is not there, none.
+# Log ends on one cluster by topic and partition; empty for a missing topic.
 TopicLogEnds = Mapping[str, Mapping[int, int]]
 
 
@@ -75,7 +75,7 @@ def find_unfinished_switches(
     found = {row.id: END_HINT for row in known.values() if row.ended_ms is None}
     for record in kept:
         row = known.get(record.id)
-        # Where the store has the switch for its own, the cluster's record is of long ago.
+        # If the store keeps the switch itself, the cluster's state is outdated.
         if not record.ended and (row is None or is_kept_on_cluster(row)):
             found[record.id] = END_HINT
     for switch, cluster in debts:
@@ -118,7 +118,7 @@ def _lacks(short: Mapping[int, int], whole: Mapping[int, int]) -> int:
     return sum(max(0, end - short.get(number, 0)) for number, end in whole.items())
 
 
-# What is left of a right on a topic when Write is taken out of it: all that it includes.
+# What is left of a right on a topic without Write: all that it includes.
 RIGHTS_WITHOUT_WRITE: Mapping[int, tuple[AclOperation, ...]] = {
     AclOperation.ALL: (
         *(AclOperation.READ, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER),
@@ -250,7 +250,7 @@ def plan_write_block(sight: AclSnapshot, earlier: RulesPlan | None = None) -> Ru
     }
     take = {acl for acl in writing if acl.principal == ANY_USER and any(acl.covers(topic) for topic in shut)}
     give = {one for acl in take for one in _in_place_of(acl, shut, sight.exist)}
-    # Everybody was us as well, perhaps by no other rule.
+    # Such a rule included Twinshore, which may have no other.
     give |= {replace(_writing(acl, topic), principal=sight.us) for acl in take for topic in shut if acl.covers(topic)}
     remarks = _of_open(sight, open_to_all)
     if take:
@@ -367,7 +367,7 @@ def denies_writing(acl: Acl, topics: Iterable[str]) -> bool:
     )
 
 
-# As the store remembers it, of the pair of clusters; the switch is the subject.
+# The kind of its rows in the store, kept for a pair of clusters; the switch is the subject.
 DEFERRED_CLEANUP_KIND = "switch debt"
 
 
@@ -444,7 +444,7 @@ def may_clean_up(
     writers.
     """
     if debt.old == link.source:
-        return not set(debt.topics).intersection(moved)  # else the link back does, behind a guard
+        return not set(debt.topics).intersection(moved)  # else the reverse link does, with a write block
     twins = frozenset(left).intersection(debt.topics)
     return debt.old == link.target and (not twins or stands(twins))
 
@@ -504,7 +504,7 @@ def is_write_block_up(known: WriteBlock, wanted: WriteBlock, acls: Collection[Ac
     return known == wanted == settle_write_block(wanted) and wanted.plan.stands(acls or ())
 
 
-# All that the right to all of a topic is made of.
+# The operations that ALL on a topic includes.
 _EACH = (AclOperation.WRITE, *RIGHTS_WITHOUT_WRITE[AclOperation.ALL])
 
 
@@ -600,7 +600,8 @@ def missing_home_records(
     new: Mapping[str, HomeRecord],
     old: Mapping[str, HomeRecord],
 ) -> tuple[HomeRecord, ...]:
-    """Returns home records of the new home (cluster id `home_id`) that the old one lacks, if they agree with the store.
+    """Returns home records of the new home (cluster id `home_id`) that the old one lacks, and that agree with the
+    store.
     """
     found = [new[topic] for topic in topics if topic in new and topic in homes]
     true = [line for line in found if (line.cluster_id, line.term) == (home_id, homes[line.topic].term)]

@@ -218,13 +218,13 @@ STEPS: Mapping[SwitchKind, tuple[SwitchStep, ...]] = {
         *(SwitchStep.LET_OFFSETS_FOLLOW, SwitchStep.AFTER, SwitchStep.RELEASE),
     ),
 }
-# Of these the topics are at home on `new` in the end, and on `old` before.
+# These move the homes of topics from `old` to `new`.
 MOVES_HOMES = frozenset({SwitchKind.PLANNED, SwitchKind.FORCED, SwitchKind.DATALESS})
-# Of these all writers are held on `old` meanwhile, so that nothing is lost of what they write.
+# These hold all writers on `old`, so that no write is lost.
 HOLDS = frozenset({SwitchKind.PLANNED, SwitchKind.DATALESS})
-# Of these the topics stay at home on `new`, and `old` is the cluster of their twins.
+# With these the topics stay at home on `new`, and `old` is the cluster of their twins.
 MAKES_TWINS = frozenset({SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK, SwitchKind.REBUILD})
-# Nobody who writes waits for these.
+# No writer waits for these.
 NEVER_HOLDS = MAKES_TWINS | {SwitchKind.GROUP}
 
 
@@ -462,7 +462,7 @@ class SwitchState:
             raw["told"] = tuple(HistoryEntry(int(one["at_ms"]), str(one["sentence"])) for one in raw["told"])
             raw["left"] = tuple(tuple(map(str, wave)) for wave in raw.get("left", ()))
             raw["strays"] = tuple(ForeignWrites(**one) for one in raw.get("strays", ()))
-            # A row of another version may say more than this one knows.
+            # A row of another version may have more fields.
             found = SwitchState(**{name: value for name, value in raw.items() if name in SwitchState.__slots__})
             if found.deed not in STEPS[found.kind]:
                 raise ValueError(found.deed)
@@ -599,15 +599,14 @@ def begin_rollback(record: SwitchState, why: str, now_ms: int) -> SwitchState:
 
 
 def repeat_hold(record: SwitchState, now_ms: int) -> SwitchState:
-    """Returns the state for another process: back at `HOLD`, since a hold belongs to its process and may have expired.
-    """
+    """Returns the state for another process: back at `HOLD`, since a hold belongs to its process and may be over."""
     going = record.state is SwitchStatus.RUNNING and record.kind in HOLDS and not record.committed
     return replace(record, deed=SwitchStep.HOLD, deed_ms=now_ms) if going and STEP_SPECS[record.deed].held else record
 
 
 def _back(record: SwitchState, why: str, now_ms: int) -> SwitchState:
     back = replace(record, why=why, waits="").tell(now_ms, f"turns back: {why}")
-    # One that began anew may have run the operator's command before, whose end is owed all the same.
+    # A restarted switch may have run the operator's command before, which still has to be undone.
     deed = SwitchStep.BEFORE if record.command and is_past(record.kind, SwitchStep.BEFORE, record.deed) else record.deed
     undo = first_undo_step(record.kind, deed)
     if undo is None:

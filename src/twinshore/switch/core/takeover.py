@@ -49,7 +49,7 @@ def why_not_take_over(record: SwitchState, old: str, new: str, *, answers: bool 
     """
     if record.state is SwitchStatus.DONE:
         return ""  # nothing but its claims can be left
-    # Without the store it writes to the cluster that keeps its record, whoever holds what in the store.
+    # Without the store it writes to the cluster that keeps its state, regardless of claims in the store.
     alone = bool(record.kept) and not record.awaits_store
     if is_reversed_by(record, old, new) and not (alone and answers):
         return ""  # the switch back moves its topics from the home that it gave them
@@ -191,7 +191,7 @@ def _called(record: SwitchState) -> str:
     return f"{noun} {record.id[:8]} of {join_names(record.names(), NAMED_MAX)}"
 
 
-# As Kafka Streams calls the topics of an application, whose id is its group's name.
+# Topic suffixes of a Kafka Streams application, whose id is its group's name.
 REPARTITION_SUFFIX = "-repartition"
 STREAMS_SUFFIXES = ("-changelog", REPARTITION_SUFFIX)
 

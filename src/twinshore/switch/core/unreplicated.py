@@ -296,7 +296,7 @@ def _compared(one: dict[int, tuple[Record, bool]], other: dict[int, tuple[Record
     return None
 
 
-HOME_RECORDS_REMEMBERED_MAX = 100_000  # so many records of the home are remembered for what lies behind its place
+HOME_RECORDS_REMEMBERED_MAX = 100_000  # records of the home to remember, for twin records at later offsets
 DIGEST_BYTES = 16
 
 
@@ -472,7 +472,7 @@ def records_to_replay(some: Sequence[UnreplicatedRecord], origin: RescueOrigin) 
     ]
 
 
-# Of these the ledger names the first offset that is not the home's; of the others it names one that is not.
+# For these the incident has the first diverging offset; for others it has any one.
 EXACT_DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE})
 DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE, IncidentKind.TRUNCATION, IncidentKind.POSITION_DISAGREEMENT})
 

@@ -52,7 +52,7 @@ MIRROR_RESTART_S = 5.0  # a link that was changed a moment ago has no mirror for
 POLL_INTERVAL_S = 0.5
 REPORT_EVERY_POLLS = 20  # looks
 MIRROR_START_S_MAX = 60.0
-# A cluster that was slow once has let a twin wait; the mirror tries again unasked.
+# A slow cluster delays a twin; the mirror retries on its own.
 TRANSIENT_INCIDENT_KINDS = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
@@ -99,8 +99,8 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
     with closing(
         KafkaCluster(settings.cluster(asked.to), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
     ) as target:
-        twins = {row.topic for row in store.twins.of(carrier.name)}  # the link carried these before
-        # What retention took from it was its own as well.
+        twins = {row.topic for row in store.twins.of(carrier.name)}  # the link replicated these before
+        # Records that retention has deleted were its own as well.
         own = sum(ends for topic, ends in _held(target, fresh, whole=True).items() if topic not in twins)
     if own:
         topics = join_names(fresh, NAMED_MAX)
@@ -211,7 +211,7 @@ def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) 
 
 def _shown(asked: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
     one = len(fresh) == 1
-    # A mirror that has just begun has made no twins yet.
+    # A mirror that has just started has no twins yet.
     begins = all(admits(carrier, topic) for topic in fresh)
     why = f"has no twin on {carrier.target} yet" if begins else "is carried by no link"
     yield (
@@ -248,7 +248,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
             waits = describe_twin_lag(carrier, fresh, ends, store)
             if not waits:
                 return
-            # Whoever carries the link begins it anew for the change: until then nobody does.
+            # The mirror restarts the link for the change; until then none runs it.
             outcome = mirror.check_alive() if steady_s() - began_s > MIRROR_START_S_MAX else None
             if isinstance(outcome, StepFailed):
                 raise RefusedError(outcome.sentence, hint="start it, then switch again")

@@ -86,7 +86,7 @@ from twinshore.switch.handover import describe_inconsistent_groups
 from twinshore.switch.write_access import clean_up, defer_cleanup, read_acl_snapshot
 
 NAMED_MAX = 5
-# A topic's whole name; a dot of it may be written as an expression has it.
+# A topic's whole name; its dots may be escaped as in a pattern.
 TOPIC_NAME_PATTERN = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
 
 
@@ -165,7 +165,7 @@ def match_topics(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) 
     rows: dict[str, list[TwinRow]] = {}
     for one in into:
         carried = [row for row in store.twins.carried(one.name) if not is_heartbeats_topic(row.topic)]
-        # By force also what the link carries no more: what has crossed is all there is.
+        # By force also what the link replicates no more: the replicated records are all there is.
         rows[one.name] = [row for row in carried if asked.kind is SwitchKind.FORCED or admits(one, row.topic)]
     known = {row.topic for some in rows.values() for row in some}
     at_home = _at_home(asked, into, links, store)
@@ -200,7 +200,7 @@ def find_link(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> 
     if not into:
         raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
     found = match_topics(asked, links, store)
-    # Of what another switch has moved, some may be gone by now.
+    # Some topics that another switch has moved may be gone by now.
     if found.lacking and not (found.rows and asked.of):
         raise no_link_error(found.lacking, into, asked.to, found.known)
     if not found.rows:
@@ -354,9 +354,9 @@ def find_conflicting_switches(
             continue
         ours = set(record.names()) & set(topics)
         if record.awaits_store and ours <= set(find_topics_moved_since(record, homes)):
-            continue  # it has nothing to give to these any more
+            continue  # nothing is left to do for these
         begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
-        # One that was killed as it let go of its topics has claims on the clusters, and none in the store.
+        # After a crash while it released its topics, it has claims on the clusters, and none in the store.
         begun |= is_reversed_by(record, link.source, link.target)
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
@@ -388,14 +388,12 @@ def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, s
         names = topics_freed(now, topics)
         if not now.ended:
             defer_cleanup(store, now, names)
-        # What it denied on its old home was to end with it, and writers go there now.
+        # Denials on its old home were to end with that switch, and writers go there now.
         rights = now.rights if now.old == new.name else ""
         flipped = has_promoted(now)
         debt = DeferredCleanup(now.id, new.name, tuple(names), select_rights(rights, names) if flipped else rights)
         if flipped:
-            clean_up(
-                new, debt, by
-            )  # before its record speaks of these topics no more: whoever is killed here pays again
+            clean_up(new, debt, by)  # before its state drops these topics: after a crash this runs again
         if not now.ended and not store.switches.save(mark_taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
         if not flipped:
@@ -404,7 +402,7 @@ def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, s
 
 
 REQUEST_TIMEOUT_S = 5.0
-GONE_HOME_TIMEOUT_S = 1.5  # for an old home of which an operator says that it does not answer
+GONE_HOME_TIMEOUT_S = 1.5  # for an old home that is down, as the operator says
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +448,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
         room = DiskShortage() if refused else check_disk_space(ends.target, topics, settings)
-        # Whoever has lost his home takes what room there is.
+        # Without a home, take whatever disk space there is.
         refused = refused or (None if asked.kind is SwitchKind.FORCED else room.refused())
         try:
             others = (

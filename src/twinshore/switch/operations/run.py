@@ -148,7 +148,7 @@ def restart_uncommitted(record: SwitchState) -> SwitchState:
 def keep_own_topics(record: SwitchState, lines: Mapping[str, HomeEpoch], store: Store) -> SwitchState:
     """Claims the topics, and drops those that are no longer where this switch put them."""
     pair = pair_name(Link(record.old, record.new))
-    # The topics are claimed first: none moves between the look and what is done.
+    # Claim the topics first, so that none moves in between.
     others = claim_topics(store, record)
     record = drop_topics(
         record, find_topics_moved_since(record, homes_by_topic(store.homes.of(pair)), lines), wall_ms()
