@@ -38,8 +38,6 @@ GoalsByGroup = Mapping[str, Sequence[OffsetGoal]]
 
 @dataclass(frozen=True, slots=True)
 class OffsetStep:
-    """An offset that was, or would be, committed."""
-
     link: str
     cluster: str
     group: str

@@ -235,7 +235,6 @@ def view_remarks(views: Sequence[GroupView]) -> list[str]:
 
 
 def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
-    """Yields how many records groups would read again if a cluster failed now."""
     again: Counter[str] = Counter()
     for view in views:
         source, _, target = view.link.partition("->")
@@ -298,7 +297,6 @@ class TranslationResult:
         return f"{self.link}: {self.topic}-{self.partition} offset {self.offset} is {to}{yet}{self._beyond()}"
 
     def _beyond(self) -> str:
-        """Describes the log end if the offset is past it."""
         if self.end is None or self.offset <= self.end:
             return ""
         log = f"{self.topic}-{self.partition}"

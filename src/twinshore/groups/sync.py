@@ -239,7 +239,6 @@ class GroupSync:
         return {name: (one.since_s, together.lag_of(name)) for name, one in together.waiting.items()}
 
     def refusals(self, now_s: float) -> str:
-        """Describes lasting refusals, for the incident log."""
         ways = [one for one in (self._shares, self._back, self._forward) if one is not None]
         found = {name: one for way in ways for name, one in way.refusals().items()}
         waits = {name: (one.since_s, one.words) for name, one in self._together.waiting.items() if one.in_vain}
@@ -376,7 +375,6 @@ class GroupSync:
         return self._carried.get(where, 0)
 
     def _crossed(self) -> Mapping[TopicPartitionTuple, int]:
-        """Returns the link's progress, as of some moment of this round."""
         if self._positions is None:
             known = self._store.receipts.positions(self.link.name)
             self._positions = {(one.topic, one.partition): one.to_offset for one in known}

@@ -77,7 +77,6 @@ def read_homes(store: Store, link: Link, topics: Collection[str]) -> dict[str, H
 
 
 def describe_other_claims(others: Collection[TopicInSwitch]) -> str:
-    """Describes the topics that another switch has; empty if none."""
     if not others:
         return ""
     topics = join_names([row.topic for row in others], NAMED_MAX)
@@ -225,8 +224,8 @@ class HomeAnnouncer:
         return ""
 
     def require_claims(self, record: SwitchState) -> None:
-        """Raises RefusedError if a claim is gone: a stalled process must not hold writers after another process has
-        rolled the switch back. A rollback frees the claims, and of two records of one step the first in the log wins.
+        """Raises RefusedError if a claim is gone: a stalled process must not hold writers after another has rolled the
+        switch back. A rollback frees the claims, and of two records of one step the first in the log wins.
         """
         for cluster in self.heard(record):
             self._notes[cluster.name].read()

@@ -204,7 +204,6 @@ def run_command(command: Sequence[str], more: dict[str, str], topics: Sequence[s
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends the process and its children: SIGTERM first, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)
@@ -347,7 +346,6 @@ def describe_writes_since(old: KafkaCluster, record: SwitchState) -> str:
 
 
 def _grown(record: SwitchState, before: Mapping[str, tuple[int, ...]], seen: LogEndsSnapshot) -> str:
-    """Returns which partitions end elsewhere than before, or an empty string."""
     grown = [
         f"{one.topic}-{number}"
         for one in record.topics

@@ -1,16 +1,17 @@
-"""Steps of a fail-back, a mapped fail-back, and a rebuild.
+"""Steps of a fail-back, a mapped fail-back, and a rebuild. Errors of a step are raised, and may be temporary. `now_ms`:
+the clock of `SwitchState.deed_ms`.
 
 Fail-back: `old` is the cluster that returned, `new` the topics' home; `link` led from old to new, `back` replicates the
 topics now. Topics that have not diverged stay. For the others, unreplicated records are saved first. Kafka cannot cut
-the end off a log, so the topic is deleted, and the mirror refills it under its own name.
+the end off a log, so the topic is deleted, and the mirror refills it.
 
 Mapped fail-back: twins continue after their unreplicated records, with mapped offsets; nothing is deleted or copied
 again. The first offset run is exact, up to the divergence. All writes to the store are one idempotent transaction.
 
 Rebuild: `old` is the cluster of the spoilt twin, `new` its home; `link` (`back` in the switch state) replicates the
-topics. The mirror stops before the twins are inspected, and recreates them once they are deleted. The home is not
-changed. The twins' cluster keeps a claim, so that a switch without the store cannot move a topic to an incomplete twin.
-`points` are the log ends of the home at the decision.
+topics. The mirror stops before the twins are inspected, and recreates them once they are deleted. The twins' cluster
+keeps a claim, so that a switch without the store cannot move a topic to an incomplete twin. `points` are the log ends
+of the home at the decision.
 """
 
 from __future__ import annotations
@@ -81,8 +82,6 @@ NAMED_MAX = 5
 
 
 class RebuildSteps(StepExecutor):
-    """Errors of a step are raised, and may be temporary. `now_ms`: the clock of `SwitchState.deed_ms`."""
-
     def __init__(
         self,
         link: Link,
@@ -293,8 +292,6 @@ def _rows(record: SwitchState, store: Store) -> list[TwinRow]:
 
 
 class FailbackSteps(StepExecutor):
-    """Errors of a step are raised, and may be temporary. `now_ms`: the clock of `SwitchState.deed_ms`."""
-
     def __init__(
         self,
         link: Link,
@@ -385,7 +382,6 @@ class FailbackSteps(StepExecutor):
         return StepDone(looked, _found_in_words(find_unreplicated_ranges(seen), record))
 
     def _rescue(self, record: SwitchState) -> StepOutcome:
-        """Saves everything on the new home, and in the incident log, before anything is deleted."""
         return rescue_steps.save_unreplicated(
             record, topics_of_ranges(ranges_from_json(record.tails)), self._old, self._new, self._store, self._home_of
         )

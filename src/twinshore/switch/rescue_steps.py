@@ -139,8 +139,8 @@ def inspect_old_home(
 
 def _walked(old: KafkaCluster, one: OldHomePartition, ours: frozenset[int]) -> OldHomePartition:
     """Scans past the progress. Batches of the link without a progress row yet are not foreign. A batch of another
-    producer past `carried` is foreign, even if the link has not met that batch; but right at the point the link must
-    report first.
+    producer past `carried` is foreign, even if the link has not met it; but right at the point the link must report
+    first.
     """
     begin = max(one.point, one.carried, one.start)
     upto, stray = scan_own_batches(old, TopicPartition(one.topic, one.partition), begin, one.end, ours)
@@ -190,7 +190,7 @@ def _same_below(
     old: KafkaCluster, new: KafkaCluster, one: OldHomePartition, at: int, ours: frozenset[int], *, unsure: bool
 ) -> bool:
     """Returns whether the last record below `at` is the link's own, or the same on both clusters. `unsure`: the result
-    if unknown: only one log holds a record there, the new home has deleted the record, or it is too far back.
+    if unknown: only one log holds a record there, the new home has deleted it, or it is too far back.
     """
     named = TopicPartition(one.topic, one.partition)
     if at > one.point:
@@ -511,8 +511,8 @@ def recreate_topics(
     silence: MirrorSilence,
     not_yet: Callable[[SwitchState, TopicMove], StepPending | None],
 ) -> StepOutcome:
-    """Deletes the topics. Done once the mirror has recreated them. `not_yet` checks a topic right before its deletion,
-    and returns why the topic must stay for now.
+    """Deletes the topics. Done once the mirror has recreated them; without topics the sentence is empty. `not_yet`
+    checks a topic right before its deletion, and returns why the topic must stay for now.
     """
     waits, names = [], []
     for one in topics:
@@ -547,7 +547,6 @@ def read_topic_ids(cluster: KafkaCluster, topic: str) -> dict[int, str]:
 
 
 def _agree(store: Store, back: str, one: TopicMove, by: str, now_ms: int) -> None:
-    """Approves that the mirror recreates the twin once the old one is gone."""
     word = Approval(now_ms, one.new_id).to_json()
     told = AuditRow(now_ms, back, "topic", one.topic, "", "begins again", f"agreed by {by}", by, one.topic)
     known = {row.subject: row for row in store.link_states.of(back, BEGIN_AGAIN_APPROVAL)}.get(one.topic)

@@ -66,7 +66,6 @@ class RescuedTopic:
         return copy, count
 
     def read(self, copy: RescueCopy) -> Iterator[str]:
-        """Yields the lines of a copy, from the first to the last, or to the end of the topic."""
         begun = False
         for notes, _ in self._notes.pages(copy.at):
             for note in notes:

@@ -1,14 +1,14 @@
 """Applies, confirms and reverts denials and write blocks, and releases what switches hold on clusters.
 
-During the hold, nothing writes on the old home. After the switch, only the twin's link writes there, and principals
-with rights on the old home have the same on the new one.
+During the hold, nothing writes on the old home. Afterwards only the twin's link writes there, and principals with
+rights on the old home have the same on the new one.
 
 A plan is saved in the switch state, or in the store, before any rule changes, so a process that resumes continues with
-the same plan. Each broker applies a new rule on its own, some time after the controller's response, and enforces what
-it reports. Requests that a broker admitted before are still appended, so log ends read at once may still move.
+it. Each broker applies a new rule on its own, some time after the controller's response, and enforces what it reports.
+Requests that a broker admitted before are still appended, so log ends read at once may still move.
 
 A finished switch may leave home records that hold writers, claims, and a denial of Write. Removing all of them is
-idempotent. For a cluster that does not answer, the mirror performs a deferred cleanup.
+idempotent; the mirror performs a deferred cleanup for a cluster that does not answer.
 
 Only one process at a time changes a cluster's write block: two would revoke each other's rules, and forget what to
 restore.

@@ -97,7 +97,6 @@ def describe_ahead(goals: Iterable[OffsetGoal], old: str, new: str) -> str:
 
 
 def describe_rereads(seen: Iterable[GroupOnBothSides], old: str, new: str) -> str:
-    """Returns how many records groups would read again if either cluster failed now."""
     pairs = [(one.to, one.has) for group in seen for one in group.goals]
     lone = sum(has is None for _, has in pairs)
     behind = sum(max(0, to - has) for to, has in pairs if has is not None)

@@ -37,7 +37,7 @@ DELETED_GROUPS_KEPT_MAX = 20_000
 
 @dataclass(slots=True)
 class PlannedCommit:
-    """`where`: the offset's source. `behind`: how far the target still lags after the commit."""
+    """`where`: partition on the reading side. `behind`: how far the target still lags after the commit."""
 
     where: TopicPartitionTuple
     decision: CommitDecision
@@ -73,7 +73,6 @@ def describe_refusals(refused: Mapping[str, tuple[float, str]], now_s: float) ->
 
 
 def describe_code(code: int) -> str:
-    """Returns Kafka's error code as a sentence, with a hint."""
     known = error_kind(code)
     return f"{known.sentence}; {known.hint}" if known.hint else known.sentence
 
@@ -230,13 +229,11 @@ class SyncState:
                 yield name, entry
 
     def renewed(self, entry: GroupState, now_s: float) -> None:
-        """All offsets of the group were recommitted."""
         entry.renews, entry.renew_at_s = False, now_s + self.renew_s
 
     def settle(
         self, entry: GroupState, where: TopicPartitionTuple, decision: CommitDecision, behind: int, now_s: float
     ) -> None:
-        """The decision was carried out, or needed no commit."""
         entry.memory[where] = decision.memory
         entry.refused.pop(where, None)
         same = decision.whole and decision.state in (
@@ -255,7 +252,6 @@ class SyncState:
     def stands(
         entry: GroupState, where: TopicPartitionTuple, state: GroupSyncStatus, behind: int, now_s: float
     ) -> None:
-        """The offset differs from the source, as `state` says."""
         since_s = entry.standing[where][2] if where in entry.standing else now_s
         entry.standing[where] = (state, behind, since_s)
 

@@ -65,7 +65,6 @@ class PushCache:
         return row if row is not None and row.text else None
 
     def token(self, digest: str) -> PushTokenRow | None:
-        """Returns the valid token with this digest, or None."""
         return self._tokens.get(digest)
 
     @property

@@ -1,19 +1,18 @@
 """ACL rules of a switch: who is kept from writing, and how every right is given back.
 
-A *denial* serves a switch, while nothing at all may write: one rule against everybody on each topic. The denial also
-stops principals that get the right later, and leaves no trace. Config sync does not copy this rule to twins, only
-denials of single users.
+A *denial* serves a switch, while nothing may write: one rule against everybody on each topic. The denial also stops
+principals that get the right later, and leaves no trace. Config sync does not copy this rule to twins, only denials of
+single users.
 
 A *write block* serves a twin, to which Twinshore alone writes: one denial for each principal with the right to write,
 since a rule against everybody would stop Twinshore as well. A cluster has one block for all its twins: a rule may cover
 several. Regular renewals block rights given in between.
 
-Both rely on Kafka's authorizer: a denial wins over every allowance; `User:*` is every principal; a denial of Write
-denies nothing else, while an allowance of Write includes Describe; super users are exempt.
+Kafka's authorizer: a denial wins over every allowance; `User:*` is every principal; a denial of Write denies nothing
+else, while an allowance of Write includes Describe; super users are exempt.
 
-A *deferred cleanup* is what a switch changed on a home that does not answer. The store keeps the cleanup, and the
-running mirror performs it when that home is back. A forced switch that takes over another leaves one; so does a planned
-switch whose old home dies.
+A *deferred cleanup* is what a switch changed on a home that does not answer, left by a forced switch that takes over
+another, or a planned switch whose old home dies. The running mirror performs the cleanup when that home is back.
 
 A twin gets the rights of its source when its topic comes home to it. Until then, only rules that leave the twin
 unchanged are synced; the link remembers the others, and which rules it wrote. So this works while the source is down.
@@ -133,7 +132,7 @@ _LISTS = ("deny", "give", "take", "over", "back")
 class AclSnapshot:
     """ACLs and topics of a cluster before any change.
 
-    `acls`: None without an authorizer. `topics`: those to keep writers from. `exist`: all topics. `us`: Twinshore's own
+    `acls`: None without an authorizer. `topics`: those to keep writers from. `exist`: all topics. `us`: Twinshore's
     principal, empty if unknown. `open_unless_ruled`: whether everybody may use a topic without rules; None if unknown.
     """
 
@@ -211,7 +210,7 @@ def plan_denial(sight: AclSnapshot, owed: Collection[Acl] = ()) -> RulesPlan:
     """Plans that only super users write to the topics, and that no other right is lost.
 
     Twinshore is denied as well: where it writes next, a write block must be up before the denial is removed. `owed`:
-    denials of earlier switches that are still to be removed. The plan treats them as its own.
+    denials of earlier switches that are still to be removed; the plan treats them as its own.
     """
     if sight.acls is None:
         return _nobody_kept_out(sight)
@@ -373,8 +372,8 @@ DEFERRED_CLEANUP_KIND = "switch debt"
 
 @dataclass(frozen=True, slots=True)
 class DeferredCleanup:
-    """What a switch has to clean up on cluster `old`. `rights`: its ACL changes there, as in `SwitchState`. Claims of
-    the topics and home records that hold writers may be left there as well.
+    """What a switch has to clean up on cluster `old`. `rights`: ACL changes there, as in `SwitchState`. Claims and home
+    records that hold writers may be left there as well.
     """
 
     switch: str
@@ -580,8 +579,8 @@ def topics_left_to_other_links(
     link: Link, rows: Iterable[HomeRow], begun: Callable[[str, Iterable[str]], Collection[str]]
 ) -> frozenset[str]:
     """Returns topics that a switch left to another link with the same target, by the rule of `topics_left_to_link`.
-    They stay blocked there, regardless of this pair: a topic has a home in each pair, a cluster has one block for all
-    pairs, and terms of two pairs cannot be compared.
+    They stay blocked there: a topic has a home in each pair, a cluster has one block for all pairs, and terms of two
+    pairs cannot be compared.
 
     `rows`: of all pairs. `begun`: returns those of the topics with a twin of the named link.
     """
@@ -635,7 +634,6 @@ def describe_missing_authorizer(link: Link, guard: WriteBlock, left: Collection[
 
 
 def describe_open_old_home(link: Link, topics: Collection[str], why: str) -> str:
-    """Returns the warning for operators. `why`: why the old home could not be blocked."""
     names = join_names(sorted(topics), NAMED_MAX)
     return (
         f"{names} {is_or_are(topics)} at home on {link.source}, and nothing keeps writers from {link.target}, the "

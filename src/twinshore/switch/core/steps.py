@@ -1,12 +1,11 @@
 """The steps of each kind of switch, the state of a switch as JSON, and the decision what comes next.
 
-Every step may be run twice, and undone even if it ran in part or not at all: after a crash the next process begins with
+Every step may be repeated, and undone even if it ran in part or not at all: after a crash the next process begins with
 the step that was under way. `COMMIT` is the point of no return: before it a switch can roll back, past it the switch
-only goes on. A switch never reaches `COMMIT` once writers have waited for longer than they may.
+only goes on. A switch never reaches `COMMIT` once writers have waited for too long.
 
-`SwitchState` is saved before and after each step. A process that resumes a switch needs this state, and the write
-blocks in the store. Many topics move in waves; each wave is a separate switch. The drawing in docs/switch.md is made
-from the table `STEPS`.
+`SwitchState` is saved before and after each step. A process that resumes a switch needs it, and the write blocks in the
+store. Many topics move in waves; each wave is a separate switch. The drawing in docs/switch.md is made from `STEPS`.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from twinshore.state.core.values import SwitchRow
 class SwitchKind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
     that only checks and measures. DATALESS: writers move to an empty log, which begins at the end offset of the old
-    one; old records stay. FAILBACK: the old home of a forced switch is back; unreplicated records are rescued, and its
-    topics become twins. MAPPED_FAILBACK: the same, but nothing is deleted, and the twins continue with mapped offsets.
-    REBUILD: a spoilt twin is refilled. GROUP: one consumer group moves; its topics stay.
+    one. FAILBACK: the old home of a forced switch is back; unreplicated records are rescued, and its topics become
+    twins. MAPPED_FAILBACK: the same, but nothing is deleted, and twins continue with mapped offsets. REBUILD: a spoilt
+    twin is refilled. GROUP: one consumer group moves; its topics stay.
     """
 
     PLANNED = "planned"
@@ -229,7 +228,6 @@ NEVER_HOLDS = MAKES_TWINS | {SwitchKind.GROUP}
 
 
 def is_past(kind: SwitchKind, deed: SwitchStep, other: SwitchStep) -> bool:
-    """Returns whether step `deed` comes after step `other`."""
     deeds = STEPS[kind]
     return other in deeds and deeds.index(deed) > deeds.index(other)
 
@@ -273,9 +271,8 @@ ENDED_STATUSES = frozenset({SwitchStatus.DONE, SwitchStatus.ROLLED_BACK})
 class TopicMove:
     """A topic of a switch. Topic ids are hex.
 
-    `term`: of the home before the switch; 0 if no row had one. `points`: the offset at which each partition changes
-    homes; empty until the twins were level. `ends`: last known log ends of the old home, to tell what a forced switch
-    leaves behind.
+    `term`: of the home before the switch; 0 if no row had one. `points`: where each partition changes homes; empty
+    until the twins were level. `ends`: last known log ends of the old home.
     """
 
     topic: str
@@ -314,8 +311,8 @@ class SwitchState:
 
     `held_ms`: start of the hold, 0 before. `let_write_ms`: its end. `rights` (JSON): changes of the old home's ACLs.
     `given` (JSON): settings for the new home, by topic. `command`: the configured command that last began, or ended
-    well. `unfinished`: how `apply_outcome` failed. `unfollowed`: committed offsets on the old home were neither copied
-    nor synced. `strays`: foreign writes on the new home before the fence.
+    well. `unfinished`: how the command `after` failed. `unfollowed`: committed offsets on the old home were neither
+    copied nor synced. `strays`: foreign writes on the new home before the fence.
 
     Fail-back and rebuild: `tails` (JSON): unreplicated records and where they were rescued; `places` (JSON): offsets of
     groups; `folder`: of the files. Rebuild: `points` are the log ends of the home at the decision; `anyway`: even if
@@ -399,15 +396,13 @@ class SwitchState:
 
     @property
     def hold_ms(self) -> int:
-        """How long a home record holds writers. Clients end the hold by themselves that long after they read the
-        record. `hold_s_max` limits the time before `commit`.
+        """How long a home record holds writers: clients end the hold by themselves that long after they read it.
+        `hold_s_max` limits the time before `commit`.
         """
         return int((self.hold_s_max + AFTER_COMMIT_S_MAX) * 1000)
 
     def tried_for(self, ms: int, now_ms: int) -> bool:
-        """Returns whether the step has been tried for `ms`. A clock that runs behind, such as another host's, counts as
-        yes.
-        """
+        """Returns whether the step has been tried for `ms`; yes if the clock is behind, as another host's may be."""
         return not 0 <= now_ms - self.deed_ms < ms
 
     def names(self) -> tuple[str, ...]:
@@ -486,8 +481,8 @@ def _moved(raw: dict[str, Any]) -> TopicMove:
 def find_topics_moved_for_group(
     records: Iterable[SwitchState], group: str, topics: Iterable[str], cluster: str
 ) -> frozenset[str]:
-    """Returns the topics for which a group switch moved the group to `cluster`, and that have not moved since.
-    `records`: all switches, newest first.
+    """Returns topics for which a group switch moved the group to `cluster`, and that have not moved since. `records`:
+    all switches, newest first.
     """
     rest, found = set(topics), set[str]()
     for one in records:
@@ -507,11 +502,11 @@ def find_topics_moved_for_group(
 def find_topics_left_by_force(
     records: Iterable[SwitchState], topics: Iterable[str], old: str, new: str
 ) -> frozenset[str]:
-    """Returns the topics that a forced switch moved from `old` to `new`, and that have not moved since.
+    """Returns topics that a forced switch moved from `old` to `new`, and that have not moved since. `records`: all
+    switches, newest first.
 
     A switch whose old home died before offsets were copied counts as forced. A later switch that made twins on `old`
-    ends this, unless groups could not be checked then: clients may read these twins on their own. `records`: all
-    switches, newest first.
+    ends this, unless groups could not be checked then: clients may read these twins on their own.
     """
     rest, found = set(topics), set()
     for one in records:
@@ -677,9 +672,7 @@ def _late(record: SwitchState, now_ms: int) -> str:
 
 
 def explain_hold_overrun(record: SwitchState, now_ms: int) -> str:
-    """Returns why the switch must roll back for writers that wait too long; empty if they do not, or if it is
-    committed.
-    """
+    """Returns why the switch must roll back for writers that wait too long, or an empty string."""
     if record.committed or not record.held_ms or not STEP_SPECS[record.deed].held or record.kind not in HOLDS:
         return ""
     held_s = (now_ms - record.held_ms) / 1000

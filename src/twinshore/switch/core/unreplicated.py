@@ -1,26 +1,25 @@
 """Unreplicated records of an old home or a spoilt twin: how to find, save, and replay them.
 
 Rescued records are lines of JSON, in a topic and in files. The first line is the origin, the last one the record count,
-without which a copy is incomplete. Bytes are in base 64. In the topic, all lines of one attempt share a key.
-Transaction markers are not saved: each record carries the outcome of its transaction.
+without which a copy is incomplete. Bytes are in base 64. In the topic, all lines of one attempt share a key. Each
+record carries the outcome of its transaction; markers are not saved.
 
-Two logs are compared right below an offset. Transactions and switches leave markers there. Markers, gaps and aborted
+Two logs are compared right below an offset, where transactions and switches leave markers. Markers, gaps and aborted
 records hold nothing that could be lost, so the comparison goes down to the last real record of either log: an old home
 that lost its end and then grew again holds another record there.
 
 To find records that the home lacks, twin and home are read side by side. The home has a record if it holds the same one
-at the same offset. A record of the link may also be some offsets earlier at home, since foreign records came before it
-on the twin.
+at the same offset. A record of the link may also be some offsets earlier at home, after foreign records on the twin.
 
-Replayed records are identified by their origin: cluster, topic id, partition and offset. A batch is noted before it is
+Replayed records are identified by cluster, topic id, partition and offset of origin. A batch is noted before it is
 sent, and again once acknowledged, so its broker recognises a resend after a lost response. A batch on a home that died
 before replicating it no longer counts.
 
 The reverse link stops a partition with unreplicated records. Partitions that the link has not checked yet are waited
 for.
 
-Foreign writes past a point, before its fence, may be of any size, and arrive faster than they are read. So they are
-scanned in ranges: each ends where the log ended when the range began, and the switch state remembers the position.
+Foreign writes past a point, before its fence, may arrive faster than they are read. So they are scanned in ranges: each
+ends where the log ended when the range began, and the switch state remembers the position.
 """
 
 from __future__ import annotations
@@ -150,7 +149,6 @@ def is_count_line(line: bytes) -> bool:
 
 
 def rescue_key(origin: RescueOrigin, attempt: str) -> bytes:
-    """Returns the key of all lines of one attempt to save these records."""
     return encode_json([origin.switch, origin.topic, origin.partition, attempt])
 
 
@@ -320,8 +318,6 @@ class HomeComparison:
 
 @dataclass(slots=True)
 class _Passed:
-    """Digests of the home's most recently passed records."""
-
     digests: deque[bytes] = field(default_factory=deque)
     counts: Counter[bytes] = field(default_factory=Counter)
 
@@ -561,7 +557,6 @@ def find_doubtful_ranges(stood: Iterable[OldHomePartition]) -> tuple[Unreplicate
 
 
 def find_unfilled_partitions(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> Iterator[str]:
-    """Yields the partitions of recreated twins that end below their points."""
     for one in topics:
         for number, point in enumerate(one.points):
             if ends[one.topic, number] < point:
@@ -575,12 +570,10 @@ def describe_unfilled(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, i
 
 
 def has_diverged(one: OldHomePartition) -> bool:
-    """Returns whether the partition has another history than its home."""
     return one.stopped in DIVERGENCE_KINDS or one.strays_at >= 0
 
 
 def has_unchecked_records(one: OldHomePartition) -> bool:
-    """Returns whether the partition holds records of unknown origin."""
     return not has_diverged(one) and one.end > max(one.point, one.carried)
 
 
@@ -606,7 +599,6 @@ def find_changed_ranges(
 
 
 def describe_deleted_offsets(found: Iterable[UnreplicatedRange]) -> str:
-    """Returns a clause about offsets that can no longer be saved; empty if there are none."""
     gone = sum(one.gone for one in found)
     return f"; {count_phrase(gone, 'offset')} of it were deleted there before anybody saw them" if gone else ""
 

@@ -1,4 +1,4 @@
-"""Plans the move of one group: checks if it can move and where it would continue, and changes nothing."""
+"""Plans the move of one group: whether and where. Changes nothing."""
 
 from __future__ import annotations
 

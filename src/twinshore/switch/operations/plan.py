@@ -269,7 +269,6 @@ def describe_old_home_access(old: KafkaCluster, topics: Sequence[str], away: str
 
 
 def find_obstacle(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
-    """Returns what a later step would lack, before anything begins."""
     for cluster in (old, new):
         if read_acls(cluster) is not None and not may_alter_acls(cluster):
             return RefusedError(
@@ -517,7 +516,6 @@ def _away(asked: SwitchPlanRequest, link: Link, settings: Settings, ends: LinkCl
 
 
 def refuse_adopting_link(link: Link, done: str) -> RefusedError:
-    """Explains why exact twins of a link in mapped mode are not `done`."""
     return RefusedError(
         f'{link.name} adopts topics that hold data already (mode = "mapped"), and twins of such a link are not {done}',
         hint=f"`twinshore link set '{link.name}' 'mode=\"exact\"'` ends that; each twin stays exact or mapped as it is",

@@ -64,7 +64,7 @@ POLL_INTERVAL_S = 0.2
 @dataclass(frozen=True, slots=True)
 class WithoutStore:
     """`store` holds what the new home says. `why`: why the real one is not used. `begun`: the switch to resume. `last`:
-    the last writers of the matched twins.
+    last writers of the matched twins.
     """
 
     store: Store

@@ -76,8 +76,8 @@ def resume(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -
 
 
 def find_unfinished_waves(store: Store, asked: str = "") -> WaveProgress | None:
-    """Returns the plan that stopped between two waves, if no switch is open. `asked`: begin of its id or of its last
-    switch's; if empty, the newest.
+    """Returns the plan that stopped between two waves, if no switch is open. `asked`: begin of the plan's id or of the
+    last switch's; if empty, the newest.
     """
     found = list_switches(store)
     if any(not one.record.ended and one.id.startswith(asked) for one in found):
@@ -87,7 +87,6 @@ def find_unfinished_waves(store: Store, asked: str = "") -> WaveProgress | None:
 
 
 def describe_waves(store: Store) -> list[str]:
-    """Describes plans of waves: unfinished ones, and the newest if it rolled back."""
     plans = find_wave_plans(one.record for one in list_switches(store))
     return [one.sentence() for number, one in enumerate(plans) if not one.over or (number == 0 and one.left)]
 
