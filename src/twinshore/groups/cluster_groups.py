@@ -1,4 +1,4 @@
-"""One direction of a link: what groups read on the one side becomes known on the other. One call is one round."""
+"""One sync direction of a link: offsets of the reading side become known on the writing side, round by round."""
 
 from __future__ import annotations
 
@@ -32,21 +32,19 @@ from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, Topi
 
 GroupsByCoordinator = Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]]
 # The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
-# NON_EMPTY_GROUP is what a share group's coordinator says.
+# A share group's coordinator answers NON_EMPTY_GROUP.
 _LIVE = frozenset({25, 22, 27, 113, 68})
 ROUNDS_UNTIL_GONE = 3
-# A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
+# A consumer may have moved past an offset that was read longer ago: do not commit by it.
 TARGET_READ_MAX_AGE_S = 2.0
-# One of the reading side is older by the time in which ends are asked for; it may have been set back meanwhile.
+# Offsets of the reading side are older, since log ends are read later; the group may have been reset.
 SOURCE_READ_MAX_AGE_S = 10.0
 GROUPS_PER_COMMIT_MAX = 500
-# A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
+# Wait before asking again for unknown log ends: each request takes a client's whole patience.
 UNKNOWN_END_RETRY_S = 15.0
 
 
 class OffsetReader(Protocol):
-    """Says where groups stand."""
-
     @property
     def name(self) -> str: ...
 
@@ -56,8 +54,6 @@ class OffsetReader(Protocol):
 
 
 class OffsetClient(OffsetReader, Protocol):
-    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
-
     @property
     def asked(self) -> Counter[str]: ...
 
@@ -71,8 +67,6 @@ class OffsetClient(OffsetReader, Protocol):
 
 
 class LogEndSource(Protocol):
-    """The cluster whose logs end somewhere."""
-
     def offsets_of_each(
         self, parts: Iterable[TopicPartition], which: OffsetKind
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]: ...
@@ -82,7 +76,7 @@ DecideCommit = Callable[..., CommitDecision]
 
 
 class SyncDirection:
-    """`reader` is asked where groups stand, `writer` is told. `held`: groups whose places the reader keeps back."""
+    """`reader` reports offsets, `writer` receives commits. `held`: groups whose offsets the reader holds back."""
 
     def __init__(
         self,
@@ -100,9 +94,9 @@ class SyncDirection:
         self.book = book
         self._rule, self.rules = rule, rules
         self._clock = clock
-        # How many groups are read and committed together: fewer where a coordinator is slow to say where they stand.
+        # How many groups are read and committed together: fewer if a coordinator is slow.
         self._at_once = GROUPS_PER_COMMIT_MAX
-        # Told of each commit: whoever looks the other way must not take it for somebody's reading.
+        # Called for each commit: the other direction must not take it for a consumer's progress.
         self.echo: Callable[[str, TopicPartitionTuple, int], None] | None = None
         self._known: dict[str, GroupOffsets] = {}
         self._ends: dict[TopicPartitionTuple, int] = {}
@@ -122,11 +116,12 @@ class SyncDirection:
         may: Callable[[], bool] = always_allowed,
         holds: Callable[[], bool] = always_allowed,
     ) -> DirectionResult:
-        """One round. `may`: whether the link is still ours to act for. `holds`: whether the scope still does; asked
-        once the ends are known, since no place up to such an end is a wrong one."""
+        """Runs one round. `may`: whether this process still owns the link. `holds`: whether the scope is still valid;
+        called after log ends are read, since no offset up to such an end is wrong.
+        """
         turn, book = DirectionResult(), self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
-            # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
+            # A log end is trusted for a while: a twin's log can be lost like any other.
             self._ends.clear()
             self._ends_until_s = now_s + book.verify_s
         book.rescope(scope)
@@ -146,27 +141,26 @@ class SyncDirection:
             done = True
             if wishes:
                 may_now = self._clock() - heard_at_s < SOURCE_READ_MAX_AGE_S and holds() and may()
-                # Asked last: the store that the others ask may have been slow.
+                # Checked last: the store, which the other checks read, may have been slow.
                 done = may_now and self._fresh(node, read_at_s, turn)
                 if done:
                     self._commit(node, wishes, now_s, turn, may)
-            # What was read and not committed by is looked at anew.
+            # What was read and not used for a commit is checked again.
             self._over([(name, due[name]) for name in theirs if done or name not in wishes], now_s, wishes)
         book.unanswered(due.values(), now_s)
         turn.groups = len(book.entries)
         return turn
 
     def _over(self, some: Iterable[tuple[str, GroupState]], now_s: float, wishes: Container[str] = ()) -> None:
-        """Marks these groups as compared. Where an end is not known, the next round compares the group again."""
+        """Marks these groups as compared, except without a known log end."""
         for name, entry in some:
             if entry.renews and name not in wishes:
                 self.book.renewed(entry, now_s)
-            # Where no end is known, nothing was compared.
+            # Without a log end, nothing was compared.
             parts = self.book.scope.parts
             entry.check = any(parts[where][0] not in self._ends for where in entry.open)
 
     def _portions(self, nodes: Mapping[str, int]) -> Iterator[tuple[int, list[str]]]:
-        """Groups that are read and committed together, by their coordinator."""
         by_node: dict[int, list[str]] = {}
         for name, node in nodes.items():
             by_node.setdefault(node, []).append(name)
@@ -178,7 +172,7 @@ class SyncDirection:
                 yield node, some
 
     def _fresh(self, node: int, read_at_s: float, turn: DirectionResult) -> bool:
-        """Whether what was read of the groups there is young enough to commit by. This process may have been paused."""
+        """Returns whether the offsets read there are recent enough to commit: this process may have stalled."""
         fresh = self._clock() - read_at_s < TARGET_READ_MAX_AGE_S
         self._at_once = min(GROUPS_PER_COMMIT_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
         if not fresh:
@@ -220,7 +214,7 @@ class SyncDirection:
         turn.unheard = None if reading.away or away else refused.keys() | (names & set(self._held()))
 
     def _let_go(self, names: set[str]) -> None:
-        """Forgets groups that are no more. A coordinator that moves lists none of its groups for a moment."""
+        """Drops groups that are gone. A moving coordinator lists none of its groups for a moment."""
         gone = self._known.keys() - names
         self._missed = {name: self._missed.get(name, 0) + 1 for name in gone}
         over = [name for name, times in self._missed.items() if times >= ROUNDS_UNTIL_GONE]
@@ -241,7 +235,7 @@ class SyncDirection:
         self.book.absent(absent)
 
     def refusals(self) -> dict[str, tuple[float, str]]:
-        """The groups that a cluster refuses, or of which it refuses some places: since when, and in which words."""
+        """Returns refused groups, and groups with refused offsets: since when, and why."""
         entries = {name: one for name, one in self.book.entries.items() if one.refused and not one.live}
         places = {name: (one.refused[min(one.refused)][1], one.refused.values()) for name, one in entries.items()}
         found = {name: (min(since_s for since_s, _ in some), words) for name, (words, some) in places.items()}
@@ -252,8 +246,9 @@ class SyncDirection:
     def _spots(
         self, due: Mapping[str, GroupState], now_s: float, turn: DirectionResult
     ) -> dict[str, dict[TopicPartitionTuple, tuple[TranslatedOffset, int]]]:
-        """For each group and partition: where the group would stand on the other side, and where the log there ends. A
-        place that cannot be further on is not asked for. Where no end is known, the group gets no place yet."""
+        """Returns translated offset and log end, by group and partition. Offsets that cannot have moved on are skipped;
+        without a log end the group waits.
+        """
         spots: dict[str, dict[TopicPartitionTuple, TranslatedOffset]] = {}
         short: set[TopicPartitionTuple] = set()
         parts = self.book.scope.parts
@@ -284,7 +279,6 @@ class SyncDirection:
         }
 
     def _stands(self, entry: GroupState, where: TopicPartitionTuple, spot: TranslatedOffset) -> bool:
-        """Whether it stands where the twin ends, and the twin has not grown."""
         goal = min(spot.offset, self._ends[self.book.scope.parts[where][0]])
         memory = self.book.memory_of(entry, where)
         whole = spot.reached and goal == spot.offset
@@ -304,7 +298,7 @@ class SyncDirection:
         except KafkaError as error:
             found, failed = {}, dict.fromkeys(named, error)
         self._ends.update((named[one], end) for one, end in found.items())
-        # One partition without a leader, or one topic that is refused, must not hold up the groups of all others.
+        # One partition without a leader, or one refused topic, must not delay all other groups.
         for one, why in failed.items():
             self._endless[one.topic] = self._clock() + UNKNOWN_END_RETRY_S
             turn.told[f"topic {one.topic} of {self._writer.name}"] = f"its groups wait: {why.message}"
@@ -314,10 +308,11 @@ class SyncDirection:
     def _theirs(
         self, node: int, spots: Mapping[str, Mapping[TopicPartitionTuple, object]], now_s: float, turn: DirectionResult
     ) -> dict[str, Mapping[TopicPartitionTuple, CommittedOffset]]:
-        """The places that these groups have there now; what cannot be asked for is left out until the next round. A
-        group that is not listed is asked for all the same: its coordinator may just be moving."""
+        """Returns the groups' offsets on the writing side; those without an answer wait for the next round. Unlisted
+        groups are asked for too: their coordinator may be moving.
+        """
         parts = self.book.scope.parts
-        # Whether a group has any place there matters where none is made.
+        # With `makes` off it matters if a group has any offset there.
         wanted: dict[str, list[TopicPartitionTuple] | None] = {
             name: [parts[where][0] for where in ours] if self.rules.makes else None for name, ours in spots.items()
         }
@@ -345,7 +340,7 @@ class SyncDirection:
         theirs: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
         now_s: float,
     ) -> dict[str, dict[TopicPartitionTuple, PlannedCommit]]:
-        """What to commit, by group and place on the writing side. All else is settled here."""
+        """Returns what to commit, by group and target partition, and settles the rest."""
         parts, book = self.book.scope.parts, self.book
         wishes: dict[str, dict[TopicPartitionTuple, PlannedCommit]] = {}
         for name, there in theirs.items():
@@ -387,7 +382,7 @@ class SyncDirection:
                 if not code and self.echo is not None:
                     self.echo(name, twin, wishes[name][twin].place.offset)
             if entry.renews:
-                # Refused or not: there are several renewals in the time after which a place is forgotten.
+                # Refused or not: there are several renewals before an offset expires.
                 self.book.renewed(entry, now_s)
         turn.commits += len(answers)
 

@@ -1,6 +1,5 @@
-"""Where the groups of proxies' clients are at home, as the store keeps it: said to clusters that do not know it yet.
-
-A cluster that was away while groups moved has an older line, and nobody but its clients would read it.
+"""Announces the home of proxy clients' groups to clusters that lack the record. A cluster that was down while groups
+moved has an older one, which only its clients would read.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ CHECK_INTERVAL_S = 5.0
 
 
 def load_home(store: Store) -> HomeRecord | None:
-    """The line that was said last; None where groups have never moved."""
+    """Returns the last home record; None if groups have never moved."""
     log = HomeLog()
     for row in store.link_states.of(GROUPS_HOME, GROUPS_HOME_KIND):
         log.take(row.subject.encode(), row.value.encode())
@@ -38,8 +37,7 @@ def save_home(store: Store, line: HomeRecord) -> None:
 
 
 class GroupsHomeAnnouncer:
-    """Says the kept line to these clusters, once each time that another one is kept or `again` is called. Use it from
-    one thread."""
+    """Writes the saved record to these clusters, once for each new record or call of `again`. Use from one thread."""
 
     def __init__(self, store: Store, clusters: Iterable[KafkaCluster], log: Callable[[str], None]) -> None:
         self._store, self._log = store, log
@@ -48,11 +46,11 @@ class GroupsHomeAnnouncer:
         self._looked_s = float("-inf")
 
     def again(self) -> None:
-        """A cluster was away, and may have an older line."""
+        """Call after an outage: the cluster may have an older record."""
         self._said.clear()
 
     def turn(self, now_s: float) -> None:
-        """Looks every few seconds. A cluster that does not answer is asked again with the next look."""
+        """Checks every few seconds. A silent cluster is retried at the next check."""
         if now_s - self._looked_s < CHECK_INTERVAL_S:
             return
         self._looked_s = now_s

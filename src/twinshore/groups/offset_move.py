@@ -1,6 +1,4 @@
-"""Committed offsets of groups are moved: seen on both sides of links, looked at again right before, set on one side,
-and told in the audit.
-"""
+"""Moves committed offsets: reads both sides, checks again right before the commit, and writes an audit row each."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ DONE, NOT_DONE = "done", "not done"
 STATES_WITHOUT_MEMBERS = ("Empty", "Dead", "none")
 
 
-# Each place to commit, with the one that is there now.
+# Each offset to commit, with the one that is there now.
 WantedOffsets = dict[TopicPartitionTuple, tuple[int | None, CommittedOffset]]
 # Groups by name, with the goals of each.
 GoalsByGroup = Mapping[str, Sequence[OffsetGoal]]
@@ -40,8 +38,6 @@ GoalsByGroup = Mapping[str, Sequence[OffsetGoal]]
 
 @dataclass(frozen=True, slots=True)
 class OffsetStep:
-    """A place that was, or would be, committed."""
-
     link: str
     cluster: str
     group: str
@@ -53,7 +49,7 @@ class OffsetStep:
 
     @property
     def refused(self) -> bool:
-        """Asked for, and not done as far as is known."""
+        """Whether the commit was requested and, as far as is known, not done."""
         return is_refused_outcome(self.outcome)
 
     def sentence(self, *, done: bool) -> str:
@@ -63,7 +59,6 @@ class OffsetStep:
         return f"{self.link}: group {self.group}: {place}: {was} -> {self.after} ({outcome})"
 
     def row(self, now_ms: int, by: str) -> AuditRow:
-        """What the audit says of it."""
         subject = f"{self.group} {self.topic}-{self.partition} on {self.cluster}"
         before = "" if self.before is None else str(self.before)
         what = (now_ms, self.link, "group", subject, before, str(self.after), self.outcome, by)
@@ -79,8 +74,9 @@ def commit_offsets(
     by: str,
     lower: bool = False,
 ) -> dict[str, list[OffsetStep]]:
-    """Commits these groups' places, those of one coordinator in one go, and writes to the audit what came of each. A
-    place that has gone on since it was seen is not set back. `lower`: where that was asked for, it is refused."""
+    """Commits in one request per coordinator, and audits each outcome. An offset that has moved on since it was read is
+    not set back; if `lower` was requested, that counts as refused.
+    """
     outcomes: dict[str, dict[TopicPartitionTuple, str]] = {}
     left = {name: wishes for name, wishes in wanted.items() if wishes}
     try:
@@ -104,7 +100,7 @@ def commit_offsets(
 def _commit_once(
     writer: OffsetClient, wanted: Mapping[str, WantedOffsets], *, lower: bool
 ) -> dict[str, dict[TopicPartitionTuple, str]]:
-    """What came of each group's places; a group of which nobody said anything is left out."""
+    """Returns the outcomes by group; groups without an answer are left out."""
     nodes, refused = writer.located(list(wanted))
     outcomes = {name: dict.fromkeys(wanted[name], refused_outcome(error.message)) for name, error in refused.items()}
     asked: dict[int, dict[str, list[TopicPartitionTuple]]] = {}
@@ -132,12 +128,11 @@ def _commit_once(
 def find_newer_offsets(
     wishes: WantedOffsets, places: Mapping[TopicPartitionTuple, CommittedOffset], *, lower: bool
 ) -> dict[TopicPartitionTuple, str]:
-    """The outcome of each place that is not committed, as the group does not stand any more where it was seen, and
-    would be set back by it."""
+    """Returns the outcome of each offset that is not committed because the group has moved on."""
     found: dict[TopicPartitionTuple, str] = {}
     for where, (before, goal) in wishes.items():
         now = places[where].offset if where in places else None
-        # Where it stands at its goal, an answer to us was lost perhaps: it is committed again.
+        # At the goal a response may have been lost: commit again.
         if now != before and now is not None and now > goal.offset:
             stands = f"it stands at {now} by now"
             found[where] = refused_outcome(stands) if lower else f"{NOT_DONE}: {stands}"
@@ -157,20 +152,19 @@ def _outcome(code: int) -> str:
 
 
 def links_between(settings: Settings, store: Store, one: str, other: str) -> list[Link]:
-    """The links between two clusters, whichever way they lead: those too that a switch has added a moment ago."""
+    """Returns the links in both directions, including those that a switch has just added."""
     known = [at.link for at in effective_links(load_all_links(settings, store), store).values()]
     return [link for link in known if {link.source, link.target} == {one, other}]
 
 
 def inspect_group(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupOnBothSides:
-    """How the group stands, and where it would stand on `new`; changes nothing."""
     return inspect_groups(links, settings, store, re.escape(group), new, stable=True).get(group, GroupOnBothSides())
 
 
 def inspect_groups(
     links: Iterable[Link], settings: Settings, store: Store, pattern: str, new: str, *, stable: bool
 ) -> dict[str, GroupOnBothSides]:
-    """The same of all whose whole name matches. `stable`: as `view_groups` has it."""
+    """Returns all groups whose whole name matches, with goals on `new`. Read-only. `stable`: as for `view_groups`."""
     found: dict[str, GroupOnBothSides] = {}
     for link in links:
         back = link.source == new
@@ -202,9 +196,10 @@ def set_offsets(
     notes: bool = True,
     lower: bool = False,
 ) -> dict[str, list[OffsetStep]]:
-    """Commits these places, those of a link in one go; what became of each is in the audit, and is told by group.
-    `mark`: on twins the mirror moves them from now on. `notes`: looks first, and marks none of a group whose consumers
-    leave notes. `lower`: as `commit_offsets` has it."""
+    """Commits these offsets, one call per link. Returns audited steps by group. `mark`: the mirror moves them on twins
+    from now on. `notes`: check first, and write no mark for groups whose consumers commit metadata. `lower`: as for
+    `commit_offsets`.
+    """
     steps: dict[str, list[OffsetStep]] = {}
     for link in links:
         ours = {name: [one for one in some if one.link == link.name] for name, some in moves.items()}
@@ -232,7 +227,9 @@ def build_wanted_offsets(goals: Iterable[OffsetGoal], note: str = "") -> WantedO
 def restore_offsets(
     links: Iterable[Link], settings: Settings, store: Store, moves: GoalsByGroup, by: str
 ) -> dict[str, list[OffsetStep]]:
-    """As they were before; a twin's follow the home again. Where it had none it keeps what it has: none is deleted."""
+    """Restores earlier offsets; those on twins follow the home again. Where the group had none, the current offset
+    stays.
+    """
     before = {
         name: [
             replace(one, has=one.to, to=one.to if one.has is None else one.has) for one in goals if one.has != one.to
@@ -245,7 +242,7 @@ def restore_offsets(
 def resume_sync(
     links: Iterable[Link], settings: Settings, store: Store, moves: GoalsByGroup, by: str
 ) -> dict[str, list[OffsetStep]]:
-    """The places on twins that groups leave for their home: from now on the mirror moves them as the groups read on."""
+    """Marks offsets on twins that groups leave for their home, so that the mirror moves them."""
     left = {
         name: [
             replace(one, back=False, topic=one.left_topic, has=one.left, to=one.left, short=0)

@@ -1,8 +1,5 @@
-"""Groups moved at an operator's word, whatever a running mirror waits for; with or without steps backwards.
-
-Each group on both sides, and what an operator should know besides the figures.
-
-Where a group, or an offset, is on the other side. An offset asks the store alone, no cluster.
+"""Moves groups on an operator's request, shows groups on both sides, and translates offsets (a single offset from the
+store alone).
 """
 
 from __future__ import annotations
@@ -36,15 +33,12 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class GroupNotMoved:
-    """A group that is not moved, or not with all its places: why, and what would move it."""
-
     link: str
     group: str
     why: str
 
     @property
     def refused(self) -> bool:
-        """Asked for, and not done."""
         return True
 
     def sentence(self, *, done: bool) -> str:
@@ -54,8 +48,9 @@ class GroupNotMoved:
 
 @dataclass(frozen=True, slots=True)
 class MoveGroupOffsets:
-    """Groups whose whole name matches: from the source's side to the target's, or `back`. `lower`: also where the place
-    there is further on."""
+    """Move groups whose whole name matches from source to target, or `back`. `lower`: even if the offset there is
+    ahead.
+    """
 
     group: str
     links: Sequence[str] = ()
@@ -65,15 +60,12 @@ class MoveGroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GroupMove:
-    """What would become of one group: places to commit, and why it is left alone with others."""
-
     link: Link
     group: str
     left: tuple[GroupNotMoved, ...]
     goals: Sequence[OffsetGoal] = ()
 
     def steps(self) -> tuple[OffsetStep | GroupNotMoved, ...]:
-        """With nothing done yet."""
         cluster = self.link.source if any(one.back for one in self.goals) else self.link.target
         wishes = build_wanted_offsets(self.goals)
         return (
@@ -84,14 +76,12 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True)
 class GroupMovePlan(Plan[OffsetStep | GroupNotMoved]):
-    """The steps by group."""
-
     asked: MoveGroupOffsets | None = None
     groups: tuple[GroupMove, ...] = ()
 
 
 def plan_move(asked: MoveGroupOffsets, settings: Settings, store: Store) -> GroupMovePlan:
-    """Asks both clusters of each link; ConfigError where no group is meant."""
+    """Reads both clusters of each link. Raises ConfigError if no group matches."""
     reason = pattern_error(asked.group)
     if reason:
         raise ConfigError(f"GROUP: {reason}")
@@ -107,7 +97,7 @@ def plan_move(asked: MoveGroupOffsets, settings: Settings, store: Store) -> Grou
 def move_groups(
     planned: GroupMovePlan, settings: Settings, store: Store, *, by: str
 ) -> Iterator[OffsetStep | GroupNotMoved]:
-    """Each step is in the audit by the time it is given out. A group that has gone on meanwhile is not set back."""
+    """Yields each step once audited. A group that has moved on since is not set back."""
     asked = planned.asked
     if asked is None:
         return
@@ -140,8 +130,9 @@ def _moves_of_link(asked: MoveGroupOffsets, link: Link, settings: Settings, stor
 def reasons_not_moved(
     link: Link, view: GroupView, goals: Sequence[OffsetGoal], *, back: bool, lower: bool, named: bool
 ) -> tuple[str, ...]:
-    """Why the group is not moved, or not with all its places. `named`: it was asked for by its name, so that it is told
-    too if it has nothing that could be moved this way."""
+    """Explains why the group is not moved, or only in part. `named`: requested by exact name, so also explain if
+    nothing can move this way.
+    """
     reads, writes = (link.target, link.source) if back else (link.source, link.target)
     state = view.source_state if back else view.target_state
     if goals and state not in STATES_WITHOUT_MEMBERS:
@@ -167,13 +158,11 @@ def reasons_not_moved(
 
 
 def is_literal_name(pattern: str) -> bool:
-    """Whether it names one group, as far as can be seen."""
     return not set(pattern) & set("*+?[](){}|^$\\")
 
 
 def describe_nothing_moved(pattern: str, known: Collection[str]) -> str:
-    """What is said where no place was moved or left alone; raises where no group is meant. `known`: every group that
-    has a place in the links' topics."""
+    """Raises ConfigError if no group matches. `known`: every group with an offset in the links' topics."""
     if any(re.fullmatch(pattern, name) for name in known):
         return "nothing to move: each such group stands where it should, or as far on as the log there reaches"
     if not known and not is_literal_name(pattern):
@@ -183,12 +172,12 @@ def describe_nothing_moved(pattern: str, known: Collection[str]) -> str:
     raise ConfigError(f"no group called {pattern} has a place in a topic that these links carry", hint=hint)
 
 
-# So many reasons why a side says nothing are shown, and so many groups for each.
+# Limits the reasons shown for a silent side, and the groups for each.
 UNAVAILABLE_SHOWN_MAX = 5
 
 
 def check_pattern(pattern: str) -> None:
-    """ConfigError where it is no expression for groups."""
+    """Raises ConfigError if the pattern is invalid."""
     reason = pattern_error(pattern)
     if reason:
         raise ConfigError(f"--group: {reason}")
@@ -197,8 +186,9 @@ def check_pattern(pattern: str) -> None:
 def read_group_views(
     pattern: str, links: Sequence[str], settings: Settings, store: Store
 ) -> tuple[list[GroupView], list[str]]:
-    """Groups whose whole name matches, and a sentence for each link whose target does not answer; asks both clusters of
-    each link. KafkaError where no link can be looked at."""
+    """Returns the matching groups, and a sentence for each link whose target does not answer. Raises KafkaError if no
+    link can be read.
+    """
     check_pattern(pattern)
     views: list[GroupView] = []
     silent: dict[str, KafkaError] = {}
@@ -216,7 +206,7 @@ def read_group_views(
 
 
 def view_as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
-    """For programs; `partitions`: every partition's places too."""
+    """`partitions`: include the offsets of every partition."""
     values = asdict(view)
     parts = values.pop("parts")
     if view.behind_s is not None:
@@ -228,7 +218,6 @@ def view_as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
 
 
 def view_remarks(views: Sequence[GroupView]) -> list[str]:
-    """Which sides say nothing, and which groups read on the target on their own."""
     found = []
     for name in sorted({view.link for view in views if view.source_state == AWAY_STATE and not view.why}):
         ago_s = next(view.said_s_ago for view in views if view.link == name)
@@ -246,13 +235,12 @@ def view_remarks(views: Sequence[GroupView]) -> list[str]:
 
 
 def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
-    """How many records groups would read again, if a cluster died now and they went on at the other one."""
     again: Counter[str] = Counter()
     for view in views:
         source, _, target = view.link.partition("->")
         for part in view.parts if view.source_state != AWAY_STATE and not view.why else ():
             again[source] += max(0, part.behind or 0)
-            # On a twin a place counts where its group reads there.
+            # An offset on a twin counts if its group reads there.
             again[target] += max(0, -(part.behind or 0))
     if counts := [f"{count_phrase(many, 'record')} if {name} died now" for name, many in sorted(again.items()) if many]:
         yield (
@@ -262,7 +250,7 @@ def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
 
 
 def _left_alone(view: GroupView) -> str:
-    """Who reads on the target without following, since when, and the remedy; empty where nobody does."""
+    """Describes a group that reads on the target on its own, and the remedy; empty if none."""
     parts = [part for part in view.parts if part.state == GroupSyncStatus.OWN]
     if not parts or view.source_state == AWAY_STATE:
         return ""
@@ -275,7 +263,7 @@ def _left_alone(view: GroupView) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TranslationRequest:
-    """A group, or with a `topic` the offset of one partition. `back`: from the target's side to the source's."""
+    """A group; or with `topic` an offset of one partition. `back`: from target to source."""
 
     what: str
     topic: str = ""
@@ -286,8 +274,9 @@ class TranslationRequest:
 
 @dataclass(frozen=True, slots=True)
 class TranslationResult:
-    """`offset` of one side is `to` on the other, None: nowhere known. `reached`: it has crossed. `end`: where the log
-    that is asked about ends, as far as the link knows."""
+    """`offset` on one side is `to` on the other; None: unknown. `reached`: replicated. `end`: known log end of the side
+    asked about.
+    """
 
     link: str
     topic: str
@@ -300,7 +289,6 @@ class TranslationResult:
     back: bool
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
         return {name: value for name, value in asdict(self).items() if name != "back"}
 
     def sentence(self) -> str:
@@ -309,7 +297,6 @@ class TranslationResult:
         return f"{self.link}: {self.topic}-{self.partition} offset {self.offset} is {to}{yet}{self._beyond()}"
 
     def _beyond(self) -> str:
-        """Of an offset that no record of the link has, how far these go; a place at the very end is nothing special."""
         if self.end is None or self.offset <= self.end:
             return ""
         log = f"{self.topic}-{self.partition}"
@@ -319,7 +306,7 @@ class TranslationResult:
 
 
 def translate_offsets(asked: TranslationRequest, settings: Settings, store: Store) -> list[TranslationResult]:
-    """On each link; ConfigError where none keeps a place of it."""
+    """Translates on each link. Raises ConfigError if no link has the group."""
     found = [one for link in settings.chosen(asked.links) for one in _of_link(asked, link, settings, store)]
     if not found:
         raise ConfigError(f"no link keeps a place of group {asked.what}", hint="for an offset name its --topic")

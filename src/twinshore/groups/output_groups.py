@@ -1,4 +1,4 @@
-"""A source's groups, of which some are known to the link's rounds only once what their readers wrote has crossed."""
+"""A source's groups, some held back until the output of their consumers is replicated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.offsets import GroupOffsets, TopicPartitionTuple
 from twinshore.replication.core.filters import admits
 
-# After so long the ends that are waited for are asked for anew: a source can lose what was to cross.
+# The awaited ends are read again after this: a source can lose records.
 ENDS_REFRESH_INTERVAL_S = 30.0
 NAMES_SHOWN_MAX = 3
 NOT_REPLICATED = "that has not crossed"
@@ -39,7 +39,7 @@ NO_TWIN = "the link keeps no twin of that now, or its leader does not answer"
 
 
 class OutputWait(NamedTuple):
-    """`in_vain`: no crossing of records alone will end it."""
+    """`in_vain`: replication alone will not end the wait."""
 
     since_s: float
     words: str
@@ -47,26 +47,25 @@ class OutputWait(NamedTuple):
 
 
 class OutputReplication(Protocol):
-    """The link's topics on both sides."""
-
     def scope(self) -> SyncScope:
-        """Of which there are twins now."""
+        """Returns the current twins."""
 
     def topics(self) -> Mapping[str, int]:
-        """Those of the source that the link may carry, and how many partitions each has: none of it, where the topic is
-        at home elsewhere, and what is written there need not cross."""
+        """Returns the partition counts of source topics that the link may replicate; 0 if the topic's home is
+        elsewhere, so that its records need no replication.
+        """
 
     def ends(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        """Where these logs of the source end now; those that cannot be asked for are left out."""
+        """Returns current log ends on the source; without those that cannot be read."""
 
     def crossed(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        """How far each has crossed, by its twin's end and by the receipts; those without a twin are left out."""
+        """Returns how far each partition with a twin is replicated, by the twin's end and the progress."""
 
 
 class OutputAwareGroups:
-    """`reader` with the places of some groups held back. One thread's. `waiting`: since when
-    each group waits, and for what. `unmatched_outputs`: expressions of the rules that met no topic when that was last
-    seen."""
+    """Wraps `reader`, and holds back offsets of some groups. Use from one thread. `waiting`: since when each group
+    waits, and why. `unmatched`: patterns of the rules that matched no topic.
+    """
 
     def __init__(
         self,
@@ -92,19 +91,18 @@ class OutputAwareGroups:
         return self._reader.name
 
     def held(self) -> frozenset[str]:
-        """Groups that have places, of which none may be known yet."""
+        """Returns groups with offsets, none of them released yet."""
         return frozenset(self._raw.keys() - self._released.keys())
 
     def places(
         self, wanted: GroupsByCoordinator, known: Mapping[str, GroupOffsets]
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
-        """The places that the reader tells. A group that waits for its outputs is given its places of an earlier
-        moment; where there was no such moment yet, the group is left out (`held`)."""
+        """A group that waits for its output gets earlier offsets; without any, the group is left out (`held`)."""
         if not self._rules:
             return self._reader.places(wanted, known)
         self._forget({name for groups in wanted.values() for name in groups})
         self._rescope(self._crossing.scope())
-        # What a group that waits has said is another thing than what was given out.
+        # The offsets of a waiting group differ from the released ones.
         said_before = {name: said for name, said in known.items() if not self._is_bound(name)} | self._raw
         found, away = self._reader.places(wanted, said_before)
         bound = {name: said for name, said in found.items() if not said.error and self._is_bound(name)}
@@ -114,7 +112,7 @@ class OutputAwareGroups:
             self._take({name: said for name, said in bound.items() if name not in self._moments}, now_s)
             self._look(now_s)
         except KafkaError as error:
-            # The groups that write nowhere go on meanwhile.
+            # Groups without output go on.
             for name in self._moments.keys() | (bound.keys() - self._taken.keys()):
                 since_s = self.waiting[name].since_s if name in self.waiting else now_s
                 self.waiting[name] = OutputWait(since_s, f"its places wait: {error.message}", in_vain=False)
@@ -123,8 +121,9 @@ class OutputAwareGroups:
         return free | known_now, away
 
     def lag_of(self, group: str) -> int:
-        """By how many records the places that were given out are behind the group's own. A place that was never
-        given out is not counted: nobody knows where the target's would begin."""
+        """Returns by how many records released offsets lag the group's own. Offsets never released do not count: where
+        the target would begin is unknown.
+        """
         raw, given = self._raw.get(group), self._given.get(group)
         if raw is None or given is None:
             return 0
@@ -138,8 +137,9 @@ class OutputAwareGroups:
                 del kept[name]
 
     def _rescope(self, scope: SyncScope) -> None:
-        """Forgets what was given out, and what waits, of groups with places in topics that have gone or come: others
-        have moved these groups meanwhile. Such a group is known again once what it has written by now has crossed."""
+        """Drops released and waiting offsets of groups in topics that came or went: others may have moved these groups.
+        They are released again once their current output is replicated.
+        """
         topics = added_topics(self._scope, scope) | added_topics(scope, self._scope)
         self._scope = scope
         said = (self._raw, self._taken, self._released) if topics else ()
@@ -155,7 +155,6 @@ class OutputAwareGroups:
         return known
 
     def _take(self, groups: Mapping[str, GroupOffsets], now_s: float) -> None:
-        """Asks where the logs end that these write to, after their places were read."""
         new = {name: said for name, said in groups.items() if self._taken.get(name) is not said}
         if not new:
             return
@@ -172,11 +171,10 @@ class OutputAwareGroups:
                 self._waits(name, mute, UNKNOWN_END, now_s)
                 continue
             self._taken[name] = said
-            # Where nothing was ever written there is nothing to wait for.
+            # An empty log needs no wait.
             self._moments[name] = OffsetSnapshot(said, {where: ends[where] for where in ours if ends[where]}, now_s)
 
     def _look(self, now_s: float) -> None:
-        """Lets go of the groups of which all has crossed."""
         old = {name: one for name, one in self._moments.items() if now_s - one.asked_s >= ENDS_REFRESH_INTERVAL_S}
         if old:
             topics = self._crossing.topics()
@@ -201,7 +199,7 @@ class OutputAwareGroups:
         released = self._released[said.group]
         places = releasable_offsets(released, said)
         if places != released.places:
-            # Set back, a group writes anew what it then reads: it climbs again only with what it writes now.
+            # A group that was reset writes its output again, so its offset rises only with that.
             self._released[said.group] = released._replace(places=places)
         given = self._given.get(said.group)
         if given is None or given.places != places:
@@ -219,9 +217,9 @@ class OutputAwareGroups:
 
 
 class LinkOutputReplication:
-    """How far the topics of a link have crossed: by the ends that both clusters tell now, and by the store's receipts.
-    `link` and `scope` give what holds now; `receipted`: how far each partition has crossed, by the store; `elsewhere`:
-    which topics are at home on the target."""
+    """By the log ends of both clusters and the stored progress. `link` and `scope` return current values. `receipted`:
+    progress by partition. `elsewhere`: topics whose home is the target.
+    """
 
     def __init__(
         self,
@@ -241,14 +239,14 @@ class LinkOutputReplication:
         return self._scope()
 
     def topics(self) -> Mapping[str, int]:
-        """Also those that are hidden from this user, or that nobody answers for, as far as they are known."""
+        """Includes known topics that are hidden from this user, or that do not answer."""
         seen = self._source.metadata(None, refresh=True).topics
         found = {name: one for name, one in seen.items() if not one.error and admits(self._link(), name)}
         counts = {name: len(one.partitions) for name, one in found.items()}
         for topic, number in self._scope().parts:
             self._counts[topic] = max(self._counts.get(topic, 0), number + 1)
         unseen = sorted(name for name in self._counts.keys() - counts.keys() if admits(self._link(), name))
-        # A list leaves out what one may not see; of a name it is said.
+        # A listing leaves out hidden topics; a request by name reports them.
         asked = self._source.metadata(unseen, refresh=True).topics if unseen else {}
         for name in unseen:
             if name in asked and asked[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -262,7 +260,7 @@ class LinkOutputReplication:
         return {name: 0 if name in away else count for name, count in counts.items()}
 
     def ends(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        # The end of the log, not the high watermark: what is written is to be waited for, replicated or not.
+        # The log end, not the high watermark: wait for all written records, on all replicas or not.
         return _ends(self._source, {where: where for where in parts}, OffsetKind.LOG_END)
 
     def crossed(self, parts: Sequence[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
@@ -274,8 +272,8 @@ class LinkOutputReplication:
         }
         receipted = self._receipted()
         found = {where: receipted.get(where, 0) for where in kept if where not in exact}
-        # Nothing below the last stable offset waits for the end of a transaction. What lies beyond our receipts is
-        # somebody else's.
+        # Nothing below the last stable offset waits for the end of a transaction. Records past the link's progress
+        # are foreign.
         ends = _ends(self._target, exact, OffsetKind.LAST_STABLE)
         return found | {where: min(end, receipted.get(where, 0)) for where, end in ends.items()}
 
@@ -283,7 +281,7 @@ class LinkOutputReplication:
 def _ends(
     cluster: KafkaCluster, parts: Mapping[TopicPartitionTuple, TopicPartitionTuple], which: OffsetKind
 ) -> dict[TopicPartitionTuple, int]:
-    """By each name, the end of the log that is called as its value there."""
+    """`parts` maps each key of the result to its name on that cluster."""
     named = {TopicPartition(*there): where for where, there in parts.items()}
     found, _ = cluster.offsets_of_each(list(named), which) if named else ({}, {})
     return {named[one]: end for one, end in found.items()}

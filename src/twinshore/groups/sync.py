@@ -1,4 +1,4 @@
-"""A link's rounds: both clusters' groups listed once, then each direction takes its turn."""
+"""Offset sync rounds of a link: lists the groups of both clusters once, then runs each direction."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ from twinshore.state.core.values import LinkStateRow, MirrorRequest
 from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store
 
-# Beyond so many that a store should not be bothered with them none is kept.
+# With more names than this, none is stored.
 NAMES_MAX = 20_000
-# Kept once marks are left: the groups whose places without one may be the link's all the same.
+# Stored once marks are written: groups whose unmarked offsets may be the link's all the same.
 UNMARKED_GROUPS_KIND = "groups marked"
-# The groups whose consumers leave notes, and which get no marks for that.
+# Groups whose consumers commit metadata, and which get no marks.
 GROUPS_WITH_METADATA_KIND = "groups with notes"
 ALL_GROUPS = "\0"  # no group is called so
 SCOPE_INTERVAL_S = 5.0
 PROGRESS_TIMEOUT_S = 3.0
 SHARE_GROUPS_INTERVAL_S = 5.0
 RETENTION_DEFAULT_S = 7 * 86_400.0
-# Where the target's setting cannot be read: shorter than anybody sets it without knowing why.
+# If the target's setting cannot be read: shorter than any usual value.
 RETENTION_UNKNOWN_S = 3_600.0
 RENEWALS_IN_RETENTION = 4
 RENEW_S_MIN = 2.0
@@ -87,29 +87,26 @@ STATUSES_WORST_FIRST = (
 
 
 def group_names_row(link: str, kind: str, names: Collection[str], now_ms: int) -> LinkStateRow:
-    """The row that keeps them."""
     listed = sorted(names) if len(names) <= NAMES_MAX else []
     value = base64.b85encode(zlib.compress(json.dumps(listed).encode())).decode()
     return LinkStateRow(link, kind, "", value, kind, now_ms)
 
 
 def parse_group_names(rows: Iterable[LinkStateRow]) -> frozenset[str]:
-    """What such a row keeps; nothing without one, or where its value is empty."""
+    """Returns the stored names; none if there is no row or an empty value."""
     for row in rows:
         return frozenset(json.loads(zlib.decompress(base64.b85decode(row.value))) if row.value else ())
     return frozenset()
 
 
 class _Asks(TypedDict):
-    """What each direction of a round is told alike."""
-
     may: Callable[[], bool]
     holds: Callable[[], bool]
 
 
 @dataclass(slots=True)
 class SyncRoundResult:
-    """What one round did and took; `asked` are requests by their names, on both clusters."""
+    """Result and cost of one round. `asked`: requests by name, on both clusters."""
 
     groups: int = 0
     changed: int = 0
@@ -128,8 +125,9 @@ class SyncRoundResult:
 
 
 class GroupSync:
-    """One link's. `close` ends its connections. `leaves`: topics that a switch has the link let go are left alone.
-    `stable`: as `ConsumerGroups` has it."""
+    """Syncs the groups of one link. `leaves`: skip topics that a switch has taken from the link. `stable`: as for
+    `ConsumerGroups`.
+    """
 
     def __init__(
         self,
@@ -179,7 +177,7 @@ class GroupSync:
             one.close()
 
     def run(self, now_s: float, *, may: Callable[[], bool] = always_allowed) -> SyncRoundResult:
-        """One round. `may` is asked before each commit: the link may have become another process's since it began."""
+        """`may` is called before each commit: another process may own the link by now."""
         begun_s = time.perf_counter()
         done = SyncRoundResult()
         self._positions = None
@@ -206,7 +204,7 @@ class GroupSync:
     def _share(
         self, reading: GroupListings, writing: GroupListings, now_s: float, done: SyncRoundResult, asks: _Asks
     ) -> None:
-        """Starts of share groups, now and then: they move only as whole runs of records are done with."""
+        """Syncs share group starts, less often: a start moves only when whole runs of records are done."""
         if now_s - self._shared_at_s < SHARE_GROUPS_INTERVAL_S or not any(
             one.kind == SHARE_TYPE for one in reading.groups.values()
         ):
@@ -214,7 +212,7 @@ class GroupSync:
         self._shared_at_s = now_s
         if self._shares is None:
             reader, writer = ShareGroups(self.source, self.source_groups), ShareGroups(self.target, self.target_groups)
-            # Not renewed: to set a start again is to forget what was acknowledged above it.
+            # Not renewed: setting a start again drops acknowledgements above it.
             book = SyncState(self.link.groups.verify_s, float("inf"))
             # A share group's start has no room for a mark.
             rules = CommitRules(self.link.groups.resets, marks=False)
@@ -232,31 +230,30 @@ class GroupSync:
         return one.kind == SHARE_TYPE and self.admits(one.group)
 
     def entries(self) -> dict[str, GroupState]:
-        """What is remembered of the groups whose places go to the target."""
         shared = self._shares.book.entries if self._shares else {}
         return {**shared, **self._forward.book.entries} if self._forward else {}
 
     def waiting(self) -> dict[str, tuple[float, int]]:
-        """Groups that wait for what their readers wrote: since when, and how many records they have read meanwhile."""
+        """Returns groups that wait for their output: since when, and their lag in records."""
         together = self._together
         return {name: (one.since_s, together.lag_of(name)) for name, one in together.waiting.items()}
 
     def refusals(self, now_s: float) -> str:
-        """Which groups a cluster refuses again and again, in words for the ledger."""
         ways = [one for one in (self._shares, self._back, self._forward) if one is not None]
         found = {name: one for way in ways for name, one in way.refusals().items()}
         waits = {name: (one.since_s, one.words) for name, one in self._together.waiting.items() if one.in_vain}
         return describe_refusals({**waits, **found}, now_s)
 
     def begin(self, now_s: float, *, source_gone: bool = False) -> None:
-        """Learns what holds now: the operators' filters, and every few seconds which twins there are. Where the source
-        is gone, its topics are believed to be those of which the twins are."""
+        """Reads the operators' filters, and every few seconds the twins. `source_gone`: assume that source topic ids
+        are those of the twins.
+        """
         self._held = self._held or pin_cluster_ids(self.link, self._store, self.source, self.target)
         version = self._store.controls.version(self.link.name)
         if version != self._control_version:
             self.link = effective_link(self._begins, self._store.controls.of(self.link.name)).link
             self._admitted.clear()
-            self._control_version = version  # only now is it heard
+            self._control_version = version  # only now is it applied
         if self._forward is None:
             rules = self.link.groups
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
@@ -270,14 +267,14 @@ class GroupSync:
         self._hear_switches()
         if now_s - self._scoped_at_s >= SCOPE_INTERVAL_S:
             scope = self._look(source_gone=source_gone)
-            # Only now: where a side did not answer, the next round looks again, and goes by nothing older until then.
+            # Only now: if a side did not answer, the next round reads again.
             self._scoped_at_s = now_s
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
                 self._carried.clear()
 
     def _see_ways(self, forward: SyncDirection) -> None:
-        """Whether what groups read at the target comes to the source: as links change, where no setting says it."""
+        """Target offsets are synced to the source by the setting, or else if there is a reverse link."""
         revision = self._store.revisions.of(LINKS_SUBJECT)
         if revision == self._links_revision:
             return
@@ -287,7 +284,7 @@ class GroupSync:
             returns = find_reverse_link(self.link, load_links(self._settings, self._store).links) is not None
         forward.rules = forward.rules._replace(returns=returns)
         if returns and self._back is None:
-            # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
+            # Groups on the source commit there themselves, so this link does not renew their offsets.
             book = SyncState(self.link.groups.verify_s, float("inf"))
             self._back = SyncDirection(
                 self.target_groups, self.source_groups, self.source, book, decide_commit_back, CommitRules(makes=False)
@@ -297,8 +294,9 @@ class GroupSync:
             self._back, forward.echo = None, None
 
     def _hear_switches(self) -> None:
-        """Which topics are let go, and at once whether one has changed homes: where it is written now, other records
-        come to have the offsets that groups read at the old home."""
+        """Notices a change of homes at once: the new home then writes other records at offsets that groups read on the
+        old one.
+        """
         pair = pair_name(self.link)
         version = self._store.topics_in_switch.version(pair)
         if version != self._switching_version:
@@ -309,18 +307,16 @@ class GroupSync:
             self._switching_version = version
 
     def _holds(self) -> bool:
-        """Whether no topic has changed homes since this round began."""
         return self._store.topics_in_switch.version(pair_name(self.link)) == self._switching_version
 
     def rules_for(self, group: str, *sides: Mapping[TopicPartitionTuple, CommittedOffset]) -> CommitRules:
-        """What holds for the group's places, which are these on the two sides."""
         if self._forward is None:
             return CommitRules()
         rules = self._forward.book.rules_for(group, self._forward.rules)
         return rules._replace(notes=rules.notes or any(has_metadata(place) for one in sides for place in one.values()))
 
     def _know_names(self, book: SyncState) -> None:
-        """What the processes before have learned. Where the link left no marks, any place may be its own."""
+        """If the link wrote no marks, any offset may be its own."""
         name = self.link.name
         book.noted = set(parse_group_names(self._store.link_states.of(name, GROUPS_WITH_METADATA_KIND)))
         marked = self._store.link_states.of(name, UNMARKED_GROUPS_KIND)
@@ -331,9 +327,9 @@ class GroupSync:
             self._kept[UNMARKED_GROUPS_KIND] = owed
 
     def _keep_names(self, book: SyncState, turn: DirectionResult) -> None:
-        """What the next process must know. Until every coordinator was heard nobody knows which groups there are."""
+        """Saves what the next process needs. The set of groups is unknown until every coordinator has answered."""
         if not self.link.groups.marks:
-            book.owed = None  # Should marks be left one day, places that were moved until then have none.
+            book.owed = None  # If marks are enabled later, offsets moved until then have none.
         elif book.owed is not None or turn.unheard is not None:
             book.confirm(turn.unheard or ())
         names = {GROUPS_WITH_METADATA_KIND: frozenset(book.noted)}
@@ -347,14 +343,12 @@ class GroupSync:
             self._kept |= names
 
     def admits(self, group: str) -> bool:
-        """Whether the group follows, by the link's filters."""
         known = self._admitted.get(group)
         if known is None:
             known = self._admitted[group] = self.link.control.admits_group(group)
         return known
 
     def _look(self, *, source_gone: bool) -> SyncScope:
-        """Which twins there are now, as the store and both clusters say."""
         rows = [row for row in self._store.twins.of(self.link.name) if row.topic not in self._left]
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})
@@ -369,8 +363,9 @@ class GroupSync:
         return build_run_translation(self._store, self.link.name, where, lambda: self._crossed().get(where, 0))
 
     def _carried_to(self, where: TopicPartitionTuple, offset: int) -> int:
-        """How far the link carried the partition; asked again, once a round, where that is below the offset. Receipts
-        are written a little after what they tell of: whoever looks once waits for them."""
+        """Returns the link's progress on the partition; reads the store again, once a round, if that is below the
+        offset. Progress is stored with a delay, so a single read waits.
+        """
         if self._carried.get(where, -1) < offset:
             self._carried.update(self._crossed())
         while not self._leaves and self._carried.get(where, 0) < offset and time.monotonic() < self._receipts_until_s:
@@ -380,14 +375,13 @@ class GroupSync:
         return self._carried.get(where, 0)
 
     def _crossed(self) -> Mapping[TopicPartitionTuple, int]:
-        """How far the source has crossed, as it was at some moment of this round."""
         if self._positions is None:
             known = self._store.receipts.positions(self.link.name)
             self._positions = {(one.topic, one.partition): one.to_offset for one in known}
         return self._positions
 
     def _retention(self) -> float:
-        """For how long the target remembers what an idle group has committed; the shortest of its brokers counts."""
+        """The shortest offset retention of the target's brokers counts."""
         if self._retention_s is None:
             found = RETENTION_DEFAULT_S
             try:
@@ -406,7 +400,7 @@ class GroupSync:
 def build_run_translation(
     store: Store, link: str, where: TopicPartitionTuple, crossed: Callable[[], int]
 ) -> RunTranslation:
-    """The translation of a mapped partition, by what the store keeps; `crossed`: how far the source has crossed."""
+    """`crossed`: how far the source is replicated."""
     topic, partition = where
 
     def around(offset: int, on_target: bool) -> tuple[OffsetRun | None, OffsetRun | None]:
@@ -416,7 +410,7 @@ def build_run_translation(
 
 
 def worst_status(entry: GroupState) -> tuple[GroupSyncStatus, int, float]:
-    """The group as a whole: the worst of its places, records that it is behind by, since when; since -1: never."""
+    """Returns the group's worst status, records behind, and since when (-1: never)."""
     if entry.live:
         return GroupSyncStatus.LIVE, 0, -1.0
     if not entry.standing:

@@ -1,6 +1,5 @@
-"""The word that a link's rounds leave in the store: what they say of each group, for when the source is lost.
-
-Rounds of one link, in a task beside its mirror: they can be late or fail, and hinder no record.
+"""Runs a link's offset sync beside its mirror, and stores the status of each group for when the source is down. Late or
+failed rounds do not affect replication.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
 
-# Which groups the last round compared, written only when these are others than before.
+# The groups that the last round compared; stored only on change.
 COMPARED_KIND = "groups compared"
 GROUPS_LISTED_MAX = 500
 OFFSETS_SHOWN_MAX = 100
 STATUS_MAX_AGE_MS = 15_000
 NO_GROUPS_WAITING: Mapping[str, tuple[float, int]] = MappingProxyType({})
-# Of a group that has waited since the rounds began nothing else is known.
+# For a group that has waited since the rounds began.
 UNKNOWN_GROUP = GroupState(GroupOffsets("", 0, {}, {}, b""))
 NEVER_COMPARED = "never compared"
 NOT_NAMED = "not named"
@@ -50,9 +49,9 @@ def build_status(
     now_ms: int,
     waiting: Mapping[str, tuple[float, int]] = NO_GROUPS_WAITING,
 ) -> dict[str, Any]:
-    """The last round in figures, and each group that differs: how, by how many records, since when, and which of its
-    places are somebody's own, and which are refused. `waiting`: groups of which the rounds know earlier places only, or
-    none; since when, and how many records later their places are."""
+    """Returns figures of the last round, and each group that differs: status, records behind, since when, own and
+    refused offsets. `waiting`: groups held back: since when, and additional lag.
+    """
     differ: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
     behind = 0
@@ -86,12 +85,12 @@ def build_status(
 
 
 def compared_groups(entries: Mapping[str, GroupState]) -> frozenset[str]:
-    """The groups whose places on both sides are known; a coordinator that does not answer leaves others out."""
+    """Returns the groups whose offsets are known on both sides; a silent coordinator leaves others out."""
     return frozenset(name for name, entry in entries.items() if entry.live or not entry.check)
 
 
 def read_status(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
-    """What the mirror last said of the link's groups; empty when `fresh` is wanted and it is old."""
+    """Returns an empty status if there is none, or if `fresh` and it is old."""
     for row in store.link_states.of(link, GROUPS_KIND):
         word = json.loads(row.value)
         if not fresh or wall_ms() - word["at_ms"] < STATUS_MAX_AGE_MS:
@@ -100,17 +99,15 @@ def read_status(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any
 
 
 def own_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
-    """The group's places that the mirror leaves to whoever set them on the target, by its last round."""
+    """Returns the group's own offsets on the target, which the mirror leaves alone."""
     return _places_in(word, group, 3)
 
 
 def refused_offsets_in(word: Mapping[str, Any], group: str) -> frozenset[TopicPartitionTuple]:
-    """The group's places that the target refused in the mirror's last round."""
     return _places_in(word, group, 4)
 
 
 def is_waiting_in(word: Mapping[str, Any], group: str) -> bool:
-    """Whether the mirror's last round held the group's places back, until what its readers wrote has crossed."""
     return group in word.get("waits", ())
 
 
@@ -120,8 +117,7 @@ def _places_in(word: Mapping[str, Any], group: str, at: int) -> frozenset[TopicP
 
 
 def last_compared_status(word: Mapping[str, Any], compared: Collection[str], group: str) -> tuple[str, int]:
-    """How the group stood when it was last compared, and by how many records it was behind. Only of a group that was
-    compared and would have been named had it differed may it be said that it stood the same."""
+    """Only a group that was compared, and would have been listed if different, counts as the same."""
     differ = word.get("differ", {})
     if group in differ:
         state, behind, *_ = differ[group]
@@ -136,12 +132,12 @@ STATUS_INTERVAL_S = 2.0
 CLOSE_TIMEOUT_S = 2.0
 LOG_AGAIN_AFTER_S = 3600.0
 LOGGED_SENTENCES_MAX = 1000
-# A round that takes longer than its interval leaves the machine to others for a part of it.
+# After a round longer than its interval, rest for this share of the interval.
 REST_RATIO = 0.2
 
 
 class GroupSyncService:
-    """`active`: whether the link is ours to act for. `log` gets a sentence for what changed or failed, once."""
+    """`active`: whether this process owns the link. `log` gets one sentence for each change or failure."""
 
     def __init__(
         self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], log: Callable[[str], None]
@@ -151,7 +147,7 @@ class GroupSyncService:
         self._said: dict[str, tuple[str, float]] = {}
         self._word_at_s = 0.0
         self._compared: frozenset[str] | None = None
-        # What an earlier process has told stays so until all was tried again.
+        # The incident of an earlier process stays until everything was retried.
         self._began_s = float("inf")
         self._settles_s = link.groups.verify_s + REPORT_REFUSAL_AFTER_S
         self.last: SyncRoundResult | None = None
@@ -164,7 +160,7 @@ class GroupSyncService:
         )
 
     def close(self) -> None:
-        """A round that waits for a cluster is not waited for: each commit is whole by itself."""
+        """Does not wait for a round that waits for a cluster: each commit is complete."""
         self._closed.set()
         self._task.close(CLOSE_TIMEOUT_S)
 
@@ -183,7 +179,7 @@ class GroupSyncService:
                 self._began_s = begun_s
             self._round(self._rounds)
         elif self._rounds is not None:
-            # Another process moves them now; what is remembered here will be wrong when it is ours again.
+            # Another process syncs now; this memory will be outdated when the link returns.
             self._let_go()
             self._compared = None
         took_s = time.monotonic() - begun_s
@@ -205,7 +201,7 @@ class GroupSyncService:
             elif not self._closed.is_set():
                 self._log.silent(error.silent, self._link.name, GROUPS_SUBJECT, error.cause)
         except Exception as error:
-            # Whatever it is, records go on, and so does the next round.
+            # Replication goes on regardless, and so does the next round.
             self.totals["failed"] += 1
             self._say({ROUND_KIND: f"groups do not follow now: {type(error).__name__}: {error}"})
         else:
@@ -217,7 +213,7 @@ class GroupSyncService:
             self._leave_word(rounds, done)
 
     def _say(self, told: dict[str, str]) -> None:
-        """Each sentence once, and again when it is still true after an hour."""
+        """Logs each sentence once, and again if still true after an hour."""
         now_s = time.monotonic()
         for key, sentence in told.items() if not self._closed.is_set() else ():
             said, at_s = self._said.get(key, ("", 0.0))
@@ -231,7 +227,7 @@ class GroupSyncService:
             self._said = dict(list(self._said.items())[-LOGGED_SENTENCES_MAX:])
 
     def _leave_word(self, rounds: GroupSync, done: SyncRoundResult) -> None:
-        """For `groups` and whoever else wants to know how old a difference is."""
+        """Stores the status, so that others know how old a difference is."""
         now_s = time.monotonic()
         if now_s - self._word_at_s < STATUS_INTERVAL_S:
             return
@@ -256,14 +252,13 @@ class GroupSyncService:
 
 
 class NoGroupSync:
-    """Beside a link whose groups do not follow."""
+    """For a link without offset sync."""
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Does nothing."""
 
 
 def start_group_sync(beside: LinkContext) -> LinkService:
-    """Starts what the link's rules ask for."""
     if not beside.link.groups.enabled:
         return NoGroupSync()
     return GroupSyncService(beside.link, beside.settings, beside.store, active=beside.active, log=beside.log)

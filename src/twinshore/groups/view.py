@@ -1,7 +1,4 @@
-"""Both sides of a link's groups as they are now, side by side: asks both clusters and changes nothing.
-
-Offsets of one side in terms of the other, for one's own use: asks the store alone, no cluster.
-"""
+"""Groups on both sides of a link, side by side (read-only), and an offset translator that uses the store alone."""
 
 from __future__ import annotations
 
@@ -61,16 +58,16 @@ STATUSES_TO_COMMIT = frozenset(
 
 
 class UnavailableGroup(NamedTuple):
-    """Nothing is known of a group there: `state` says how it is shown, `why` the reason."""
+    """A group with unknown offsets: `state` is what to show, `why` the reason."""
 
     state: GroupSyncStatus
     why: str
 
 
 class GroupsSnapshot(NamedTuple):
-    """What one side of a link says of groups, and of which of them it says nothing: that is not the same as no place.
-    `listed`: every group that the side names. `places`: those of the groups that were asked for; a group without any
-    has an empty table. `silent`: the groups whose places the side does not say."""
+    """Groups on one side. `listed`: all groups there. `places`: offsets of the requested groups; empty for a group
+    without any. `silent`: groups with unknown offsets.
+    """
 
     listed: GroupListings
     places: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]
@@ -78,8 +75,7 @@ class GroupsSnapshot(NamedTuple):
 
 
 def read_snapshot(side: OffsetClient, listed: GroupListings, names: Iterable[str]) -> GroupsSnapshot:
-    """What the cluster says of these groups. A group that the cluster does not list is asked for all the same: its
-    coordinator may be away, or may hide the group from this user."""
+    """Unlisted groups are asked for too: the coordinator may be down, or hide the group from this user."""
     silent: dict[str, UnavailableGroup] = {}
     wanted: dict[int, dict[str, None]] = {}
     names = sorted(names)
@@ -134,9 +130,9 @@ def _away(side: OffsetClient, error: KafkaError | None = None) -> UnavailableGro
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition: the source's place, the same on the target, what the target has. None: no place, or unknown.
-    `end`: where the twin ends, which may be unknown too. Where it was looked `back`, `expected` is the target's place
-    on the source, and `end` where that log ends."""
+    """One partition: source offset, its translation, target offset. None: none or unknown. `end`: log end of the twin;
+    None if unknown. In a `back` view, `expected` is the target offset on the source, and `end` is that log's end.
+    """
 
     topic: str
     partition: int
@@ -149,15 +145,16 @@ class PartitionView:
 
     @property
     def behind(self) -> int | None:
-        """Offsets that the target's place is behind; below 0: ahead."""
+        """Offsets that the target lags; negative: ahead."""
         return self.expected - self.target if self.expected is not None and self.target is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group on both sides. `behind_s`: for how long its places have differed, by the mirror's word; None: no word.
-    `said_s_ago`: set where the source is away: what `state` and `behind` say was true then. `why`: set where one side
-    does not say where the group stands there; `missing` and `behind` are None then."""
+    """`behind_s`: how long the offsets have differed, by the mirror's status; None without a status. `said_s_ago`: set
+    if the source is down: age of `state` and `behind`. `why`: set if a side does not report the group; `missing` and
+    `behind` are None then.
+    """
 
     link: str
     group: str
@@ -176,11 +173,11 @@ class GroupView:
 def view_groups(
     link: Link, settings: Settings, store: Store, pattern: str = ".*", *, stable: bool = False, back: bool = False
 ) -> list[GroupView]:
-    """Every group whose whole name matches and that the link's filters admit, by name.
+    """Returns every group whose whole name matches and that the link's filters admit, by name.
 
-    Where the source does not answer, the target's side, and how both stood when the mirror last compared them.
-    `stable`: of a group whose offsets an open transaction is about to move nothing is known. `back`: where
-    places of the target would be on the source."""
+    If the source does not answer: the target's offsets, with the mirror's last status. `stable`: offsets that an open
+    transaction is about to move count as unknown. `back`: translate target offsets to the source.
+    """
     rounds = GroupSync(link, settings, store, retention_s=1.0, stable=stable)
     wanted = re.compile(pattern)
 
@@ -270,7 +267,7 @@ def _view(
 
 
 def _back(view: GroupView, scope: SyncScope, source: KafkaCluster) -> GroupView:
-    """Where its places on the target would be on the source. KafkaError where a log's end is not told."""
+    """Translates target offsets to the source. Raises KafkaError if a log end is unknown."""
     named = {TopicPartition(part.topic, part.partition): part for part in view.parts}
     ends = source.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
     parts = []
@@ -282,19 +279,18 @@ def _back(view: GroupView, scope: SyncScope, source: KafkaCluster) -> GroupView:
 
 
 def _not_known(part: PartitionView, silence: UnavailableGroup) -> PartitionView:
-    """A place of a group of which one side says nothing: only what the other says is true."""
+    """Keeps only what the answering side reports."""
     return replace(part, expected=None if part.source is None else part.expected, state=silence.state.value)
 
 
 def _as_refused(part: PartitionView, refused: Collection[TopicPartitionTuple]) -> PartitionView:
-    """What the mirror tried in vain does not move."""
+    """An offset that the mirror failed to commit does not move."""
     if (part.topic, part.partition) in refused and part.state in STATUSES_TO_COMMIT:
         return replace(part, state=GroupSyncStatus.REFUSED.value)
     return part
 
 
 def _as_waiting(part: PartitionView) -> PartitionView:
-    """What the mirror holds back does not move before what the group's readers wrote has crossed."""
     return replace(part, state=GroupSyncStatus.WAITS.value) if part.state == GroupSyncStatus.MOVES else part
 
 
@@ -323,7 +319,7 @@ def _parts(
         if end is None:
             yield PartitionView(*where, place.offset, twin[0], spot.offset, target, AWAY_STATE, None)
             continue
-        # What the mirror's memory alone tells: whose a place is that carries no mark.
+        # Only the mirror's memory tells who set an offset without a mark.
         memory = NO_MEMORY._replace(own=where in own)
         state = decide_commit(place, spot, end, has, memory, rules).state
         yield PartitionView(*where, place.offset, twin[0], spot.offset, target, state.value, end)
@@ -336,7 +332,7 @@ def _state_of(listing: GroupListing | None, silence: UnavailableGroup | None) ->
 
 
 def _worst(states: Iterable[str]) -> str:
-    """The group as a whole. What differs on one partition comes before what is the same on all others."""
+    """Returns the group's status. A difference on one partition outweighs equality on all others."""
     seen = set(states)
     if seen == {GroupSyncStatus.SAME.value, ONLY_ON_TARGET}:
         return PARTLY_ONLY_ON_TARGET
@@ -344,7 +340,7 @@ def _worst(states: Iterable[str]) -> str:
 
 
 class OffsetTranslator:
-    """`parts`: how each partition of the source translates. Topics are called as on the side whose offset is given."""
+    """`parts`: translation by source partition. Topic names are those of the given offset's side."""
 
     def __init__(self, link: Link, parts: dict[TopicPartitionTuple, OffsetTranslation]) -> None:
         self.link = link
@@ -352,15 +348,14 @@ class OffsetTranslator:
         self._twins = {(link.twin_of(topic), partition): (topic, partition) for topic, partition in parts}
 
     def forward(self, topic: str, partition: int, offset: int) -> TranslatedOffset | None:
-        """An offset of the source, on the target; None before the first record that the link carried."""
+        """Translates a source offset to the target; None before the first record that the link replicated."""
         return self._parts[self._known((topic, partition), self._parts, self.link.source)].forward(offset)
 
     def back(self, topic: str, partition: int, offset: int) -> TranslatedOffset | None:
-        """An offset of the target, on the source."""
+        """Translates a target offset to the source."""
         return self._parts[self._twins[self._known((topic, partition), self._twins, self.link.target)]].back(offset)
 
     def source_topic(self, twin: str) -> str:
-        """What a twin's topic is called on the source."""
         for (name, _), (topic, _) in self._twins.items():
             if name == twin:
                 return topic
@@ -380,7 +375,7 @@ class OffsetTranslator:
 
 
 def open_translator(settings: Settings, link_name: str, store: Store) -> OffsetTranslator:
-    """The link's, by what its mirror left in the store. Keep the store open as long as you use it."""
+    """Returns the link's translator, by the store. Keep the store open while using it."""
     link = settings.link(link_name)
     mapped = store.extents.reached(link.name)
     parts: dict[TopicPartitionTuple, OffsetTranslation] = {}
@@ -398,7 +393,7 @@ def _crossed(store: Store, link: str, where: TopicPartitionTuple) -> int:
 
 
 def stored_log_ends(store: Store, link: Link, *, back: bool) -> dict[TopicPartitionTuple, int]:
-    """Where each log of the source ended when the mirror last said so; `back`: how far it has carried each twin."""
+    """Returns source log ends that the mirror last saw; `back`: how far each twin is replicated."""
     known = store.receipts.positions(link.name)
     if not back:
         return {(one.topic, one.partition): one.source_end for one in known}

@@ -1,12 +1,11 @@
-"""What a switch has to itself in the store.
+"""Claims of topics in the store, and home records on the clusters.
 
-Topics are claimed so that no other switch moves them, let go by the mirror that carries them, carried again where the
-switch turns back, and given back at its end.
+In the store, topics are claimed so that no other switch moves them, released by the mirror that replicates them, and
+freed at the end.
 
-What a switch says of its topics' homes on the clusters themselves: to followers, and to whoever has no store.
-
-Each word goes to both homes, as far as they answer; the flip goes to the new home first, since it is what moves the
-topics. Done twice, nothing is written twice: what stands is read before.
+Home records tell subscribers, and processes without the store, where a topic's home is. Each goes to both homes, if
+they answer. At promotion the new home comes first, since its record moves the topics. Records already in place are not
+written again.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ ID_SHOWN = 8
 
 
 def claim_topics(store: Store, record: SwitchState, names: Collection[str] | None = None) -> tuple[TopicInSwitch, ...]:
-    """Claims the topics, or what else has these `names`; the claims of other switches that stand there already."""
+    """Claims the topics, or `names` instead. Returns conflicting claims of other switches."""
     pair, now_ms = pair_name(Link(record.old, record.new)), wall_ms()
     rows = [
         TopicInSwitch(pair, name, record.id, record.carrier, MirrorRequest.ANNOUNCED, now_ms)
@@ -65,14 +64,13 @@ def claim_topics(store: Store, record: SwitchState, names: Collection[str] | Non
 
 
 def _near(store: Store, pair: str, names: Collection[str]) -> list[TopicInSwitch]:
-    """What is claimed of these topics by switches from or to either cluster of the pair: a claim is the topic's."""
+    """Returns claims of these topics by switches from or to either cluster of the pair."""
     clusters = set(pair.split(PAIR_SEPARATOR))
     found = store.topics_in_switch.everywhere(names)
     return [row for row in found if clusters.intersection(row.pair.split(PAIR_SEPARATOR))]
 
 
 def read_homes(store: Store, link: Link, topics: Collection[str]) -> dict[str, HomeRow]:
-    """Where these topics are at home, whichever clusters the last switch was between."""
     rows: dict[str, list[HomeRow]] = {}
     for row in store.homes.everywhere(topics):
         rows.setdefault(row.topic, []).append(row)
@@ -81,7 +79,6 @@ def read_homes(store: Store, link: Link, topics: Collection[str]) -> dict[str, H
 
 
 def describe_other_claims(others: Collection[TopicInSwitch]) -> str:
-    """Which topic another switch has; empty where none."""
     if not others:
         return ""
     topics = join_names([row.topic for row in others], NAMED_MAX)
@@ -89,7 +86,7 @@ def describe_other_claims(others: Collection[TopicInSwitch]) -> str:
 
 
 def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> RefusedError | None:
-    """What a plan for these topics, or what else is claimed by these names, is refused with where a switch has them."""
+    """Returns the error for a plan if a switch has claimed any of these names."""
     rows = _near(store, pair, names)
     if not rows:
         return None
@@ -101,7 +98,7 @@ def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> Re
 
 
 def stop_replication(store: Store, record: SwitchState) -> StepOutcome:
-    """Done once the mirror says of each topic that it sends nothing more."""
+    """Done once the mirror reports for each topic that it sends nothing more."""
     store.topics_in_switch.ask(record.id, MirrorRequest.STOP_REPLICATION, wall_ms())
     rows = [row for row in store.topics_in_switch.of_link(record.carrier) if row.switch_id == record.id]
     if len(rows) < len(record.topics):
@@ -112,24 +109,23 @@ def stop_replication(store: Store, record: SwitchState) -> StepOutcome:
 
 
 def resume_replication(store: Store, record: SwitchState) -> StepOutcome:
-    """The mirror may go on with the topics; they stay claimed."""
+    """Lets the mirror continue; the topics stay claimed."""
     store.topics_in_switch.ask(record.id, MirrorRequest.ANNOUNCED, wall_ms())
     return StepDone(record)
 
 
 def release_claims(store: Store, record: SwitchState, clusters: Sequence[KafkaCluster], now_ms: int) -> StepDone:
-    """The claims in the store, and those that these clusters keep, are anybody's. `now_ms`: by the clock of the
-    record."""
+    """Frees the claims in the store and on these clusters. `now_ms`: by the clock of `SwitchState`."""
     store.topics_in_switch.end(record.id)  # first: a home that is silent must not keep the next switch waiting
     return StepDone(record, release_topics(record, clusters, store, now_ms))
 
 
 AnnouncedHome = HomeRecord | HomeConflict | None
-HOLD_MARGIN_S = 3.0  # a request for the word of the new home has landed by then, or is given up
+HOLD_MARGIN_S = 3.0  # the write of the new home's record has arrived by then, or is given up
 
 
 class HomeAnnouncer:
-    """Of one switch between these two homes. `clock` is monotonic."""
+    """Announces the homes of one switch between these two clusters. `clock` is monotonic."""
 
     def __init__(self, old: KafkaCluster, new: KafkaCluster, clock: Callable[[], float]) -> None:
         self._old, self._new, self._clock = old, new, clock
@@ -140,11 +136,12 @@ class HomeAnnouncer:
         self._followers = SubscriberLog()
         self._hearing = {cluster.name: SubscribersTopic(cluster, self._followers) for cluster in (old, new)}
         self._held_until_s = -inf
-        self.left_out: KafkaCluster | None = None  # does not answer, and is told nothing for the time being
+        self.left_out: KafkaCluster | None = None  # does not answer, and gets no announcements for now
 
     def say(self, record: SwitchState, state: HomeState) -> SwitchState:
-        """Says of each topic, in the term that stands, that it is announced or held. Each word that holds is a new
-        one: whoever hears it is held for its whole time from then on."""
+        """Announces or holds each topic, in the current term. Every record that holds is new: a subscriber is held for
+        the full time from when it reads the record.
+        """
         began_s = steady_s()
         told = self._told(record)
         self.require_claims(record)
@@ -156,19 +153,20 @@ class HomeAnnouncer:
         return replace(record, said=record.deed)
 
     def holds(self, margin_s: float = 0.0) -> bool:
-        """Whether a hold that this process has said lasts for so long at every follower. These count from when they
-        heard it, and this process from before it said so."""
+        """Returns whether a hold by this process lasts for `margin_s` at every subscriber. Subscribers count from when
+        they read the record, this process from before the write.
+        """
         return steady_s() + margin_s < self._held_until_s
 
     def has_promoted(self, record: SwitchState) -> bool:
-        """Whether the new home says already that a topic is at home there."""
         there = self._notes[self._new.name].read()
         _must_be_read(self._new, there, record)
         return any(one.term > topic.term for topic in record.topics if (one := _by(there.get(topic.topic), record)))
 
     def flip(self, record: SwitchState, flips: Sequence[HomeChange]) -> SwitchState:
-        """The new home first: from then on the topics are at home there, whatever becomes of the rest. An old home that
-        does not answer is told when it does. KafkaError, and nothing said, where a hold may end meanwhile."""
+        """Writes the new homes, first on the new home, where this moves the topics. An unreachable old home is told
+        later. Raises KafkaError, and writes nothing, if a hold might expire first.
+        """
         cluster_id = self._new.cluster_id()
         lines = [_flipped(record, one, cluster_id) for one in flips]
         self._write(self._new, lines, partial(self._must_hold, record) if record.kind in HOLDS else None)
@@ -178,13 +176,12 @@ class HomeAnnouncer:
         return replace(record, said=record.deed)
 
     def announce_to_old_home(self, record: SwitchState) -> None:
-        """The old home has the lines of the new one."""
         there = self._notes[self._new.name].read()
         _must_be_read(self._new, there, record)
         self._write(self._old, [there[topic] for topic in record.names() if topic in there])
 
     def awaited(self, record: SwitchState, *, parked: bool) -> tuple[str, ...]:
-        """Followers that have not heard the last word of a topic that they write, or do not wait yet."""
+        """Returns subscribers that have not read the last record of a topic they write, or (`parked`) still write."""
         told = self._told(record)
         words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeRecord)}
         for cluster in self.heard(record):
@@ -202,7 +199,6 @@ class HomeAnnouncer:
         return tuple(sorted(one.name or one.id for one in waits))
 
     def followed(self, record: SwitchState) -> frozenset[str]:
-        """The topics that a living follower writes."""
         for cluster in self.heard(record):
             self._hearing[cluster.name].read()
         living = self._followers.living(self._clock())
@@ -221,8 +217,9 @@ class HomeAnnouncer:
         return ""
 
     def tell(self, record: SwitchState) -> str:
-        """Says on both clusters what stands; why nothing can be said, empty once it is. A home that was away hears
-        where its topics are."""
+        """Writes the current home records to both clusters, for a home that was down. Returns why that is impossible,
+        or an empty string.
+        """
         told = self._told(record)
         if clashes := [topic for topic, one in told.items() if isinstance(one, HomeConflict)]:
             return f"the clusters do not agree where topic {clashes[0]} is at home"
@@ -232,8 +229,9 @@ class HomeAnnouncer:
         return ""
 
     def require_claims(self, record: SwitchState) -> None:
-        """Whoever was paused while another turned the switch back must not hold writers for nobody: claims are given
-        back then, and of two words of one step the log's first stands."""
+        """Raises RefusedError if a claim is gone: a stalled process must not hold writers after another has rolled the
+        switch back. A rollback frees the claims, and of two records of one step the first in the log wins.
+        """
         for cluster in self.heard(record):
             self._notes[cluster.name].read()
             for topic in record.names():
@@ -242,7 +240,7 @@ class HomeAnnouncer:
                     raise RefusedError(f"topic {topic} is not in this switch any more, as {cluster.name} says")
 
     def heard(self, record: SwitchState) -> list[KafkaCluster]:
-        """The clusters that hear of this switch: the old home does not where it is gone."""
+        """Returns the clusters to announce on; a forced switch leaves the old home out."""
         both = [self._new] if record.kind is SwitchKind.FORCED else [self._old, self._new]
         return [one for one in both if one is not self.left_out]
 
@@ -255,10 +253,10 @@ class HomeAnnouncer:
         return {topic: current_home([log.get(topic) for log in logs]) for topic in record.names()}
 
     def _next(self, record: SwitchState, one: TopicMove, there: AnnouncedHome, state: HomeState) -> HomeRecord:
-        """The line that shall stand on both clusters; the one that stands, where it says so already."""
+        """Returns the home record to write; the current one if that already says so."""
         term = max(one.term, FIRST_TERM)
         if isinstance(there, HomeConflict):
-            there = there.one  # a higher word ends the clash
+            there = there.one  # a later record resolves the conflict
         if there is not None and (there.term > term or (there.term == term and not self._is_old(there, record))):
             raise RefusedError(
                 f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
@@ -270,7 +268,7 @@ class HomeAnnouncer:
         step = there.step + 1 if there is not None and there.term == term else 0
         lasts = record.hold_ms if held else 0
         if there is not None and there.term == term:
-            # With all that a store needs which was away when the topic came to this home.
+            # Keep what a store needs that was down when the topic came to this home.
             return replace(there, step=step, state=state, switch=record.id, set_by=record.by, hold_ms=lasts)
         return HomeRecord(
             topic=one.topic,
@@ -286,12 +284,13 @@ class HomeAnnouncer:
         )
 
     def _is_old(self, there: HomeRecord, record: SwitchState) -> bool:
-        """Also where who wrote the line calls the cluster differently."""
+        """The writer of the record may use another name for the cluster."""
         return there.home == record.old or there.cluster_id == self._old.cluster_id()
 
     def _must_hold(self, record: SwitchState) -> None:
-        """Right before the append, by what was just read of the new home: another process may have ended the switch
-        while this one stood still, and a clock may have stood still with it."""
+        """Checks right before the append: if this process stalled, another may have ended the switch, and a clock may
+        have stalled too.
+        """
         log = self._notes[self._new.name].log
         for topic in record.names():
             holder = log.holder(topic)
@@ -319,7 +318,7 @@ def _must_be_read(cluster: KafkaCluster, lines: Mapping[str, HomeRecord], record
 
 
 def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchState) -> str:
-    """Why the topics are another switch's, as this cluster says; empty once it says that they are this one's."""
+    """Returns why another switch has one of the topics, or an empty string."""
     notes.make()
     for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
         if holder.switch != record.id:
@@ -328,7 +327,7 @@ def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchSta
 
 
 def _elsewhere(record: SwitchState, there: HomeRecord) -> str:
-    """Why the topic is at home elsewhere than whoever planned the switch could know; empty where it is not."""
+    """Returns why the topic's home is newer than the plan of this switch, or an empty string."""
     (term,) = (one.term for one in record.topics if one.topic == there.topic)
     if there.term <= max(term, FIRST_TERM) or there.switch == record.id:
         return ""

@@ -1,13 +1,9 @@
-"""What the store says of a link's topics: which are paused, which have stopped, which a switch has left to it.
+"""Checks before and during a drain: stopped topics, log ends, open transactions, live mirrors; and the operator's
+commands.
 
-The operator's commands before and after a switch: run without a shell, bounded in time, their words kept.
-
-Where the logs of both homes end, and which transactions are open on the old one. Only asks.
-
-Whether somebody wrote during a drill whom a switch could not have held. Only asks.
-
-Whether a mirror is at work on a link: asked before writers are held, or anything is deleted that a mirror is to make
-anew, or both would wait for none.
+Commands run without a shell and with a timeout; their output is kept. The other functions only read. A mirror is
+checked before writers are held, or before anything is deleted that the mirror must recreate: else the switch would wait
+for a dead mirror.
 """
 
 from __future__ import annotations
@@ -53,20 +49,19 @@ from twinshore.switch.write_access import read_acl_snapshot
 
 
 def find_paused_topics(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Topics of these that operators have paused, alone or with their link."""
     control = effective_link(link, store.controls.of(link.name)).link.control
     return [topic for topic in topics if control.pauses(topic)]
 
 
 def describe_partial_refill(link: Link) -> str:
-    """What is to be known before a twin of this link is deleted and filled again; empty where it gets all."""
+    """Returns a warning if a twin of this link would not be refilled completely, or an empty string."""
     if not link.queue.fresh:
         return ""
     return f"the queue of {link.name} is fresh: what is too old for it is deleted, and not filled again"
 
 
 def read_topics_left_to_link(link: Link, store: Store) -> tuple[str, ...]:
-    """The topics that a switch has left to the link, as the store says now."""
+    """Returns the topics that a switch has left to the link, by the store."""
     pair = pair_name(link)
     homes = store.homes.of(pair)
     if not any(row.home == link.source and row.term > FIRST_TERM for row in homes.values()):
@@ -76,7 +71,7 @@ def read_topics_left_to_link(link: Link, store: Store) -> tuple[str, ...]:
 
 
 def find_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> dict[str, IncidentKind | None]:
-    """Partitions that rest, and whole topics: by the ledger, which says why, or else by the last receipt."""
+    """Returns stopped partitions and topics, with the incident; None if only the progress shows the stop."""
     rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
     told: dict[str, IncidentKind | None] = {
         f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic: one.kind
@@ -89,7 +84,6 @@ def find_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> 
 
 
 def describe_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """What rests, in words."""
     return format_stopped_partitions(find_stopped_partitions(link, topics, store))
 
 
@@ -101,12 +95,12 @@ OUTPUT_BYTES_MAX = 2_000
 TOPICS_CHARS_MAX = 30_000  # of the environment's one string; all are on standard input besides
 TERMINATE_TIMEOUT_S = 2.0
 ENDED_WELL_SUFFIX = ", ended well"
-TERMINATE_S_MAX = 2 * TERMINATE_TIMEOUT_S  # so long at most a command that took too long is being ended
+TERMINATE_S_MAX = 2 * TERMINATE_TIMEOUT_S  # longest time to end a command that took too long
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended. `why`: why it failed, empty where it did not; `output`: the end of what it wrote."""
+    """`why`: why the command failed; empty if it did not. `output`: the end of its output."""
 
     why: str
     took_s: float
@@ -119,20 +113,17 @@ class CommandResult:
 
 
 class StepHandler(Protocol):
-    """Whoever does the other deeds."""
-
     def once(self, record: SwitchState) -> StepOutcome: ...
 
 
 class CommandSteps:
-    """Of one process that switches. What it has not begun itself may have run before. `others` do all other deeds."""
+    """The operator's commands. Another process may have run a command before. `others` executes all other steps."""
 
     def __init__(self, settings: SwitchSettings, others: StepHandler | None = None) -> None:
         self._settings, self._others = settings, others
         self._begun: set[str] = set()
 
     def once(self, record: SwitchState) -> StepOutcome:
-        """Of the deeds `before` and `after`, and of turning `before` back."""
         if self._others is not None and record.deed not in (SwitchStep.BEFORE, SwitchStep.AFTER):
             return self._others.once(record)
         back = record.state is SwitchStatus.ROLLING_BACK
@@ -144,9 +135,9 @@ class CommandSteps:
             return StepDone(record, "no command is to be run" if back else "")
         moment = f"{which}, turned back" if back else which
         if record.command == f"{moment}{ENDED_WELL_SUFFIX}":
-            return StepDone(record)  # without the store, by whoever leaves the rest to it
+            return StepDone(record)  # run without the store, by a process that left the rest to it
         if record.command != moment:
-            # Written down first: whoever goes on must know that it may have run.
+            # Saved first: a process that resumes must know that it may have run.
             self._begun.add(moment)
             return StepPending(
                 f"`{command[0]}` is run, for {self._settings.timeout_s:g} s at most", replace(record, command=moment)
@@ -164,7 +155,7 @@ class CommandSteps:
 
 
 def command_environment(record: SwitchState, moment: str, *, back: bool) -> dict[str, str]:
-    """What the command is told. Twinshore's own variables begin otherwise, so that it can call `twinshore`."""
+    """Twinshore's own variables have another prefix, so the command can call `twinshore`."""
     home = record.new if moment == "after" and not back else record.old
     topics = " ".join(record.names())
     return {
@@ -180,7 +171,7 @@ def command_environment(record: SwitchState, moment: str, *, back: bool) -> dict
 
 
 def run_command(command: Sequence[str], more: dict[str, str], topics: Sequence[str], timeout_s: float) -> CommandResult:
-    """In a separate session, so that it is ended with all that it has begun, and hears no Ctrl-C of ours."""
+    """Runs the command in a separate session: its children end with it, and Ctrl-C here does not reach them."""
     began_s = steady_s()
     with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as given:
         given.write("".join(f"{topic}\n" for topic in topics).encode())
@@ -213,7 +204,6 @@ def run_command(command: Sequence[str], more: dict[str, str], topics: Sequence[s
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """It and what it began: asked first, then made to, as some of them may not listen."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)
@@ -222,13 +212,12 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def describe_commands(settings: SwitchSettings) -> tuple[str, ...]:
-    """What a plan says of the commands."""
     both = (("before anybody is held", settings.before), ("once they go on", settings.after))
     return tuple(f"`{command[0]}` is run {when}" for when, command in both if command)
 
 
 def find_missing_command(settings: SwitchSettings) -> str:
-    """Which command could not be run on this host; empty where all could."""
+    """Returns which command this host could not run; empty if none."""
     for name, command in (("before", settings.before), ("after", settings.after)):
         if command and not os.access(command[0], os.X_OK):
             return f"[switch] {name}: {command[0]} cannot be run on this host"
@@ -241,14 +230,13 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class LogEndsSnapshot:
-    """`ends` of each topic by partition. `unsettled`: a sentence where replicas lag or a transaction is open."""
+    """`ends`: log ends by topic and partition. `unsettled`: a sentence if replicas lag or a transaction is open."""
 
     ends: dict[str, tuple[int, ...]]
     unsettled: str = ""
 
 
 def read_log_ends(cluster: KafkaCluster, topics: Iterable[TopicMove]) -> LogEndsSnapshot:
-    """The log ends of these topics, read at all three heights."""
     some = list(topics)
     parts = [TopicPartition(one.topic, number) for one in some for number in range(one.partitions)]
     # The end first: a log that grows between the questions is neither behind nor held by a transaction.
@@ -270,7 +258,7 @@ def read_log_ends(cluster: KafkaCluster, topics: Iterable[TopicMove]) -> LogEnds
 
 
 def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Where markers are still to come, by transactional id; also of transactions that have written nothing yet."""
+    """Returns partitions that await transaction markers, by transactional id, even without a record yet."""
     names = set(topics)
     asker = TransactionalIds(cluster, patience_s=REQUEST_TIMEOUT_S, go=lambda: None)
     found = {
@@ -281,7 +269,7 @@ def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str,
 
 
 def drain(old: KafkaCluster, record: SwitchState) -> StepOutcome:
-    """Done once nothing is open on the topics and two looks behind each other saw the same ends."""
+    """Done once no transaction is open on the topics, and two successive reads saw the same log ends."""
     due = open_transactions(old, record.names())
     parts = join_names(sorted({named for some in due.values() for named in some}), NAMED_MAX)
     if record.kind is SwitchKind.DRILL:
@@ -304,7 +292,7 @@ def drain(old: KafkaCluster, record: SwitchState) -> StepOutcome:
 
 
 def check_twins_level(new: KafkaCluster, record: SwitchState) -> StepOutcome:
-    """Done once the twins end where the old home does; their ends are the points at which the topics change homes."""
+    """Done once the twins end where the old home does. These ends are the points at which the topics change homes."""
     seen = read_log_ends(new, record.topics)
     behind = sum(
         max(0, old_end - new_end)
@@ -327,8 +315,9 @@ def check_twins_level(new: KafkaCluster, record: SwitchState) -> StepOutcome:
 
 
 def describe_topic_changes(cluster: KafkaCluster, topics: Iterable[TopicMove], *, new: bool) -> str:
-    """What is not as it was planned: a topic made again, or with other partitions. A partition that nobody planned with
-    would be left behind. Empty where all is as it was."""
+    """Returns what differs from the plan: a recreated topic, or another partition count (a new partition would be left
+    behind). Empty if nothing.
+    """
     some = list(topics)
     seen = cluster.metadata([one.topic for one in some], refresh=True).topics
     for one in some:
@@ -344,20 +333,19 @@ def describe_topic_changes(cluster: KafkaCluster, topics: Iterable[TopicMove], *
 
 
 def count_missing_offsets(old: KafkaCluster, new: KafkaCluster, topics: Iterable[TopicMove]) -> int:
-    """How many offsets the twins lack now, whatever receipts say."""
+    """Returns how many offsets the twins lack now, by the logs and not by the stored progress."""
     some = list(topics)
     ours, theirs = (read_log_ends(cluster, some).ends for cluster in (old, new))
     return sum(max(0, end - twin) for one in some for end, twin in zip(ours[one.topic], theirs[one.topic], strict=True))
 
 
 def describe_writes_since(old: KafkaCluster, record: SwitchState) -> str:
-    """Who wrote on the old home though nobody should; empty where its logs end at the points still."""
+    """Returns which logs have grown past the points, or an empty string."""
     grown = _grown(record, {one.topic: one.points for one in record.topics}, read_log_ends(old, record.topics))
     return f"somebody wrote to {grown} on {old.name} while writers were held" if grown else ""
 
 
 def _grown(record: SwitchState, before: Mapping[str, tuple[int, ...]], seen: LogEndsSnapshot) -> str:
-    """Which partitions end elsewhere than before; empty where none does."""
     grown = [
         f"{one.topic}-{number}"
         for one in record.topics
@@ -368,7 +356,7 @@ def _grown(record: SwitchState, before: Mapping[str, tuple[int, ...]], seen: Log
 
 
 def why_unreachable(cluster: KafkaCluster) -> str:
-    """Why the cluster cannot be asked now; empty where it can."""
+    """Returns why the cluster does not answer; empty if it does."""
     try:
         cluster.cluster_id()
         cluster.metadata([], refresh=True)
@@ -386,7 +374,7 @@ def _at(record: SwitchState, seen: LogEndsSnapshot) -> SwitchState:
 
 
 def finish_drill(old: KafkaCluster, words: HomeAnnouncer, done: StepDone) -> StepDone:
-    """The end of a drill, with what was written to topics on which no rule can keep writers out."""
+    """Ends a drill, and reports writes to topics that no rule can keep writers from."""
     record = done.record
     open_to = plan_denial(read_acl_snapshot(old, record.names())).open_to_all
     if not open_to:
@@ -400,13 +388,12 @@ def finish_drill(old: KafkaCluster, words: HomeAnnouncer, done: StepDone) -> Ste
 
 
 def describe_drill_failure(topics: Collection[str]) -> str:
-    """Of topics that were written though none of their writers follows homes."""
     some = join_names(sorted(topics), NAMED_MAX)
     return f"{some} was written during the drill by writers that nothing can hold: a switch would have turned back"
 
 
 def describe_drill_writes(open_to: Collection[str], written: Collection[str]) -> str:
-    """Of topics that no rule can shut, and of those that clients write which follow homes, and maybe others too."""
+    """`open_to`: topics that no rule can block. `written`: those that subscribers, and perhaps others, have written."""
     if not written:
         return f"nobody wrote to {join_names(sorted(open_to), NAMED_MAX)} during the drill"
     some = join_names(sorted(written), NAMED_MAX)
@@ -415,7 +402,7 @@ def describe_drill_writes(open_to: Collection[str], written: Collection[str]) ->
 
 
 class MirrorWatch:
-    """Sees the link's lease renewed before our eyes: no two hosts' clocks are compared."""
+    """Waits to see the link's lease renewed, so that no clocks of two hosts are compared."""
 
     def __init__(self, store: Store, link: str, lease_s: float) -> None:
         self._store, self._link = store, link
@@ -424,7 +411,7 @@ class MirrorWatch:
         self._alive = False
 
     def check_alive(self) -> StepPending | StepFailed | None:
-        """None once a mirror was seen at work."""
+        """Returns None once a mirror has shown that it runs."""
         if self._alive:
             return None
         row = self._store.leases.read(f"link {self._link}")
@@ -440,15 +427,16 @@ class MirrorWatch:
 
 
 class MirrorSilence:
-    """Sees that a link's lease is given up or not renewed any more, while a mirror is waited for that nobody can do
-    without. One that comes back is heard again."""
+    """Reports that a link's lease is no longer renewed, while a step waits for the mirror. A mirror that returns is
+    noticed.
+    """
 
     def __init__(self, store: Store, link: str, lease_s: float) -> None:
         self._store, self._link = store, link
         self._watch = LeaseWatch(lease_s, GRACE_S)
 
     def waiting(self, sentence: str) -> StepPending:
-        """This sentence says what is waited for, as long as the mirror may be at work."""
+        """Returns `sentence` as pending while the mirror may be running, else a request to start the mirror."""
         row = self._store.leases.read(f"link {self._link}")
         if not self._watch.observe(row, steady_s()):
             return StepPending(sentence)

@@ -1,9 +1,7 @@
-"""Topics made on the new home of a switch without data: empty, and ending where the old ones do.
+"""A switch without data: topics are created empty on the new home, and their writers continue there.
 
-A switch without data at work: topics that no link carries are made anew, empty, and their writers go on there.
-
-The new log begins at the offset where the old one ends, so whoever has read all reads on at the same place. What is in
-the old one stays there. What takes the offsets below is filler, which is cut off as soon as it is written.
+No link replicates these topics. Each new log begins at the offset where the old one ends, so a consumer that has read
+everything continues at the same offset. Filler takes the offsets below, and is deleted as soon as it is written.
 """
 
 from __future__ import annotations
@@ -36,19 +34,18 @@ from twinshore.switch.step_runner import NAMED_MAX, SwitchSteps, home_change_of
 LOGS_NAMED_MAX = 5
 NOT_CUT_OFF = "nothing of it is cut off; see who writes there"
 REQUEST_TIMEOUT_S = 10.0
-NEAR_OFFSETS_MAX = 5_000  # offsets that are taken within a moment
-FILL_S_MAX = 2.0  # so long at one try, so that it is said how far it is
-# Nothing goes by itself, and all of it may be cut off.
+NEAR_OFFSETS_MAX = 5_000  # offsets that are filled within a moment
+FILL_S_MAX = 2.0  # per attempt, so that progress is reported
+# Nothing expires, and everything may be deleted.
 TOPIC_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def describe_old_home_changes(old: KafkaCluster, record: SwitchState) -> str:
-    """What is not as it was planned on the old home."""
     return describe_topic_changes(old, record.topics, new=False)
 
 
 def create_topics(new: KafkaCluster, record: SwitchState) -> StepOutcome:
-    """Done once each topic is there, with its id in the record."""
+    """Done once each topic exists, with its id in the switch state."""
     seen = new.metadata(list(record.names()), refresh=True).topics
     there = {name: one for name, one in seen.items() if not one.error}
     for one in record.topics:
@@ -77,14 +74,14 @@ def create_topics(new: KafkaCluster, record: SwitchState) -> StepOutcome:
 
 
 def is_nearly_filled(new: KafkaCluster, ends: Mapping[str, Sequence[int]]) -> bool:
-    """Whether each log lacks so little that it is filled in a moment: until writers are held they write on."""
+    """Writers continue until they are held, so the log ends still move."""
     wanted = _by_partition(ends)
     stands = new.list_offsets(wanted, OffsetKind.LOG_END)
     return all(end - stands[named] <= NEAR_OFFSETS_MAX for named, end in wanted.items())
 
 
 def fill_logs(filling: LogFiller, record: SwitchState, ends: Mapping[str, Sequence[int]]) -> StepOutcome:
-    """Done once each log is empty and ends there."""
+    """Done once each log is empty and ends at the given offset."""
     new, wanted = filling.new, _by_partition(ends)
     ids = {one.topic: bytes.fromhex(one.new_id) for one in record.topics}
     stands = new.list_offsets(wanted, OffsetKind.LOG_END)
@@ -119,8 +116,9 @@ def _by_partition(ends: Mapping[str, Sequence[int]]) -> dict[TopicPartition, int
 
 
 class LogFiller:
-    """Takes offsets of new logs. One producer id and one sequence a log for all tries: what lands late, as its answer
-    was lost, is there once."""
+    """Fills offsets of new logs. All attempts share one producer id and one sequence per log, so a late append after a
+    lost response is not repeated.
+    """
 
     def __init__(self, new: KafkaCluster) -> None:
         self.new = new
@@ -128,7 +126,6 @@ class LogFiller:
         self._begins: dict[TopicPartition, int] = {}
 
     def take(self, spans: Mapping[TopicPartition, tuple[int, int]], ids: Mapping[str, bytes]) -> None:
-        """For some seconds."""
         self._writer = self._writer or self.new.init_producer_id()
         over_s = steady_s() + FILL_S_MAX
         for named, (begin, end) in spans.items():
@@ -174,7 +171,7 @@ def _is_ours(new: KafkaCluster, named: TopicPartition, begin: int, end: int) -> 
 
 
 class SwitchWithoutDataSteps(SwitchSteps):
-    """As `SwitchSteps`; there is neither a twin nor a link."""
+    """Like `SwitchSteps`, without twins and without a link."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -189,7 +186,7 @@ class SwitchWithoutDataSteps(SwitchSteps):
         }
 
     def _make(self, record: SwitchState) -> StepOutcome:
-        """With the settings of a twin: what fills it must not be taken for records, nor go by itself."""
+        """Creates topics with the settings of a twin, so that filler neither expires nor counts as records."""
         if why := describe_old_home_changes(self._old, record):
             return StepFailed(why)
         if not record.given:

@@ -1,20 +1,17 @@
-"""A twin that is spoilt is filled anew under its own name: which hand does which deed.
+"""Steps of a fail-back, a mapped fail-back, and a rebuild. Errors of a step are raised, and may be temporary. `now_ms`:
+the clock of `SwitchState.deed_ms`.
 
-`old` is the cluster of the twin, `new` its topics' home, and `link`, which the record calls `back`, carries them. The
-mirror lets the topics go before the twins are looked at, and makes them anew once they are deleted. Nothing is done at
-the home. The twins' cluster itself knows whose they are meanwhile: whoever switches without the store must not move a
-topic to a part of it. The record's `points` are how far the home went when it was decided.
+Fail-back: `old` is the cluster that returned, `new` the topics' home; `link` led from old to new, `back` replicates the
+topics now. Topics that have not diverged stay. For the others, unreplicated records are saved first. Kafka cannot cut
+the end off a log, so the topic is deleted, and the mirror refills it.
 
-Twins that go on behind what never crossed, as mapped twins: nothing of them is deleted, and nothing copied again.
+Mapped fail-back: twins continue after their unreplicated records, with mapped offsets; nothing is deleted or copied
+again. The first offset run is exact, up to the divergence. All writes to the store are one idempotent transaction.
 
-Up to where both homes part each record lies at its own offset, which is the first extent. The next record goes behind
-the tail. What is written to the store is one transaction; done twice, the second time nothing.
-
-The old home of a forced switch is back: which hand does which deed until it is a twin.
-
-`old` is the cluster that returned, `new` the topics' home; `link` led from old to new, `back` carries the topics now.
-Where nothing diverged, nothing is deleted. What diverged is saved first; Kafka cannot cut a tail off a log, so such a
-topic is deleted, and the mirror fills it again under its own name.
+Rebuild: `old` is the cluster of the spoilt twin, `new` its home; `link` (`back` in the switch state) replicates the
+topics. The mirror stops before the twins are inspected, and recreates them once they are deleted. The twins' cluster
+keeps a claim, so that a switch without the store cannot move a topic to an incomplete twin. `points` are the log ends
+of the home at the decision.
 """
 
 from __future__ import annotations
@@ -85,9 +82,6 @@ NAMED_MAX = 5
 
 
 class RebuildSteps(StepExecutor):
-    """Whatever fails in a deed is raised, and may pass. `now_ms` is the clock by which the record says since when a
-    deed is tried."""
-
     def __init__(
         self,
         link: Link,
@@ -123,7 +117,7 @@ class RebuildSteps(StepExecutor):
         if why := describe_other_claims(claim_topics(self._store, record)):
             return StepFailed(why)
         why = claim_on_cluster(self._old, HomesTopic(self._old), record)
-        why = why or self._elsewhere(record)  # asked only now: until it was ours, a switch may have moved it
+        why = why or self._elsewhere(record)  # read only now: a switch may have moved it before the claim
         return StepFailed(why) if why else StepDone(record)
 
     def _let_go(self, record: SwitchState) -> StepOutcome:
@@ -132,7 +126,7 @@ class RebuildSteps(StepExecutor):
         return stop_replication(self._store, record)
 
     def _look(self, record: SwitchState) -> StepOutcome:
-        """Done once two looks saw the same, and nothing is open."""
+        """Done once two checks saw the same, and no transaction is open."""
         if why := self._changed(record):
             return StepFailed(why)
         now = read_log_ends(self._old, record.topics)
@@ -154,7 +148,7 @@ class RebuildSteps(StepExecutor):
         return rescue_steps.home_to_compare(record.back, tail, self._new, self._store, tail.first)
 
     def _commit(self, record: SwitchState) -> StepOutcome:
-        """What is deleted next is what was looked at, and nobody reads it."""
+        """Checks that the twins are as inspected, and that no group reads them."""
         ends = read_log_ends(self._old, record.topics).ends
         if grown := [one.topic for one in record.topics if one.ends != ends[one.topic]]:
             return StepFailed(f"somebody writes to {join_names(grown, NAMED_MAX)} on {record.old}")
@@ -179,7 +173,6 @@ class RebuildSteps(StepExecutor):
         return outcome
 
     def _not_yet(self, record: SwitchState, one: TopicMove) -> StepPending | None:
-        """Long may have passed since `commit`, and another host may go on: asked right before the twin is deleted."""
         if why := describe_topic_changes(self._old, [one], new=False):
             return StepPending(f"{why}; save what was not saved, and delete it by hand: this goes on then")
         if why := self._readers(replace(record, topics=(one,))):
@@ -207,7 +200,6 @@ class RebuildSteps(StepExecutor):
     # -- what may have changed
 
     def _elsewhere(self, record: SwitchState) -> str:
-        """Which topic is not at home where it was planned; empty where all are."""
         homes = self._store.homes.of(pair_name(self._link))
         for one in record.topics:
             home = homes.get(one.topic)
@@ -221,7 +213,6 @@ class RebuildSteps(StepExecutor):
         )
 
     def _readers(self, record: SwitchState) -> str:
-        """Whose consumers would read what is deleted."""
         live = () if record.anyway else read_group_offsets(self._old, record.names())[1]
         if not live:
             return ""
@@ -230,7 +221,7 @@ class RebuildSteps(StepExecutor):
 
 
 def why_not_mapped(record: SwitchState, old: KafkaCluster, store: Store) -> str:
-    """Why the twins cannot go on so; empty where they can."""
+    """Returns why the twins cannot continue mapped; empty if they can."""
     for tail in ranges_from_json(record.tails):
         if tail.beside:
             where = f"where {tail.topic}-{tail.partition} of {record.old} parts from {record.new}"
@@ -250,7 +241,6 @@ def why_not_mapped(record: SwitchState, old: KafkaCluster, store: Store) -> str:
 
 
 def continue_mapped(record: SwitchState, old: KafkaCluster, store: Store) -> tuple[str, ...]:
-    """The topics whose twins are mapped from now on."""
     topics = topics_of_ranges(ranges_from_json(record.tails))
     store.extents.continue_exact(list(_extents(record, old, store)))
     for row in store.ledger.rows(record.back, open_only=True):
@@ -285,8 +275,7 @@ def _extents(record: SwitchState, old: KafkaCluster, store: Store) -> Iterator[t
 
 
 def _own_upto(old: KafkaCluster, named: TopicPartition, begin: int, end: int, ours: Container[int]) -> int:
-    """How far a partition that had not parted holds what its home has: whoever wrote there since, the next record goes
-    behind that."""
+    """Returns how far a partition that had not diverged equals its home. The next record goes after foreign ones."""
     at, stray = begin, False
     while at < end and not stray:
         upto, stray = scan_own_batches(old, named, at, end, ours)
@@ -297,15 +286,12 @@ def _own_upto(old: KafkaCluster, named: TopicPartition, begin: int, end: int, ou
 
 
 def _rows(record: SwitchState, store: Store) -> list[TwinRow]:
-    """All partitions of the topics that diverged: a twin is mapped as a whole."""
+    """A twin is mapped as a whole, so this includes all partitions of the diverged topics."""
     topics: Collection[str] = topics_of_ranges(ranges_from_json(record.tails))
     return [row for row in store.twins.of(record.back) if row.topic in topics]
 
 
 class FailbackSteps(StepExecutor):
-    """Whatever fails in a deed is raised, and may pass. `now_ms` is the clock by which the record says since when a
-    deed is tried."""
-
     def __init__(
         self,
         link: Link,
@@ -321,7 +307,7 @@ class FailbackSteps(StepExecutor):
         self._link, self._store, self._now_ms = link, store, now_ms
         self._old, self._new, self._words = old, new, words
         mirror = (store, back.name, settings.mirror.lease_s)
-        # A rescue may take long: right before anything is deleted the mirror is seen at work once more.
+        # A rescue may take long, so the mirror is checked again right before anything is deleted.
         self._first, self._at_last, self._silence = MirrorWatch(*mirror), MirrorWatch(*mirror), MirrorSilence(*mirror)
         self._doing = {
             SwitchStep.CLAIM: self._claim,
@@ -351,7 +337,7 @@ class FailbackSteps(StepExecutor):
             return StepFailed(why)
         if why := self._words.claim(record):
             return StepFailed(why)
-        # Asked only now: until it was ours, another switch may have moved it.
+        # Read only now: another switch may have moved it before the claim.
         homes = self._store.homes.of(pair_name(self._link))
         for one in record.topics:
             home = homes.get(one.topic)
@@ -365,8 +351,9 @@ class FailbackSteps(StepExecutor):
         return StepFailed(why) if why else StepDone(record)
 
     def _look(self, record: SwitchState) -> StepOutcome:
-        """Done once the site ends nothing more by itself, the link back has looked at every partition, and two looks
-        saw the same."""
+        """Done once the cluster ends no more transactions, the reverse link has checked every partition, and two checks
+        saw the same.
+        """
         if waits := describe_loading_coordinator(self._old):
             return StepPending(waits)
         if why := describe_topic_changes(self._old, record.topics, new=False):
@@ -395,7 +382,6 @@ class FailbackSteps(StepExecutor):
         return StepDone(looked, _found_in_words(find_unreplicated_ranges(seen), record))
 
     def _rescue(self, record: SwitchState) -> StepOutcome:
-        """Everything is saved on the new home, and in the ledger, before anything is deleted."""
         return rescue_steps.save_unreplicated(
             record, topics_of_ranges(ranges_from_json(record.tails)), self._old, self._new, self._store, self._home_of
         )
@@ -404,7 +390,7 @@ class FailbackSteps(StepExecutor):
         return rescue_steps.home_to_compare(record.back, tail, self._new, self._store, 0)
 
     def _commit(self, record: SwitchState) -> StepOutcome:
-        """What is deleted next is what was saved, and nobody reads it."""
+        """Checks that what is deleted next is saved, and that no group reads it."""
         if why := describe_topic_changes(self._old, record.topics, new=False):
             return StepFailed(why)
         found = ranges_from_json(record.tails)
@@ -438,7 +424,7 @@ class FailbackSteps(StepExecutor):
         )
 
     def _not_yet(self, record: SwitchState, one: TopicMove) -> StepPending | None:
-        """Long may have passed since `commit`, and another host may go on: asked right before the topic is deleted."""
+        """Checks again right before the topic is deleted: `commit` may be long ago, and on another host."""
         if why := describe_topic_changes(self._old, [one], new=False):
             return StepPending(f"{why}; save what was not saved, and delete it by hand: this goes on then")
         if live := read_group_offsets(self._old, [one.topic])[1]:

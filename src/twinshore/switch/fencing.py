@@ -1,11 +1,10 @@
-"""The fence: the first append on the new home is a marker of the old link's producer with its next epoch, one for each
-partition. From then on brokers refuse whatever of the old link's requests is still on its way.
+"""The fence against late requests of the old link, and idempotent appends.
 
-The marker takes one offset, the point itself, which no consumer sees; it crosses back as any other. Where somebody
-writes there before the topics have moved, it lies behind his records, however many these are: they are the new home's
-own.
+The fence is the first append on the new home: in each partition, a transaction marker of the old link's producer with
+the next epoch. From then on brokers refuse all late requests of the old link.
 
-Appends batches of our own to a topic, each under its sequence: what a broker has already it takes for written.
+The marker takes one offset, the point. Consumers do not see the marker; the reverse link replicates it like any other.
+If clients write there before the topics have moved, the marker follows their records, which belong to the new home.
 """
 
 from __future__ import annotations
@@ -47,11 +46,10 @@ from twinshore.switch.drain import describe_topic_changes
 FENCE_TIMEOUT_S = 10.0
 NAMED_MAX = 5
 PAGE_BYTES = 1 << 20
-FOREIGN_READ_S = 5.0  # so long what others wrote is read at one try, in all partitions together
+FOREIGN_READ_S = 5.0  # time to read foreign writes in one attempt, all partitions together
 
 
 def switch_points(record: SwitchState) -> dict[TopicPartition, int]:
-    """Where each partition changes homes."""
     return {
         TopicPartition(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)
     }
@@ -59,13 +57,12 @@ def switch_points(record: SwitchState) -> dict[TopicPartition, int]:
 
 @dataclass(frozen=True, slots=True)
 class FencedProducer:
-    """Whom the fence shuts out: the old link's producer. `epochs`: that in which it writes each topic."""
+    """The producer of the old link, which the fence shuts out. `epochs`: producer epoch by topic."""
 
     producer_id: int
     epochs: Mapping[str, int]
 
     def epoch(self, named: TopicPartition) -> int:
-        """The fence's own."""
         return fence_epoch(self.epochs[named.topic])
 
 
@@ -77,8 +74,9 @@ def check_twins_settled(
     look_s: float = FOREIGN_READ_S,
     page_bytes: int = PAGE_BYTES,
 ) -> StepOutcome:
-    """Of a forced switch: done once what the link wrote stands still, wherever it ends and whatever others write behind
-    it; a fence that another switch has put up there, and of which nobody may know any more, lies behind the point."""
+    """Forced switch: done once the link's records have stopped growing, regardless of foreign records after them. A
+    fence left by an earlier, forgotten switch is past the point.
+    """
     if why := describe_topic_changes(new, record.topics, new=True):
         return StepFailed(why)
     parts = [TopicPartition(one.topic, number) for one in record.topics for number in range(one.partitions)]
@@ -105,7 +103,6 @@ def check_twins_settled(
 
 
 def _fenced(new: KafkaCluster, ends: Mapping[TopicPartition, int], shut: FencedProducer) -> set[TopicPartition]:
-    """Partitions whose last batch is the fence already."""
     known = new.describe_producers(ends)
     may_be = [
         named
@@ -123,9 +120,10 @@ def write_fence(
     look_s: float = FOREIGN_READ_S,
     page_bytes: int = PAGE_BYTES,
 ) -> StepOutcome:
-    """A marker goes only to a log that ends at its point, or where others alone wrote behind it; where it is there
-    already, as of a process that was killed, none is written. The points of a forced switch, which nobody has heard
-    yet, move behind what the link sent at last: that lies below the fence as well."""
+    """Writes a marker to each log that ends at the point, or with only foreign records past it. A marker left by a
+    crashed process is not repeated. The points of a forced switch, not announced yet, move past the link's last
+    records, which are then below the fence too.
+    """
     points = switch_points(record)
     ends = new.list_offsets(points, OffsetKind.LOG_END)
     lacking = [named for named, point in points.items() if ends[named] == point]
@@ -133,7 +131,7 @@ def write_fence(
     foreign = {named: ends[named] for named in others if not is_fence(new, named, points[named], shut)}
     unread: list[str] = []
     if foreign:
-        # Whoever writes there already, though the topics have not moved yet, must not keep all others waiting.
+        # A client that writes there before the topics have moved must not delay all others.
         behind = _behind(new, record, foreign, shut, look_s, page_bytes)
         record = _with_points(record, {named: one.point for named, one in behind.items()}, behind.values())
         lost = [str(named) for named, one in behind.items() if one.what is PastPointContent.LINK_WRITES]
@@ -159,7 +157,7 @@ def write_fence(
 def _with_points(
     record: SwitchState, points: Mapping[TopicPartition, int], read: Iterable[PastPointScan] = ()
 ) -> SwitchState:
-    """Where `points` names no other, a partition keeps its own. `read`: what was read behind them."""
+    """Sets `points`; the other partitions keep theirs. `read`: scans past the points."""
     known = {**switch_points(record), **points}
     return replace(
         record,
@@ -179,8 +177,10 @@ def _behind(
     look_s: float,
     page_bytes: int,
 ) -> dict[TopicPartition, PastPointScan]:
-    """Each of these partitions gets its share of the time, and is read by a page at least: no writer is so fast that a
-    log is not read in the end. A log that ends before the point is the link's to mend."""
+    """Scans past the points. Each partition gets a share of the time, and at least one page, so that the log is read in
+    the end however fast clients write. A log that ends below the point counts as LINK_WRITES: the link has to repair
+    it.
+    """
     points, theirs = switch_points(record), (shut.producer_id, marker_producer_id(shut.producer_id))
     known = {TopicPartition(one.topic, one.partition): one for one in record.strays}
     starts = cluster.list_offsets(ends, OffsetKind.EARLIEST)
@@ -213,7 +213,6 @@ def _page(cluster: KafkaCluster, named: TopicPartition, page_bytes: int, at: int
 
 
 def is_fence(cluster: KafkaCluster, named: TopicPartition, point: int, shut: FencedProducer) -> bool:
-    """Whether the batch at the point is the fence."""
     header = cluster.read_tail_batch(named, point)
     return header is not None and header.base_offset == point and _is_fence(header, named, shut)
 
@@ -224,7 +223,6 @@ def _is_fence(header: BatchHeader, named: TopicPartition, shut: FencedProducer) 
 
 
 def _write(new: KafkaCluster, parts: Iterable[TopicPartition], shut: FencedProducer) -> dict[TopicPartition, int]:
-    """One marker for each partition, at its leader; the codes of those that were refused."""
     by_node: dict[int, list[TopicPartition]] = {}
     for named in parts:
         by_node.setdefault(new.leader_of(named), []).append(named)
@@ -235,7 +233,6 @@ def _write(new: KafkaCluster, parts: Iterable[TopicPartition], shut: FencedProdu
 
 
 def _fences(new: KafkaCluster, parts: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int]:
-    """A coordinator epoch for each partition that its leader does not take for an old one."""
     known = new.describe_producers(parts)
     return {
         named: 1 + max((one.coordinator_epoch for one in states if one.producer_id == producer_id), default=-1)
@@ -265,8 +262,9 @@ APPEND_TIMEOUT_S = 30.0
 def append_batch(
     cluster: KafkaCluster, named: TopicPartition, who: tuple[int, int], sequence: int, records: Sequence[Record]
 ) -> int:
-    """Returns the offset behind the batch once that is on all replicas in sync; 0 where the broker knows no more than
-    that it has it. Asked again it is not written again. `who`: the producer's id and epoch."""
+    """Returns the offset after the batch once all in-sync replicas have it; 0 if the broker reports a duplicate. A
+    retry does not write twice. `who`: producer id and epoch.
+    """
     batch = encode_batch(records, producer_id=who[0], producer_epoch=who[1], base_sequence=sequence)
     for number in range(TRIES_MAX):
         try:

@@ -1,7 +1,7 @@
-"""One consumer group moves alone, to read on at the other cluster: which hand does which deed.
+"""The steps that move one consumer group to the other cluster.
 
-Its topics stay at home where they are. Its consumers are stopped on the one side and started on the other by whoever
-runs them; in between its places are brought over, once the logs there hold all that it has read.
+The group's topics keep their homes. Operators stop its consumers on one cluster and start them on the other. In
+between, the committed offsets are copied, once the logs there hold all that the group has read.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ CLAIM_CHARS_MAX = 200
 
 
 def group_claim_name(group: str) -> str:
-    """What is claimed of a group, beside topics; no topic's name has a space."""
+    """Returns the name under which a group is claimed, beside topics. No topic name has a space."""
     name = f"group {group}"
     return name if len(name) <= CLAIM_CHARS_MAX else f"group {hashlib.sha256(group.encode()).hexdigest()}"
 
 
 class GroupSwitchSteps(StepExecutor):
-    """`links` lead between its two clusters; `now_ms` is the clock by which the record says since when a deed is tried.
-    Whatever fails in a deed is raised, and may pass."""
+    """`links` connect the two clusters. `now_ms`: the clock of `SwitchState.deed_ms`. Errors of a step are raised, and
+    may be temporary.
+    """
 
     def __init__(self, links: Sequence[Link], settings: Settings, store: Store, now_ms: Callable[[], int]) -> None:
         self._links, self._settings, self._store, self._now_ms = links, settings, store, now_ms
@@ -87,7 +88,6 @@ class GroupSwitchSteps(StepExecutor):
         return StepDone(record, f"group {record.group} has no members on {record.old}")
 
     def _reach(self, record: SwitchState) -> StepOutcome:
-        """Its places are noted once nobody moves them any more: with those it had on the other side until then."""
         seen = self._see(record)
         if why := self._why_not(record, seen):
             return why
@@ -112,7 +112,7 @@ class GroupSwitchSteps(StepExecutor):
         return StepDone(record, f"{count_phrase(len(goals), 'place')} stand on {record.new} as on {record.old}")
 
     def _commit(self, record: SwitchState) -> StepOutcome:
-        """Nobody went on meanwhile: who reads without membership cannot be seen otherwise."""
+        """Fails if any offset moved: a reader without membership shows only in this way."""
         seen = self._see(record)
         if why := self._why_not(record, seen):
             return why
@@ -156,6 +156,5 @@ class GroupSwitchSteps(StepExecutor):
 
 
 def _failed(steps: Mapping[str, Sequence[OffsetStep]]) -> str:
-    """What became of places that are not set; empty where all are."""
     failed = [step.sentence(done=True) for some in steps.values() for step in some if step.outcome != DONE]
     return "; ".join(failed[:NAMED_MAX])

@@ -1,12 +1,8 @@
-"""Committed offsets at a switch: copied to the new home, as a twin has its source's offsets; set on twins so that they
-follow their home; saved and put back; and which groups a forced switch may tear.
+"""What the new home takes over: committed offsets, topic settings, and the proof that both homes hold the same.
 
-A coordinator forgets the offsets of a topic that is deleted, a while after brokers show the new one. So an offset
-counts only once it has been seen to stand for a while.
-
-The settings that make a twin the topic which its source was: remembered while it followed, given at promotion.
-
-Both homes hold the same records, proven up to the points: by the same round that `twinshore prove` makes.
+Offsets are copied to the new home, set on twins to follow their home, or saved and restored. A coordinator drops the
+offsets of a deleted topic some time after brokers have the new one, so an offset counts only once it has remained for a
+while. The proof uses the same round as `twinshore prove`.
 """
 
 from __future__ import annotations
@@ -58,8 +54,9 @@ GROUP_BUSY_CODES = frozenset({22, 25, 27, 113})
 
 @dataclass(frozen=True, slots=True)
 class CopiedOffsets:
-    """`groups` stand on the new home where they stood on the old one; `left` have members there, and `refused` are
-    places that the new home did not take. `unheard`: a group of which a side does not say where it stands, and why."""
+    """`left`: groups with members on the new home. `refused`: offsets that the new home refused. `unheard`: a group
+    with an unknown offset, and why.
+    """
 
     groups: tuple[str, ...]
     left: tuple[str, ...]
@@ -70,9 +67,9 @@ class CopiedOffsets:
 def copy_group_offsets(
     link: Link, settings: Settings, store: Store, topics: Collection[str], by: str, *, stable: bool = True
 ) -> CopiedOffsets:
-    """Of every group that the link's filters admit, its places in these topics alone. A group that was moved to the
-    new home alone before is there already: where it stood on the old home is of long ago. `stable`: as
-    `view_groups` has it."""
+    """Copies the offsets of every admitted group, in these topics only. A group that a group switch moved to the new
+    home is skipped: its offsets on the old home are outdated. `stable`: as for `view_groups`.
+    """
     left: list[str] = []
     wanted: dict[str, list[OffsetGoal]] = {}
     before = _records(store)
@@ -99,11 +96,12 @@ def let_offsets_follow_home(
     by: str,
     ends: Mapping[TopicPartitionTuple, int],
 ) -> str:
-    """The places on twins that a forced switch left there follow their home from now on; in a sentence which do, and
-    which do not. Whoever else has places of his own there may read there, and is left alone; as is a place that is
-    further on than the home's, one below `ends`, up to where a twin holds what its home lacks, and a group that has
-    members there. The link's own places the mirror moves. Nobody waits for a group of which a side says nothing.
-    KafkaError where nothing is known of any."""
+    """Makes offsets that a forced switch left on twins follow their home. Returns a sentence.
+
+    Left alone: groups with other offsets of their own there, whose consumers may read there; offsets ahead of the
+    home's; offsets below `ends`, the end of what only the twin holds; groups with members there. A group with an
+    unknown offset does not delay the others. Raises KafkaError if the home does not answer.
+    """
     before = _records(store)
     left_there = find_topics_left_by_force(before, topics, link.target, link.source)
     wanted: dict[str, list[OffsetGoal]] = {}
@@ -134,19 +132,17 @@ def let_offsets_follow_home(
 
 
 def find_topics_with_own_offsets(link: Link, store: Store, topics: Collection[str]) -> frozenset[str]:
-    """Those of the topics on whose twins groups left places of their own when they were moved by force."""
     return find_topics_left_by_force(_records(store), topics, link.target, link.source)
 
 
 def _records(store: Store) -> list[SwitchState]:
-    """Of all switches that this version can read, the newest first."""
     return [record for row in store.switches.all() if (record := parse_switch_state(row.record))]
 
 
 def goals_to_follow_home(link: Link, view: GroupView, left_there: Collection[str]) -> list[OffsetGoal]:
-    """Where the group's own places in these topics go, so that the mirror takes them for the link's from now on. A
-    group that writes to topics of the link stays where it is: the mirror's own round moves it, once what its readers
-    wrote has crossed."""
+    """Returns where the group's own offsets go, so that the mirror treats them as the link's. A group that writes to
+    topics of the link keeps its offsets until its output is replicated.
+    """
     parts = tuple(part for part in view.parts if _is_left(part, left_there))
     goals = build_goals(link, replace(view, parts=parts), back=False)[0]
     if output_patterns(link.groups.outputs, view.group):
@@ -181,8 +177,9 @@ OffsetsByGroup = Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]
 def read_group_offsets(
     cluster: KafkaCluster, topics: Collection[str]
 ) -> tuple[dict[str, dict[TopicPartitionTuple, CommittedOffset]], tuple[str, ...]]:
-    """Each group's places in these topics, with the mark of those that are a link's, and which of these groups have
-    members now. KafkaError where a coordinator does not answer: a place that nobody saw would be lost."""
+    """Returns each group's offsets in these topics, with the mark of a link's offsets, and the groups with members.
+    Raises KafkaError if a coordinator does not answer: an unseen offset would be lost.
+    """
     with closing(ConsumerGroups(cluster)) as groups:
         ours, told, away = groups.all_places()
     for error in away:
@@ -193,7 +190,7 @@ def read_group_offsets(
 
 
 class SavedOffset(NamedTuple):
-    """`was`: the place on the topic that is no more; `to`: the same on the new one, within its records."""
+    """`was`: the offset in the deleted topic. `to`: the same in the new topic, within its records."""
 
     was: CommittedOffset
     to: CommittedOffset
@@ -202,8 +199,7 @@ class SavedOffset(NamedTuple):
 def restore_group_offsets(
     cluster: KafkaCluster, places: Mapping[str, Mapping[TopicPartitionTuple, SavedOffset]]
 ) -> tuple[str, ...]:
-    """Commits each place that is not there; which groups have some that are not there yet. A group that has members by
-    now says itself where it stands."""
+    """Commits missing offsets. Returns the groups that still lack some. Groups with members commit on their own."""
     lacking: list[str] = []
     with closing(ConsumerGroups(cluster)) as groups:
         located = groups.located(sorted(places))
@@ -224,16 +220,19 @@ def restore_group_offsets(
 
 
 def needs_restore(saved: SavedOffset, there: CommittedOffset | None) -> bool:
-    """Whether the saved place is to be put back. One that stands by now is another's word, and newer; but not the
-    link's: while the topic was filled anew it gave each group that had no place there its home's, also one that had
-    stood there on its own, and would pass records over. Nor the old topic's, in records that are no more."""
+    """Returns whether to restore the saved offset.
+
+    An offset found there is newer, with two exceptions. The link's offset: during the refill it gave every group
+    without an offset the home's, which would skip records for a group with an offset of its own. And the old topic's
+    offset, which may be in deleted records.
+    """
     if there is None or (there.metadata == COMMIT_MARK and saved.to.metadata != COMMIT_MARK):
         return True
     return there.offset == saved.was.offset > saved.to.offset
 
 
 def offsets_to_json(places: OffsetsByGroup) -> str:
-    """A place that is a link's has one value more."""
+    """Marks an offset of the link with an extra value."""
     rows = {
         name: [
             [*where, one.offset, *([1] if one.metadata == COMMIT_MARK else [])] for where, one in sorted(some.items())
@@ -244,7 +243,7 @@ def offsets_to_json(places: OffsetsByGroup) -> str:
 
 
 def offsets_from_json(text: str) -> dict[str, dict[TopicPartitionTuple, CommittedOffset]]:
-    """WireError where it is none."""
+    """Raises WireError if the text is invalid."""
     try:
         raw = json.loads(text or "{}")
         return {
@@ -265,7 +264,7 @@ def _of(
     if one.error or failed:
         raise KafkaError(f"{cluster.name}: where group {one.group} stands cannot be read", retriable=True)
     return {
-        # A consumer's text is about the place at which it was left.
+        # A consumer's metadata belongs to the offset that it was committed with.
         where: CommittedOffset(place.offset, COMMIT_MARK if place.metadata == COMMIT_MARK else "")
         for where, place in one.places.items()
         if where[0] in topics
@@ -273,7 +272,7 @@ def _of(
 
 
 def describe_inconsistent_groups(new: KafkaCluster, link: Link, topics: Collection[str]) -> Iterator[str]:
-    """A sentence for each; or why nobody knows, which keeps no switch from being made."""
+    """Yields a sentence per group; or why they are unknown, which blocks no switch."""
     try:
         for one in _writing(new, link, topics):
             yield one.sentence()
@@ -296,7 +295,6 @@ def _writing(new: KafkaCluster, link: Link, topics: Collection[str]) -> list[Inc
 
 
 def record_home_settings(old: KafkaCluster, record: SwitchState) -> SwitchState:
-    """With the old home's settings in the record, for when it cannot be asked any more."""
     found = old.admin.topic_settings(record.names())
     values = {
         topic: dump_promotion_settings(
@@ -311,15 +309,16 @@ def record_home_settings(old: KafkaCluster, record: SwitchState) -> SwitchState:
 
 
 def record_last_known_settings(store: Store, record: SwitchState) -> SwitchState:
-    """The same as the mirror saw it last, where the old home does not answer."""
+    """Saves the settings that the mirror saw last, if the old home does not answer."""
     rows = store.link_states.of(record.link, decisions.SETTING_KIND)
     values = {row.subject: row.value for row in rows if row.subject in record.names()}
     return replace(record, given=json.dumps(values, sort_keys=True))
 
 
 def apply_topic_settings(new: KafkaCluster, link: Link, record: SwitchState) -> StepOutcome:
-    """What the topic had on the old home; of what a twin alone needs nothing is left. Where it is done late, what
-    somebody has set on the new home since stays as it is."""
+    """Applies the old home's settings, and removes those that only a twin needs. If run late, later changes by users
+    stay.
+    """
     known: Mapping[str, str] = json.loads(record.given or "{}")
     held = read_replication_factors(new, list(record.names()))
     stays: list[str] = []
@@ -344,15 +343,13 @@ def apply_topic_settings(new: KafkaCluster, link: Link, record: SwitchState) -> 
 
 
 def _is_twins(name: str, value: str | None) -> bool:
-    """Whether the mirror gave the twin this value."""
     return value == TWIN_SETTINGS.get(name) or (name, value) == ("cleanup.policy", COMPACTED_POLICY)
 
 
 def prove_twins(
     link: Link, settings: Settings, store: Store, record: SwitchState, *, log: Callable[[str], None], whole: bool
 ) -> StepOutcome:
-    """Goes on from what was proven before, so that a tail takes little. `whole`: through the points; else as far as
-    both sides are now."""
+    """Continues from earlier proofs. `whole`: up to the points; else as far as both logs are now."""
     tasks = settings.proof.tasks
     wishes = replace(proof_options(settings.proof), digest=False).per_task(tasks)
     proving = ProofRounds(
@@ -376,5 +373,4 @@ def prove_twins(
 
 
 def _through(one: PartitionReport) -> int:
-    """Up to where nothing is left to compare: also where the rest of the source holds nothing that anybody sees."""
     return max(one.row.to_offset, one.row.source_end if not one.unknown else 0)

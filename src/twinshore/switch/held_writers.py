@@ -1,7 +1,7 @@
-"""Beside a running link: a switch whose process is gone keeps nobody waiting.
+"""Ends a switch whose process is gone while writers are held. Runs beside a link.
 
-While a switch holds writers of the link's topics for some seconds, a row of the ledger says so. Its lease is watched:
-once it has run out the switch is turned back here. Past its point of no return it is gone on with.
+A hold of some seconds is reported as an incident. Once the lease of the switch has expired, the switch is rolled back
+here, or resumed if past the point of no return.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPERATOR_GRACE_S = 5.0  # an operator who ends it by hand goes first
 
 
 class HeldWriters:
-    """Of the switches that move topics of this link from its source."""
+    """Watches the switches that move topics away from this link's source."""
 
     def __init__(self, beside: LinkContext) -> None:
         self._beside, self._link, self._store = beside, beside.link, beside.store
@@ -45,7 +45,7 @@ class HeldWriters:
         )
 
     def close(self) -> None:
-        """A switch that is being ended is left as it is: whoever comes next goes on with it."""
+        """Stops watching. The next process resumes any switch that is being ended."""
         self._task.close()
 
     def _turn(self) -> float:

@@ -1,7 +1,7 @@
-"""What the cluster that is left says of a link while the store is dead: as whom it writes, its twins, their homes.
+"""Recovers the state of a link from the target cluster while the store is down: producer, twins, and homes.
 
-A store for the time of a switch is filled with it, so that the same deeds are done by the same hands. What the dead
-store alone knows is not in it: receipts, operators' words, what was held back from the twins.
+A temporary store is filled with this state, so that the same steps run on it. Missing is what only the dead store has:
+progress, operator overrides, and rights held back from the twins.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLink:
-    """What the new home says of a link whose store does not answer. `mapped`: topics whose twins have offsets of their
-    own."""
+    """The state of a link by the new home. `mapped`: topics whose twins have mapped offsets."""
 
     link: Link
     identity: LinkIdentity
@@ -40,12 +39,11 @@ class RecoveredLink:
         return {row.topic for row in self.twins}
 
     def elsewhere(self) -> dict[str, str]:
-        """Topics that are not at home on the link's source, with their homes."""
         return {row.topic: row.home for row in self.homes if row.home != self.link.source}
 
 
 def recover_link(link: Link, target: KafkaCluster, lines: Mapping[str, HomeRecord]) -> RecoveredLink | None:
-    """None where nothing there says that the link writes. `lines`: the home lines of that cluster."""
+    """Returns None if no state record shows that the link writes there. `lines`: the home records of that cluster."""
     told = _told(link, target)
     if told is None or told.writer is None:
         return None
@@ -55,7 +53,6 @@ def recover_link(link: Link, target: KafkaCluster, lines: Mapping[str, HomeRecor
 def rebuild_link_state(
     link: Link, told: LinkClaimState, writer: LinkWriter, lines: Mapping[str, HomeRecord]
 ) -> RecoveredLink:
-    """What these notes and lines say. Pure."""
     ids = {told.source_id: link.source, writer.target_cluster_id: link.target}
     identity = LinkIdentity(
         link.name, writer.producer_id, writer.producer_epoch, told.source_id, writer.target_cluster_id
@@ -80,17 +77,16 @@ def rebuild_link_state(
 
 
 def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Collection[str] = ()) -> None:
-    """The store knows what is left there, of topics at home elsewhere only those of `also`."""
+    """Of topics whose home is elsewhere, only the twins in `also` are saved."""
     for one in found:
         gone = (one.elsewhere().keys() | set(one.mapped)) - set(also)
         store.links.save_identity(one.identity)
-        # Before the twins, which a flip takes away.
+        # Before the twins, which `flip` removes.
         store.topics_in_switch.flip([_said(row) for row in one.homes])
         store.twins.save([row for row in one.twins if row.topic not in gone])
 
 
 def _said(row: HomeRow) -> HomeChange:
-    """The home as the lines say it, in their term."""
     return HomeChange(
         pair=row.pair,
         topic=row.topic,
@@ -108,21 +104,23 @@ def _said(row: HomeRow) -> HomeChange:
 
 @dataclass(frozen=True, slots=True)
 class LastWriters:
-    """Who wrote last to the link's twins. `strange`: partitions that end with records of somebody whom the notes do not
-    name; `ours`: whether a broker knows the link that they name as a writer of any of these."""
+    """`strange`: partitions that end with records of an unknown producer. `ours`: a broker knows the link's recorded
+    producer as a writer of any of them.
+    """
 
     strange: tuple[str, ...] = ()
     ours: bool = True
 
     @property
     def refused(self) -> bool:
-        """Nothing shows that the notes are of the link as it writes now."""
+        """Returns whether nothing shows that the state records match the link's current producer."""
         return bool(self.strange) and not self.ours
 
 
 def find_last_writers(target: KafkaCluster, found: RecoveredLink, topics: Collection[str]) -> LastWriters:
-    """Of these topics. The notes may be older than what was written last, and a fence shuts out whom they name. Read
-    are the ends alone to which a broker remembers that somebody else has written."""
+    """Checks the last writers of these topics: if the state records are outdated, a fence shuts out the wrong producer.
+    Reads only the ends where a broker remembers another producer.
+    """
     pid = found.identity.producer_id
     ours = {pid, marker_producer_id(pid)}
     below = {TopicPartition(row.topic, row.partition): row.inherited for row in found.twins if row.topic in topics}
@@ -143,7 +141,6 @@ def find_last_writers(target: KafkaCluster, found: RecoveredLink, topics: Collec
 
 
 def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
-    """The notes of the one source that the link's twins are of."""
     with target.errand():
         notebook, found = StateTopic(target, TWINS_TOPIC), LinkClaimStates(link.name)
         if not notebook.exists():
@@ -170,7 +167,6 @@ def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
 
 
 def _of_now(link: Link, several: list[LinkClaimState], target: KafkaCluster) -> list[LinkClaimState]:
-    """Those whose twins are the topics that are there now."""
     names = sorted({link.twin_of(topic) for told in several for topic, _ in told.twins})
     seen = target.metadata(names, refresh=True).topics
     ids = {topic.topic_id.hex() for topic in seen.values() if not topic.error}

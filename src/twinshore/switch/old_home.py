@@ -1,8 +1,8 @@
-"""Beside a running link: old homes that a switch left behind hear where their topics are, and are guarded there. What a
-switch that ended without a home still owes to it is paid.
+"""Announces homes to old homes that a switch left behind, blocks writers there, and performs deferred cleanups. Runs
+beside a link.
 
-Looked at every few seconds, for as long as the topic is at home elsewhere: an old home may come back at any time, and
-somebody may be given the right to write to it at any time.
+The check repeats every few seconds while a topic's home is elsewhere: an old home may return at any time, and so may a
+new right to write there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REQUEST_TIMEOUT_S = 5.0
 
 
 class OldHomeGuard:
-    """Of a link whose target was the home of topics that it carries now."""
+    """For a link whose target was the home of topics which the link now replicates."""
 
     def __init__(self, beside: LinkContext) -> None:
         self._beside, self._link, self._store = beside, beside.link, beside.store
@@ -60,7 +60,7 @@ class OldHomeGuard:
         self._task = process_scheduler.every(f"old home {self._link.name}", self._turn, asks=ends, last=self._let_go)
 
     def close(self) -> None:
-        """Waits for the look that is under way, as it may be changing rules."""
+        """Waits for the current check, which may be changing rules."""
         self._task.close()
 
     def _let_go(self) -> None:
@@ -77,12 +77,11 @@ class OldHomeGuard:
         return CHECK_INTERVAL_S
 
     def _look(self) -> bool:
-        """Whether there is an old home to be looked at."""
         topics, active = self._left(), self._beside.active()
         debts = self._store.link_states.of_each((pair_name(self._link), self._link.name), DEFERRED_CLEANUP_KIND)
         if not active:
             self._let_go()
-            # A link whose target is gone cannot begin, and so is nobody's: it is told all the same.
+            # A link without a target cannot begin, so no process owns it: report it all the same.
             if open_yet := frozenset(topics) - self._guards.known(self._link.target).up:
                 self._tell(self._silent(open_yet))
         elif topics or debts or self._guarded_at_home():
@@ -98,12 +97,13 @@ class OldHomeGuard:
         return bool(topics or debts)
 
     def _left(self) -> tuple[str, ...]:
-        """Asked again before each change: a switch may have begun meanwhile."""
+        """Call again before each change: a switch may have begun."""
         return read_topics_left_to_link(self._link, self._store)
 
     def _shut(self, topics: Collection[str]) -> str:
-        """Why the old home is still open to writers; empty once it is not, or nobody can be kept out there. One that
-        was shut and is silent stays shut."""
+        """Returns why the old home is still open to writers; empty if it is not, or if no rule can block them. A
+        blocked home that stops answering stays blocked.
+        """
         ends = self._dialled()
         try:
             if not pin_cluster_ids(self._link, self._store, ends.source, ends.target):
@@ -116,7 +116,7 @@ class OldHomeGuard:
         except KafkaError as error:
             if not error.retriable:
                 return describe_open_old_home(self._link, topics, str(error))
-            # Not by what this process saw: others take guards away as well, and put them up.
+            # Not by what this process saw: others change write blocks as well.
             still = frozenset(topics) - self._guards.known(self._link.target).up
             return self._silent(still) if still else ""
         return ""
@@ -132,7 +132,7 @@ class OldHomeGuard:
         return self._ends
 
     def _silent(self, topics: Collection[str]) -> str:
-        """In the same words each time, or each try would be a separate row."""
+        """Uses the same sentence each time, else each attempt would add an incident row."""
         return describe_open_old_home(self._link, topics, f"{self._link.target} was not reached since")
 
     def _tell_home(self, new: KafkaCluster, old: KafkaCluster, topics: Collection[str]) -> None:
@@ -156,7 +156,7 @@ class OldHomeGuard:
             self._log(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
 
     def _stands(self, topics: Collection[str]) -> bool:
-        """Whether the cluster itself keeps writers from these twins now."""
+        """Returns whether the cluster itself blocks writers of these twins now."""
         ends = self._dialled()
         return pin_cluster_ids(self._link, self._store, ends.source, ends.target) and self._guards.stands(
             ClusterAclAccess(ends.target), target_principal(self._link, ends.target), topics
@@ -175,7 +175,6 @@ class OldHomeGuard:
         return tuple(topic for topic in found if topic not in others)
 
     def _let_in(self) -> None:
-        """Nobody is kept out of a topic's own home."""
         topics = self._guarded_at_home()
         if not topics:
             return
@@ -190,12 +189,12 @@ class OldHomeGuard:
                 self._unpaid.say(f"the guard of topics that are at home on {ends.target.name} still stands: {error}")
 
     def _pay(self, debts: Iterable[LinkStateRow]) -> None:
-        """Undoes what switches left that ended without the old home. A guard stands before a denial goes."""
+        """Performs deferred cleanups. A write block is up before a denial is removed."""
         for row in debts:
             debt = DeferredCleanup.from_json(row.value)
             try:
                 self._must_be_free(debt)
-                # Asked behind the other: a switch may have ended in between.
+                # Read after the other check: a switch may have ended in between.
                 homes = self._store.homes.of(pair_name(self._link))
                 moved = {topic for topic, home in homes.items() if home.home != self._link.source}
                 if not may_clean_up(debt, self._link, moved, self._left(), self._stands):
@@ -213,7 +212,7 @@ class OldHomeGuard:
                     self._unpaid.say(f"what switch {debt.switch[:8]} left on {debt.old} is not undone: {error}")
 
     def _must_be_free(self, debt: DeferredCleanup) -> None:
-        """A switch may have begun while clusters were asked, and lean on what the debt would take away."""
+        """Raises KafkaError if a switch has begun in between: it may rely on rules that the cleanup would remove."""
         if any(row.topic in debt.topics for row in self._store.topics_in_switch.of(pair_name(self._link))):
             raise KafkaError(f"topics of switch {debt.switch[:8]} are in another switch", retriable=True)
 
@@ -227,18 +226,16 @@ class OldHomeGuard:
 
 
 class SwitchServices:
-    """Old homes, and switches that hold writers. None of it beside a link that no switch moves topics along."""
+    """Runs `OldHomeGuard` and `HeldWriters` beside links whose topics can switch."""
 
     def __init__(self, beside: LinkContext) -> None:
         kinds = (OldHomeGuard, HeldWriters) if beside.link.naming is TwinNaming.SAME else ()
         self._each = [kind(beside) for kind in kinds]
 
     def close(self) -> None:
-        """Waits for what is under way."""
         for one in self._each:
             one.close()
 
 
 def start_switch_services(beside: LinkContext) -> LinkService:
-    """Starts it, beside a link whose topics can change homes."""
     return SwitchServices(beside)

@@ -1,13 +1,12 @@
-"""The logs of an old home that has returned, by what its brokers and the link back say.
+"""Steps that check a returned old home, rescue its unreplicated records, and recreate its topics. Every step may be
+repeated.
 
-Its transaction coordinators first read their own logs (`describe_loading_coordinator`): until then a broker lists
-nothing of what it will end, mostly without an error; asked about an id it says so. What was open when the site died
-they end by themselves, denied or not.
+The transaction coordinators of a returned cluster first load their logs (`describe_loading_coordinator`). Until then, a
+broker lists none of the transactions that are about to be ended, mostly without an error; only a request for a specific
+id reveals the load. Coordinators end transactions left open by the outage on their own, denied or not.
 
-What an old home took and never sent: read from its log, and from the files to which it was exported.
-
-A topic is made anew under its own name: what it alone holds is saved before it is deleted, and its groups are put
-back once it is filled again. Each step may be done twice.
+A topic is recreated under its own name: records that only this log holds are saved before the deletion, and group
+offsets are restored after the refill.
 """
 
 from __future__ import annotations
@@ -104,12 +103,13 @@ PROBES_MAX = 100_000
 def inspect_old_home(
     old: KafkaCluster, new: KafkaCluster, store: Store, back: str, topics: Iterable[TopicMove], *, every: bool = False
 ) -> tuple[OldHomePartition, ...]:
-    """Each partition as it is now. What the link says is asked first: it only ever goes on. `every`: also those that go
-    on are compared with their home, whose topics would else stay."""
+    """The link's progress is read first, since it only grows. `every`: also compare partitions that are not stopped;
+    otherwise only those in topics that would be deleted.
+    """
     some = list(topics)
     carried = {(at.topic, at.partition): at.to_offset for at in store.receipts.positions(back)}
     rows = [row.incident for row in store.ledger.rows(back, open_only=True)]
-    # Of several the one that knows least comes last: what it does not know is saved, too.
+    # Of several incidents the least exact comes last, so that more is saved.
     rows.sort(key=lambda one: one.kind not in EXACT_DIVERGENCE_KINDS)
     stopped = {(one.topic, one.partition): one for one in rows if one.kind in DIVERGENCE_KINDS}
     differing = {(one.topic, one.partition) for one in rows if one.kind is IncidentKind.CONTENT_DIFFERS}
@@ -138,8 +138,10 @@ def inspect_old_home(
 
 
 def _walked(old: KafkaCluster, one: OldHomePartition, ours: frozenset[int]) -> OldHomePartition:
-    """What the link wrote and has no receipt of yet is no other's. Behind what it carried, whoever else wrote is a
-    stranger, though the link has not met him: right at the point it has to say first what it finds."""
+    """Scans past the progress. Batches of the link without a progress row yet are not foreign. A batch of another
+    producer past `carried` is foreign, even if the link has not met it; but right at the point the link must report
+    first.
+    """
     begin = max(one.point, one.carried, one.start)
     upto, stray = scan_own_batches(old, TopicPartition(one.topic, one.partition), begin, one.end, ours)
     if stray and max(one.carried, upto) > one.point:
@@ -150,8 +152,9 @@ def _walked(old: KafkaCluster, one: OldHomePartition, ours: frozenset[int]) -> O
 def scan_own_batches(
     cluster: KafkaCluster, named: TopicPartition, begin: int, end: int, ours: Container[int]
 ) -> tuple[int, bool]:
-    """How far from `begin` on the log is the link's own, and whether somebody else's batch lies there. Of a long log
-    some is read only: who asks again later sees more."""
+    """Returns how far from `begin` the log is the link's own, and whether a foreign batch follows. Reads a long log in
+    part: call again to read on.
+    """
     at, read = begin, 0
     while at < end and read < WALK_BYTES_MAX:
         fetched = cluster.read_from(named, at, bytes_max=WALK_PAGE_BYTES, committed=False)
@@ -169,8 +172,9 @@ def scan_own_batches(
 def _compared(
     old: KafkaCluster, new: KafkaCluster, found: list[OldHomePartition], ours: frozenset[int], *, every: bool
 ) -> Iterator[OldHomePartition]:
-    """With what lies right below the place where both part, and right below what was carried. Of the partitions that go
-    on those are looked at whose topics would be deleted for another one; `every`: all."""
+    """Compares what is right below the divergence, or right below `carried`. Partitions that are not stopped are
+    compared only if their topics would be deleted, or with `every`.
+    """
     topics = {one.topic for one in found if every or has_diverged(one)}
     for one in found:
         at = divergence_offset(one) if has_diverged(one) else min(max(one.point, one.carried), one.end)
@@ -185,8 +189,9 @@ def _compared(
 def _same_below(
     old: KafkaCluster, new: KafkaCluster, one: OldHomePartition, at: int, ours: frozenset[int], *, unsure: bool
 ) -> bool:
-    """Whether what lies right below this offset is the link's own, or the same on both. `unsure`: what counts where
-    nobody can tell: one of them alone holds a record there, the new home has deleted it, or it is too long ago."""
+    """Returns whether the last record below `at` is the link's own, or the same on both clusters. `unsure`: the result
+    if unknown: only one log holds a record there, the new home has deleted it, or it is too far back.
+    """
     named = TopicPartition(one.topic, one.partition)
     if at > one.point:
         last = old.read_tail_batch(named, at - 1)
@@ -199,7 +204,7 @@ def _same_below(
 
 
 def _between(cluster: KafkaCluster, named: TopicPartition, at: int, first: int) -> list[BatchBytes] | None:
-    """What lies from `first` up to `at`; None where it is too much or cannot be read."""
+    """Returns None if the batches from `first` up to `at` are too many or unreadable."""
     found: list[BatchBytes] = []
     upto, read, page_bytes = first, 0, min(WALK_PAGE_BYTES, (at - first) * MARKER_BYTES)
     while upto < at:
@@ -213,20 +218,18 @@ def _between(cluster: KafkaCluster, named: TopicPartition, at: int, first: int) 
 
 
 def link_producer_ids(store: Store, link: str) -> frozenset[int]:
-    """As whom a link writes."""
     identity = store.links.identity(link)
     return frozenset({identity.producer_id, marker_producer_id(identity.producer_id)} if identity else ())
 
 
 def read_high_watermarks(cluster: KafkaCluster, parts: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-    """Where these logs end for whoever reads them."""
     named = [TopicPartition(*where) for where in parts]
     found = cluster.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
     return {(one.topic, one.partition): end for one, end in found.items()}
 
 
 def describe_loading_coordinator(cluster: KafkaCluster) -> str:
-    """Which coordinator has not read its part of the log of transactions yet, in words; empty once all have."""
+    """Describes a coordinator that has not loaded its partition of the transaction log yet; empty once all have."""
     seen = cluster.metadata([TRANSACTION_TOPIC], refresh=True).topics.get(TRANSACTION_TOPIC)
     if seen is None or seen.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
         return ""  # no transaction was ever begun there
@@ -243,7 +246,7 @@ def describe_loading_coordinator(cluster: KafkaCluster) -> str:
 
 
 def transaction_partition(name: str, parts: int) -> int:
-    """In which part of the log of transactions an id is: by what Java makes of the text, without its sign."""
+    """The absolute Java `hashCode` of the transactional id, modulo `parts`."""
     found = 0
     for letter in name:
         found = (31 * found + ord(letter)) & 0xFFFFFFFF
@@ -251,7 +254,6 @@ def transaction_partition(name: str, parts: int) -> int:
 
 
 def transactional_id_in(part: int, parts: int) -> str:
-    """An id that nobody uses, in this part."""
     return next(name for number in range(PROBES_MAX) if transaction_partition(name := f"probe-{number}", parts) == part)
 
 
@@ -277,8 +279,6 @@ SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, slots=True)
 class HomeToCompare:
-    """The cluster where the topic is at home, so that what it holds as well is not saved; and what is known of both."""
-
     cluster: KafkaCluster
     beside: HomeComparison
 
@@ -286,7 +286,7 @@ class HomeToCompare:
 def home_to_compare(
     link: str, tail: UnreplicatedRange, home: KafkaCluster, store: Store, known_to: int
 ) -> HomeToCompare:
-    """The home beside which the tail is read. `link` writes the twin."""
+    """Returns the home to read beside the range. `link` writes the twin."""
     named = TopicPartition(tail.topic, tail.partition)
     start = home.list_offsets([named], OffsetKind.EARLIEST)[named]
     compacted = tail.topic in parse_compacted(store.link_states.of(link))
@@ -296,8 +296,10 @@ def home_to_compare(
 def read_unreplicated_records(
     cluster: KafkaCluster, origin: RescueOrigin, home: HomeToCompare | None = None
 ) -> Iterator[UnreplicatedRecord]:
-    """The records of the tail, in order, each with what became of it; with `home` those alone that it lacks. The tail
-    is read twice: the end of a transaction lies behind its records. KafkaError where it cannot be read to its end."""
+    """Yields the records of the range with transaction outcomes; with `home`, only those that the home lacks. Reads the
+    range twice, since a transaction's end follows its records. Raises KafkaError if the range cannot be read to the
+    end.
+    """
     if home is None:
         return (one.saved for one in _written(cluster, origin))
     theirs = _held(home.cluster, replace(origin, first=max(origin.first, home.beside.start)))
@@ -321,7 +323,6 @@ def _written(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[TwinRecord
 
 
 def _held(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[Record]:
-    """What the home holds there now, as far as it goes."""
     named = TopicPartition(origin.topic, origin.partition)
     end = cluster.list_offsets([named], OffsetKind.HIGH_WATERMARK)[named]
     for view, header in _batches(cluster, replace(origin, end=min(end, origin.end))):
@@ -332,7 +333,6 @@ def _held(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[Record]:
 def count_unreplicated_records(
     cluster: KafkaCluster, origin: RescueOrigin, home: HomeToCompare | None = None
 ) -> RecordCount:
-    """How many records would be saved; nothing is."""
     count = RecordCount()
     for one in read_unreplicated_records(cluster, origin, home):
         count = count.with_one(one.ending)
@@ -340,7 +340,7 @@ def count_unreplicated_records(
 
 
 def read_origin(path: Path) -> RescueOrigin:
-    """What a file of a rescued tail says of itself. ConfigError where there is none."""
+    """Raises ConfigError if the file cannot be read."""
     try:
         with path.open(encoding="utf-8") as file:
             return read_header(file.readline(), path.name)
@@ -349,7 +349,7 @@ def read_origin(path: Path) -> RescueOrigin:
 
 
 def read_rescued_file(path: Path) -> Iterator[UnreplicatedRecord]:
-    """The records of a file. ConfigError where it cannot be read; WireError where it is not whole."""
+    """Raises ConfigError if the file cannot be read, WireError if it is incomplete."""
     try:
         with path.open(encoding="utf-8") as file:
             file.readline()
@@ -364,7 +364,7 @@ def _batches(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[tuple[memo
         fetched = cluster.read_from(named, position, bytes_max=PAGE_BYTES, committed=False)
         found = split_batches(fetched.records)
         if not found:
-            # What is deleted next must not be left out for an answer that was empty once.
+            # Records that are deleted next must not be missed for one empty response.
             raise KafkaError(f"{cluster.name}: {named} cannot be read from offset {position} on", retriable=True)
         for view, header in found:
             check_crc(view, header)
@@ -375,16 +375,15 @@ def _batches(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[tuple[memo
 
 
 NAMED_MAX = 5
-# A coordinator may forget a place within so long of the new topic's birth, though it was committed for that one.
+# A coordinator may drop an offset so long after the topic was recreated, though committed for the new one.
 OFFSETS_STABLE_MS = 3_000
-AGREEMENT_RENEWAL_MS = 60_000  # long before such a word holds no more
+AGREEMENT_RENEWAL_MS = 60_000  # long before an approval expires
 TOPIC_ABSENT_CODES = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
 HomeOf = Callable[[SwitchState, UnreplicatedRange], HomeToCompare]
 
 
 def origin_of(record: SwitchState, tail: UnreplicatedRange) -> RescueOrigin:
-    """The tail as its file names it."""
     old_id = next(one.old_id for one in record.topics if one.topic == tail.topic)
     return RescueOrigin(record.id, record.old, record.new, tail.topic, old_id, tail.partition, tail.first, tail.end)
 
@@ -392,8 +391,9 @@ def origin_of(record: SwitchState, tail: UnreplicatedRange) -> RescueOrigin:
 def save_unreplicated(
     record: SwitchState, topics: Collection[str], old: KafkaCluster, new: KafkaCluster, store: Store, home_of: HomeOf
 ) -> StepDone:
-    """Everything is in the new home's topic of rescued records, and in the ledger, before anything is deleted; and
-    where groups stand in `topics`."""
+    """Saves all ranges to the new home's topic of rescued records and to the incident log, before anything is deleted;
+    and the group offsets in `topics`.
+    """
     done, exported, lacks = [], 0, ""
     for tail in ranges_from_json(record.tails):
         saved = _saved(record, tail, old, RescuedTopic(new), home_of)
@@ -423,7 +423,7 @@ def copy_of(tail: UnreplicatedRange) -> RescueCopy:
 def _saved(
     record: SwitchState, tail: UnreplicatedRange, old: KafkaCluster, rescued: RescuedTopic, home_of: HomeOf
 ) -> UnreplicatedRange:
-    """The tail once it is saved. Of one that is read beside its home only what that lacks is saved, if anything."""
+    """Returns the range once saved. With `beside`, only records that the home lacks are saved, if any."""
     if tail.end <= tail.first:
         return tail
     origin = origin_of(record, tail)
@@ -441,8 +441,9 @@ def _saved(
 def find_unsaved_ranges(
     record: SwitchState, fresh: Iterable[UnreplicatedRange], topic: str, new: KafkaCluster
 ) -> tuple[UnreplicatedRange, ...]:
-    """What of the topic is to be saved before it may be deleted: of `fresh` tails what lies behind or before all that
-    was saved, and those of which no whole copy is left."""
+    """Returns what to save before the topic may be deleted: parts of `fresh` outside the saved ranges, and saved ranges
+    without a complete copy.
+    """
     known = [one for one in ranges_from_json(record.tails) if one.topic == topic]
     upto = {one.where: one.end for one in sorted(known, key=lambda one: one.end)}
     since = {one.where: one.first for one in sorted(known, key=lambda one: -one.first)}
@@ -475,7 +476,7 @@ def save_more_ranges(
     store: Store,
     home_of: HomeOf,
 ) -> StepPending:
-    """Saves these tails, beside what was saved. They are looked at once more afterwards."""
+    """Saves more ranges, and returns pending: the topic is checked once more afterwards."""
     saved = save_unreplicated(replace(record, tails=ranges_to_json(more)), (), old, new, store, home_of)
     spans = {(one.where, one.first) for one in more}
     kept = [one for one in ranges_from_json(record.tails) if (one.where, one.first) not in spans]
@@ -486,7 +487,7 @@ def save_more_ranges(
 
 
 def _account(record: SwitchState, tail: UnreplicatedRange, store: Store) -> None:
-    """One row in the ledger and one in the audit; saved twice, there is still one."""
+    """Adds one row to the incident log and one to the audit. Idempotent."""
     saved = f"saved in {RESCUED_TOPIC} on {record.new}" if tail.saved_as else "nothing is left to be saved"
     sentence = f"{tail} of {record.old} never crossed: {count_phrase(tail.records, 'record')}, {saved}"
     if tail.gone:
@@ -510,8 +511,9 @@ def recreate_topics(
     silence: MirrorSilence,
     not_yet: Callable[[SwitchState, TopicMove], StepPending | None],
 ) -> StepOutcome:
-    """Done once these topics, which are deleted first, are the mirror's new ones; no sentence where there are none.
-    `not_yet` looks at a topic right before it is deleted, and says why it stays for now."""
+    """Deletes the topics. Done once the mirror has recreated them; without topics the sentence is empty. `not_yet`
+    checks a topic right before its deletion, and returns why the topic must stay for now.
+    """
     waits, names = [], []
     for one in topics:
         names.append(one.topic)
@@ -534,7 +536,7 @@ def recreate_topics(
 
 
 def read_topic_ids(cluster: KafkaCluster, topic: str) -> dict[int, str]:
-    """The topic's id, in hex, as each broker knows it now; empty where it knows no such topic."""
+    """Returns the topic's hex id by broker; empty where a broker does not know the topic."""
 
     def ask(line: Connection, timeout_s: float) -> str:
         seen = read_metadata(line, [topic], timeout_s=timeout_s).topics.get(topic)
@@ -545,7 +547,6 @@ def read_topic_ids(cluster: KafkaCluster, topic: str) -> dict[int, str]:
 
 
 def _agree(store: Store, back: str, one: TopicMove, by: str, now_ms: int) -> None:
-    """The mirror's leave to make the twin anew once it is gone."""
     word = Approval(now_ms, one.new_id).to_json()
     told = AuditRow(now_ms, back, "topic", one.topic, "", "begins again", f"agreed by {by}", by, one.topic)
     known = {row.subject: row for row in store.link_states.of(back, BEGIN_AGAIN_APPROVAL)}.get(one.topic)
@@ -557,8 +558,9 @@ def _agree(store: Store, back: str, one: TopicMove, by: str, now_ms: int) -> Non
 
 
 def _delete(record: SwitchState, one: TopicMove, old: KafkaCluster, store: Store) -> None:
-    """The topic with just this id; done twice, the second time nothing. The audit has it before: whatever becomes of
-    the answer, or of this process, what is gone is told."""
+    """Deletes the topic with exactly this id. Idempotent. The audit row comes first, so that the deletion is recorded
+    even if the response is lost or this process dies.
+    """
     before, after = f"id {one.old_id}", f"deleted on {record.old}, to be filled anew from {record.new}"
     told_before = store.audit.page(AuditFilter((record.back,), "twin", topic=one.topic))
     if before not in {row.before for row in told_before}:
@@ -572,11 +574,12 @@ def _delete(record: SwitchState, one: TopicMove, old: KafkaCluster, store: Store
 
 
 class RestoreGroupOffsets:
-    """Groups stand where they stood, but never in records that are no more; and they follow their home from now on,
-    along the link that fills the twins. `now_ms`: by the clock of the record.
+    """Restores group offsets, never inside deleted records. From then on offsets follow the home, along the link that
+    fills the twins. `now_ms`: by the clock of `SwitchState`.
 
-    Until a place has stood for a while, a coordinator may forget it with the old topic, and a round of the link that
-    found none before may still give the group its home's."""
+    A restored offset counts only after a while: a coordinator may still drop it with the old topic, and a sync round
+    that had found no offset may still write the home's.
+    """
 
     def __init__(
         self, old: KafkaCluster, link: Link, settings: Settings, store: Store, now_ms: Callable[[], int]
@@ -592,7 +595,7 @@ class RestoreGroupOffsets:
             now_ms = self._now_ms()
             if lacking or not self._lacked_ms:
                 self._lacked_ms = now_ms
-            # A clock that went back counts as one that went on.
+            # A clock that went back counts as past the time.
             if 0 <= now_ms - self._lacked_ms < OFFSETS_STABLE_MS:
                 names = lacking or sorted(wanted)
                 return StepPending(f"{join_names(names, NAMED_MAX)} {is_or_are(names)} put back on {record.old}")
@@ -604,7 +607,7 @@ class RestoreGroupOffsets:
         starts: dict[TopicPartitionTuple, int] = {}
         for one in ranges_from_json(record.tails):
             starts[one.where] = min(one.first - one.gone, starts.get(one.where, one.first))
-        # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
+        # Offsets left here by a forced switch count as the link's from now on: they follow.
         theirs = find_topics_with_own_offsets(self._link, self._store, record.names())
         found = {}
         for group, places in offsets_from_json(record.places).items():
@@ -617,9 +620,10 @@ class RestoreGroupOffsets:
 
 
 def let_groups_follow_home(record: SwitchState, link: Link, settings: Settings, store: Store, now_ms: int) -> StepDone:
-    """What groups left on twins when their topics were moved by force is their own, and would stay as it is: it follows
-    its home from now on. Nothing of a mapped twin is deleted: who has not read there what never crossed, still may.
-    KafkaError while a cluster does not answer, for some seconds; then the next fail-back tries it again."""
+    """Makes offsets that groups left on twins at a forced switch follow the home. On a mapped twin, offsets below
+    unreplicated records stay: the group may still read these. While a cluster does not answer, raises KafkaError for
+    some seconds, then leaves the rest to the next fail-back.
+    """
     unread = ranges_from_json(record.tails) if record.kind is SwitchKind.MAPPED_FAILBACK else ()
     ends = {(one.topic, one.partition): one.end for one in unread if one.first < one.end}
     try:

@@ -1,4 +1,4 @@
-"""Topic `twinshore.rescued` on the cluster where topics are at home: written, read back, and exported to files."""
+"""Topic `twinshore.rescued` on the home cluster: how to write, read, and export rescued records."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ BATCH_BYTES = 256 * 1024
 
 
 class RescuedTopic:
-    """The topic on one cluster. KafkaError where it cannot be written or read to its end."""
+    """Methods raise KafkaError if a write fails, or if the topic cannot be read to the end."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster, self._notes = cluster, StateTopic(cluster, RESCUED_TOPIC)
 
     def save(self, origin: RescueOrigin, records: Iterable[UnreplicatedRecord]) -> tuple[RescueCopy, RecordCount]:
-        """A new copy of the tail, on all replicas in sync once this returns. Nothing is ever overwritten."""
+        """Saves a new copy of the records; on return all in-sync replicas have the copy. Nothing is overwritten."""
         self._make()
         copy, count = RescueCopy(self._notes.end(), rescue_key(origin, secrets.token_hex(4))), RecordCount()
         writer = self._cluster.init_producer_id()
@@ -67,7 +67,6 @@ class RescuedTopic:
         return copy, count
 
     def read(self, copy: RescueCopy) -> Iterator[str]:
-        """The lines of a copy, from its first to its last, or as far as the topic goes."""
         begun = False
         for notes, _ in self._notes.pages(copy.at):
             for note in notes:
@@ -79,7 +78,7 @@ class RescuedTopic:
                 begun = True
 
     def count(self, copy: RescueCopy) -> RecordCount:
-        """What the copy holds. WireError where it is not whole."""
+        """Counts the records of the copy. Raises WireError if the copy is incomplete."""
         lines, count = self.read(copy), RecordCount()
         next(lines, "")
         for one in read_lines(lines, RESCUED_TOPIC):
@@ -87,7 +86,7 @@ class RescuedTopic:
         return count
 
     def copies(self) -> dict[RescueOrigin, tuple[RescueCopy, RecordCount]]:
-        """Every tail of which the topic has a whole copy; the newest where it has several."""
+        """Returns the complete copies by origin; the newest of several."""
         found = RescueCopies()
         if self._notes.exists():
             for notes, _ in self._notes.pages(0):
@@ -96,7 +95,7 @@ class RescuedTopic:
         return found.whole
 
     def _make(self) -> None:
-        """Makes the topic. One that is there gets its settings back, or its records would expire."""
+        """Creates the topic, or restores the settings: else the records would expire."""
         if not self._notes.exists():
             self._notes.make(TOPIC_SETTINGS, lasting=True)
             return
@@ -113,8 +112,9 @@ class RescuedTopic:
 
 
 def export(lines: Iterable[str], path: Path) -> None:
-    """Writes the lines of a copy to a file, which is on the disk once this returns. Done twice it is the same file.
-    ConfigError where it cannot be written."""
+    """Writes the lines of a copy to a file, durable on return. Idempotent. Raises ConfigError if the file cannot be
+    written.
+    """
     part = path.with_name(f"{path.name}.part")
     try:
         make_private_folder(path.parent)
@@ -131,7 +131,7 @@ def export(lines: Iterable[str], path: Path) -> None:
 
 
 def _keep_names(folder: Path) -> None:
-    """The file's name outlives a crash of the machine, too."""
+    """Syncs the folder, so that the file name survives a machine crash."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

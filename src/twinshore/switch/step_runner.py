@@ -1,11 +1,7 @@
-"""Runs a switch to its end: does a deed, decides, writes the record down, and again.
+"""Runs the steps of a planned or forced switch: execute a step, decide, save the state, repeat.
 
-The record is written before each deed and after it. Whoever is killed in between is followed by somebody who does the
-same deed once more.
-
-What all have in common that do each deed of a switch, and undo it, by a separate hand.
-
-A switch at work: which hand does which deed, on both clusters and in the store.
+The state is saved before and after each step, so a process that resumes after a crash repeats the step that was under
+way.
 """
 
 from __future__ import annotations
@@ -75,9 +71,10 @@ def run_steps(
     stop: threading.Event,
     behind_flip: Callable[[], None] = lambda: None,
 ) -> SwitchState:
-    """The record as it ended. `save` raises where somebody else goes on with the switch. `stop`: turn back, as far as
-    that is still possible; past the point of no return it goes on. `behind_flip` is called once the record says that
-    the topics are at home elsewhere."""
+    """Returns the state at the end. `save` raises if another process has resumed the switch. `stop`: roll back while
+    that is possible; past the point of no return the switch goes on. `behind_flip` is called once the saved state has
+    new homes.
+    """
     return _Run(once, save, now_ms, tell, stop, behind_flip).to_its_end(record)
 
 
@@ -113,15 +110,17 @@ class _Run:
         return record
 
     def _say(self, before: SwitchState, now: SwitchState) -> None:
-        """What is new in its history, which keeps no more than so much."""
         told = len(before.told)
         for one in now.told[told:] if len(now.told) >= told and now.told[:1] == before.told[:1] else now.told[-1:]:
             self.tell(one.sentence)
 
     def _written(self, record: SwitchState) -> SwitchState:
-        """The record once it is written down. A store that does not answer is waited for as long as `save` lets us,
-        since nothing is done on a record that nobody could go on with. Writers wait no longer for it than for anything
-        else, nor after a stop: they are let go without it. Whoever goes on from the last record holds them again."""
+        """Returns the state once it is saved.
+
+        While the store is down, this waits as long as `save` permits: no step may run on an unsaved state. Writers wait
+        no longer than for any other step, nor after a stop: they are released without the store. A process that resumes
+        from the last saved state holds them again.
+        """
         told = False
         while True:
             try:
@@ -152,7 +151,7 @@ class _Run:
 def call_before_announcing(
     call: Callable[[], None], once: Callable[[SwitchState], StepOutcome]
 ) -> Callable[[SwitchState], StepOutcome]:
-    """Does deeds by `once`, and before the first announcement the call. The switch turns back where it is refused."""
+    """Wraps `once`: runs `call` before the first announcement. If `call` raises, the switch rolls back."""
     called = False
 
     def do(record: SwitchState) -> StepOutcome:
@@ -166,7 +165,6 @@ def call_before_announcing(
 
 
 def _tried(once: Callable[[SwitchState], StepOutcome], record: SwitchState) -> StepOutcome:
-    """What came of the deed; a failure that may pass is waited for."""
     try:
         return once(record)
     except KafkaError as error:
@@ -178,32 +176,29 @@ def _tried(once: Callable[[SwitchState], StepOutcome], record: SwitchState) -> S
 
 
 def continue_switch(record: SwitchState, by: str, now_ms: int) -> SwitchState:
-    """The record for whoever goes on with a switch that somebody else began."""
     return repeat_hold(record, now_ms).tell(now_ms, f"{by} goes on with the switch")
 
 
 class StepExecutor:
-    """Each has two tables of its own: by whom a deed is done, and by whom it is undone."""
-
     _doing: Mapping[SwitchStep, Callable[[SwitchState], StepOutcome]]
     _undoing: Mapping[SwitchStep, Callable[[SwitchState], StepOutcome]]
 
     def once(self, record: SwitchState) -> StepOutcome:
-        """The deed that is due, or its undoing, as far as it goes now."""
         undo = record.state is SwitchStatus.ROLLING_BACK
         return (self._undoing if undo else self._doing)[record.deed](record)
 
 
 NAMED_MAX = 5
-PREPARE_LAG_OFFSETS_MAX = 5_000  # what crosses within the hold
-START_REVERSE_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
-OPEN_TRANSACTION_MS_MAX = 5_000  # writers wait, and what an open transaction then does is read again
-STOP_REPLICATION_MS_MAX = 4_000  # of a mirror that may be gone with the old home
+PREPARE_LAG_OFFSETS_MAX = 5_000  # what is replicated within the hold
+START_REVERSE_MS_MAX = 60_000  # the topics have moved already, and no writer waits for this
+OPEN_TRANSACTION_MS_MAX = 5_000  # writers wait; later offsets of an open transaction are read again
+STOP_REPLICATION_MS_MAX = 4_000  # for a mirror that may be gone with the old home
 
 
 class SwitchSteps(StepExecutor):
-    """`old` and `new` are the clusters; `link` carried the topics. `now_ms` is the clock by which the record says since
-    when a deed is tried: nobody sets it meanwhile. Whatever fails in a deed is raised, and may pass."""
+    """The steps of a planned or forced switch. `link` replicates from `old` to `new`. `now_ms`: the clock of
+    `SwitchState.deed_ms`, never set back. Errors of a step are raised, and may be temporary.
+    """
 
     def __init__(
         self,
@@ -247,8 +242,7 @@ class SwitchSteps(StepExecutor):
         }
 
     def once(self, record: SwitchState) -> StepOutcome:
-        """As `StepExecutor`. Before what nobody can undo it is sure that nobody has written since the topics'
-        points."""
+        """Before a step that cannot be undone, checks that the logs still end at the topics' points."""
         if (
             record.kind in HOLDS
             and record.state is SwitchStatus.RUNNING
@@ -264,7 +258,7 @@ class SwitchSteps(StepExecutor):
             return StepFailed(why)
         if why := self._words.claim(record):
             return StepFailed(why)
-        # Asked only now: until it was ours, another switch may have ended.
+        # Read only now: another switch may have ended before the claim.
         homes = read_homes(self._store, self._link, record.names())
         for one in record.topics:
             home = homes.get(one.topic)
@@ -307,10 +301,10 @@ class SwitchSteps(StepExecutor):
             if _said(record, SwitchStep.HOLD) and self._words.holds()
             else self._words.say(record, HomeState.HELD)
         )
-        # Whoever follows ends by itself what is on its way: a rule that came first would have it refused.
+        # Subscribers finish their requests in flight first: an earlier rule would refuse these.
         if writing := self._words.awaited(said, parked=True):
             return StepPending(f"{join_names(writing, NAMED_MAX)} still writes", said)
-        self._words.require_claims(record)  # before each change of rights: somebody may have ended the switch meanwhile
+        self._words.require_claims(record)  # before each change of rights: the switch may have been ended
         denied = self._writers.deny(said)
         if not isinstance(denied, StepDone):
             return replace(denied, record=denied.record or said)
@@ -349,7 +343,7 @@ class SwitchSteps(StepExecutor):
         return outcome
 
     def _commit(self, record: SwitchState) -> StepOutcome:
-        """The topics are this switch's still, and nobody wrote meanwhile: whoever cannot be held may have."""
+        """Checks that the switch still has its claims, and that no client wrote: some writers cannot be held."""
         self._words.require_claims(record)
         if record.kind in HOLDS and not self._words.holds(HOLD_MARGIN_S):
             return StepFailed("the hold has nearly run out")
@@ -363,8 +357,9 @@ class SwitchSteps(StepExecutor):
     # -- past it
 
     def _not_held(self, record: SwitchState) -> StepOutcome | None:
-        """None while the hold lasts. One that has nearly run out, or was another process's, is said again; where
-        somebody has written on the old home meanwhile, the switch turns back: nobody was told of the new home yet."""
+        """Returns None while the hold lasts. A hold that has nearly expired, or was another process's, is renewed. If
+        clients wrote on the old home in between, the switch rolls back: the new home was not announced yet.
+        """
         if (self._words.holds(HOLD_MARGIN_S) and not self._held_again) or self._words.has_promoted(record):
             return None
         away = bool(drain.why_unreachable(self._old))
@@ -401,7 +396,7 @@ class SwitchSteps(StepExecutor):
         return fencing.FencedProducer(identity.producer_id, epochs)
 
     def _give(self, record: SwitchState) -> StepOutcome:
-        """What the new home lacks a right for is told, and given by hand: writers must not wait for it."""
+        """Rights that Twinshore lacks on the new home are reported, for operators to grant: writers must not wait."""
         refused: list[str] = []
         for part in (self._writers.given, lambda one: handover.apply_topic_settings(self._new, self._link, one)):
             try:
@@ -481,7 +476,7 @@ class SwitchSteps(StepExecutor):
         )
 
     def _not_allowed(self) -> str:
-        """Which right a later deed would lack, where an authorizer runs."""
+        """Returns the right that a later step would lack, if an authorizer runs."""
         for cluster in (self._old, self._new):
             if read_acls(cluster) is not None and not may_alter_acls(cluster):
                 return f"the switch may not change rules of {cluster.name}: grant it Alter on the cluster"
@@ -493,7 +488,9 @@ class SwitchSteps(StepExecutor):
         return StepDone(record, end_holds(record, self._words.heard(record), self._store, self._now_ms()))
 
     def _unhold(self, record: SwitchState) -> StepOutcome:
-        """Rights first: whoever is told to go on must be let in. A new home that is gone keeps no writer waiting."""
+        """Restores rights first, else the authorizer would refuse released writers. An unreachable new home delays no
+        writer.
+        """
         debts = [
             self._given_back(record),
             end_holds(record, self._words.heard(record), self._store, self._now_ms()),
@@ -503,7 +500,7 @@ class SwitchSteps(StepExecutor):
         return StepDone(record, "; ".join(filter(None, debts)) or f"writers continue on {record.old}")
 
     def _given_back(self, record: SwitchState) -> str:
-        """What is owed to an old home that does not answer, after it was asked for some seconds."""
+        """Returns what is deferred for an old home that has not answered for some seconds."""
         try:
             self._writers.restore_rights(record)
         except KafkaError as error:
@@ -515,12 +512,11 @@ class SwitchSteps(StepExecutor):
 
 
 def _said(record: SwitchState, deed: SwitchStep) -> bool:
-    """Whether the word of this deed was said already: what waits now was found after it."""
+    """Returns whether this step has announced already; what it waits for now came later."""
     return record.said == deed
 
 
 def home_change_of(record: SwitchState, one: TopicMove, pair: str, now_ms: int) -> HomeChange:
-    """What the store is told of one topic."""
     return HomeChange(
         pair=pair,
         topic=one.topic,

@@ -1,19 +1,17 @@
-"""A denial or a guard, put up, seen to stand on every broker, and taken down.
+"""Applies, confirms and reverts denials and write blocks, and releases what switches hold on clusters.
 
-Whoever is killed here goes on with the same plan: it was written down before anything was done. The answer to a new
-rule is the controller's; each broker hears of it by itself, and enforces what it shows. What a broker let in before it
-is appended after it all the same, so ends that are read at once may still move.
+During the hold, nothing writes on the old home. Afterwards only the twin's link writes there, and principals with
+rights on the old home have the same on the new one.
 
-What a switch that is no more left on a cluster: words that hold writers, claims, a denial of Write. All of it goes;
-done twice as done once. To a cluster that is silent it is owed, and the mirror pays.
+A plan is saved in the switch state, or in the store, before any rule changes, so a process that resumes continues with
+it. Each broker applies a new rule on its own, some time after the controller's response, and enforces what it reports.
+Requests that a broker admitted before are still appended, so log ends read at once may still move.
 
-A cluster's guard, changed by one process at a time: two would each take away what the other gave, and forget what
-the other must give back.
+A finished switch may leave home records that hold writers, claims, and a denial of Write. Removing all of them is
+idempotent; the mirror performs a deferred cleanup for a cluster that does not answer.
 
-Who may write while a switch moves topics: nobody on the old home during the hold, its twin's link alone afterwards,
-and on the new home those who had the right on the old one.
-
-What is to be changed of a cluster's rules is in the record, or in the store, before anything of it is done.
+Only one process at a time changes a cluster's write block: two would revoke each other's rules, and forget what to
+restore.
 """
 
 from __future__ import annotations
@@ -62,8 +60,7 @@ NAMED_MAX = 5
 
 
 def read_acl_snapshot(cluster: KafkaCluster, topics: Iterable[str], us: str = "") -> AclSnapshot:
-    """The cluster as plans want to see it. KafkaError where we may not read its rules or not change them: then nothing
-    is begun."""
+    """Raises KafkaError if Twinshore may not read or change the rules; then no step begins."""
     acls = read_acls(cluster)
     if acls is None:
         return AclSnapshot(cluster.name, None, frozenset(topics), frozenset(), us)
@@ -77,30 +74,30 @@ def read_acl_snapshot(cluster: KafkaCluster, topics: Iterable[str], us: str = ""
 
 
 def apply_rules_plan(cluster: KafkaCluster, plan: RulesPlan, may: Callable[[], None] = lambda: None) -> None:
-    """KafkaError where a rule is refused: what comes after it is not done. Restore the plan, or apply it again. `may`
-    is asked before each step, and raises where it is not to be done any more."""
+    """Raises KafkaError if a rule is refused, and skips the rest: restore the plan then, or apply it again. `may` is
+    called before each change, and raises to stop.
+    """
     _take(cluster, plan.changes_to_apply(), may)
 
 
 def restore_rules(cluster: KafkaCluster, plan: RulesPlan, may: Callable[[], None] = lambda: None) -> None:
-    """The rules are as before the plan, but for what others changed meanwhile. Also where it was done in part. `may` as
-    with `apply_rules_plan`."""
+    """Reverts the plan, even one applied in part; later changes by others stay. `may`: as in `apply_rules_plan`."""
     _take(cluster, plan.changes_to_restore(), may)
 
 
 def confirm_rules_plan(
     cluster: KafkaCluster, plan: RulesPlan, *, within_s: float = CONFIRM_S_MAX
 ) -> Mapping[int, float]:
-    """Returns once each broker of the cluster enforces the plan: after how many seconds each showed it. KafkaError
-    (retriable) where one does not in time. One that is silent is asked for as long as `cluster` has patience, which is
-    to be little here, and again until the cluster itself gives it up."""
+    """Waits until each broker enforces the plan, and returns after how many seconds each did. Raises a retriable
+    KafkaError after `within_s`. A request to a silent broker takes the patience of `cluster`, so keep that short.
+    """
     return _shown(cluster, plan.stands, within_s)
 
 
 def confirm_rules_restored(
     cluster: KafkaCluster, plan: RulesPlan, *, within_s: float = CONFIRM_S_MAX
 ) -> Mapping[int, float]:
-    """The same of the rules as they are after `restore_rules`."""
+    """Like `confirm_rules_plan`, for the rules after `restore_rules`."""
     return _shown(cluster, plan.is_restored, within_s)
 
 
@@ -117,7 +114,7 @@ def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], with
     shown: dict[int, float] = {}
     silent = ""
     while True:
-        # Asked each time: a broker that has come meanwhile may lead what is denied.
+        # Read each time: a new broker may lead a denied partition.
         nodes = set(cluster.metadata([], refresh=True).brokers)
         for node in sorted(nodes - shown.keys()):
             try:
@@ -141,12 +138,11 @@ def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], with
 
 
 CONFIRM_TIMEOUT_S = 5.0
-UNREACHABLE_MS_MAX = 15_000  # a cluster that is silent for so long is told later
+UNREACHABLE_MS_MAX = 15_000  # a cluster that is silent for so long gets a deferred cleanup
 
 
 def defer_cleanup(store: Store, record: SwitchState, topics: Collection[str] | None = None) -> bool:
-    """The debt of this switch to the home that is gone, of these topics of it, until the mirror has paid it; whether
-    there is one."""
+    """Stores the deferred cleanup of this switch, or of these topics. Returns whether there is one."""
     debt = deferred_cleanup_of(record, topics)
     if debt is not None:
         _keep(store, record, debt)
@@ -154,7 +150,6 @@ def defer_cleanup(store: Store, record: SwitchState, topics: Collection[str] | N
 
 
 def _keep(store: Store, record: SwitchState, debt: DeferredCleanup) -> None:
-    """One for each cluster that the switch owes something to."""
     pair = pair_name(Link(record.old, record.new))
     subject = f"{debt.switch} {debt.old}"
     before = next((row for row in store.link_states.of(pair, DEFERRED_CLEANUP_KIND) if row.subject == subject), None)
@@ -163,13 +158,14 @@ def _keep(store: Store, record: SwitchState, debt: DeferredCleanup) -> None:
 
 
 def end_holds(record: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
-    """Each cluster hears that nobody is held any more; the topics stay this switch's. As `release_topics`."""
+    """Ends the holds on each cluster; the topics stay claimed. Errors as for `release_topics`."""
     return _said_on_each(end_hold_on_cluster, "that nobody is held", record, clusters, store, now_ms)
 
 
 def release_topics(record: SwitchState, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
-    """Each cluster hears that the topics are in this switch no more. One that does not answer is waited for for some
-    seconds, and then owed it: a sentence says so. KafkaError meanwhile, and while none answers."""
+    """Ends the holds and frees the claims on each cluster. Raises KafkaError if none answers, and for some seconds if
+    one does not; then defers the cleanup there and returns a sentence.
+    """
     return _said_on_each(release_topics_on_cluster, "that the topics are free", record, clusters, store, now_ms)
 
 
@@ -181,7 +177,7 @@ def _said_on_each(
     store: Store,
     now_ms: int,
 ) -> str:
-    """One that is silent keeps nobody on the others waiting."""
+    """A silent cluster does not delay the others."""
     silent: list[tuple[KafkaCluster, KafkaError]] = []
     for cluster in clusters:
         try:
@@ -201,7 +197,6 @@ def _said_on_each(
 
 
 def end_hold_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> HomesTopic:
-    """Nobody is held by this switch's words any more."""
     notes = HomesTopic(cluster)
     ours = [line for topic, line in notes.read().items() if topic in topics and line.switch == switch]
     held = [line for line in ours if line.state is not HomeState.SETTLED]
@@ -212,20 +207,19 @@ def end_hold_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[s
 
 
 def release_topics_on_cluster(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> None:
-    """The same, and it has none of these topics."""
     notes = end_hold_on_cluster(cluster, switch, topics, by)
     if notes.log.claimed(switch):
         notes.release(topics, switch, wall_ms())
 
 
 def earlier_denials(store: Store, record: SwitchState) -> frozenset[Acl]:
-    """What earlier switches between these homes deny on the old home still, and are to take back."""
+    """Returns denials by earlier switches between these homes that are still to be removed on the old home."""
     rows = store.link_states.of(pair_name(Link(record.old, record.new)), DEFERRED_CLEANUP_KIND)
     return frozenset(acl for row in rows for acl in _denied(row, record.old))
 
 
 def _denied(row: LinkStateRow, cluster: str) -> tuple[Acl, ...]:
-    """A debt that this version cannot read keeps no switch waiting."""
+    """A row that this version cannot read must not block a switch."""
     try:
         debt = DeferredCleanup.from_json(row.value)
         ours = debt.old == cluster and debt.rights
@@ -235,8 +229,9 @@ def _denied(row: LinkStateRow, cluster: str) -> tuple[Acl, ...]:
 
 
 def clean_up(old: KafkaCluster, debt: DeferredCleanup, by: str, may: Callable[[], None] = lambda: None) -> None:
-    """The old home is as it was before that switch, and whoever may write there now may write. `may` is asked before
-    each change of rules, and raises where it is not to be done any more."""
+    """Restores the rules, ends the holds, frees the claims. `may` is called before each change of rules, and raises to
+    stop.
+    """
     if debt.rights:
         plan = RulesPlan.from_record(json.loads(debt.rights))
         restore_rules(old, plan, may)
@@ -245,50 +240,40 @@ def clean_up(old: KafkaCluster, debt: DeferredCleanup, by: str, may: Callable[[]
 
 
 class AclAccess(Protocol):
-    """The rules of a cluster, as they are and as they shall be."""
-
     @property
-    def name(self) -> str:
-        """The cluster's."""
-        ...
+    def name(self) -> str: ...
 
     def look(self, topics: Iterable[str], us: str) -> AclSnapshot: ...
 
     def take(self, plan: RulesPlan, may: Callable[[], None]) -> None:
-        """Returns once every broker shows the plan. `may` is asked before each step, and raises where somebody else is
-        about to change the rules."""
+        """Returns once every broker has the plan. `may` is called before each change, and raises to stop."""
         ...
 
 
 class ClusterAclAccess:
-    """Those of a cluster that is there."""
-
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster, self.name = cluster, cluster.name
 
     def look(self, topics: Iterable[str], us: str) -> AclSnapshot:
-        """Its rules and topics now."""
         return read_acl_snapshot(self._cluster, topics, us)
 
     def take(self, plan: RulesPlan, may: Callable[[], None]) -> None:
-        """Step by step, and confirmed by every broker."""
         apply_rules_plan(self._cluster, plan, may)
         confirm_rules_plan(self._cluster, plan, within_s=CONFIRM_TIMEOUT_S)
 
 
 class WriteBlockKeeper:
-    """The guards that the store knows. `by`: who changes them."""
+    """The write blocks in the store. `by`: who changes them."""
 
     def __init__(self, store: Store, by: str) -> None:
         self._store, self._by = store, by
 
     def known(self, cluster: str) -> WriteBlock:
-        """The guard of this cluster, as it was written down last."""
         row = self._store.write_blocks.of(cluster)
         return WriteBlock.from_json(row.guard) if row else WriteBlock()
 
     def stands(self, rules: AclAccess, us: str, topics: Iterable[str]) -> bool:
-        """Whether these twins are guarded, and nobody was given a right since. Only asks."""
+        """Returns whether these twins are blocked, and no right has been granted since. Read-only."""
         known = self.known(rules.name)
         if not known.topics.issuperset(topics):
             return False
@@ -296,15 +281,17 @@ class WriteBlockKeeper:
         return is_write_block_up(known, renew_write_block(known, sight), sight.acls)
 
     def add(self, rules: AclAccess, us: str, more: Callable[[], Iterable[str]]) -> None:
-        """Returns once every broker shows the guard of these twins too. `more` is asked once nobody else can change it:
-        what holds then decides. KafkaError where the cluster refuses, or another process goes on with it."""
+        """Returns once every broker blocks these twins too. `more` is called under the lease of the block, so its
+        answer is current. Raises KafkaError if the cluster refuses, or another process takes over.
+        """
         self._change(rules, us, more, lambda: ())
 
     def drop(self, rules: AclAccess, less: Callable[[], Iterable[str]]) -> None:
-        """These topics are no twins any more: rules that were changed for them alone are as before. `less` is asked
-        again once nobody else can change it."""
+        """Reverts rules changed for topics that are no longer twins. `less` is called again under the lease of the
+        block.
+        """
         known = self.known(rules.name)
-        # Somebody may have been killed once this was written down, and before it was done.
+        # A process may have crashed after it saved this, and before it applied it.
         if known.topics.intersection(less()) or not known.is_settled:
             self._change(rules, "", lambda: (), less)
 
@@ -337,16 +324,15 @@ def _lost(cluster: str) -> KafkaError:
 
 
 class WriterAccess:
-    """Of one switch. `link` carried the topics from `old` to `new`, `back` carries them from now on."""
+    """Write access during one switch. `link` replicated from `old` to `new`; `back` replicates afterwards."""
 
     def __init__(self, old: KafkaCluster, new: KafkaCluster, link: Link, back: Link, store: Store) -> None:
         self._old, self._new, self._link, self._back, self._store = old, new, link, back, store
 
     def deny(self, record: SwitchState) -> StepOutcome:
-        """Done once every broker of the old home enforces that nobody writes; what nobody can enforce is in the
-        sentence."""
+        """Done once every broker of the old home denies all writes. The sentence names what cannot be enforced."""
         if not record.rights:
-            owed = earlier_denials(self._store, record)  # first: what is paid meanwhile is not among the rules then
+            owed = earlier_denials(self._store, record)  # first: a cleanup in between removes them from the rules
             plan = plan_denial(read_acl_snapshot(self._old, record.names()), owed)
             return StepPending(f"what is to be denied on {record.old} is written down first", _with(record, plan))
         plan = _plan_of(record)
@@ -355,7 +341,6 @@ class WriterAccess:
         return StepDone(record, "; ".join(plan.remarks) or f"nobody may write on {self._old.name}")
 
     def restore_rights(self, record: SwitchState) -> StepOutcome:
-        """Gives back what `deny` took."""
         if record.rights:
             plan = _plan_of(record)
             restore_rules(self._old, plan)
@@ -363,7 +348,7 @@ class WriterAccess:
         return StepDone(record)
 
     def given(self, record: SwitchState) -> StepOutcome:
-        """Writers have on the new home the rights that they had on the old one; a guard of the twin goes."""
+        """Gives writers their rights on the new home, and removes the write block of the twin."""
         WriteBlockKeeper(self._store, record.by).drop(ClusterAclAccess(self._new), record.names)
         plan = _plan_of(record)
         rows = self._store.link_states.of(self._link.name)
@@ -375,7 +360,7 @@ class WriterAccess:
         return StepDone(record)
 
     def guard(self, record: SwitchState) -> StepOutcome:
-        """The link back alone writes to the topics on the old home; only then the denial goes."""
+        """Blocks all writers but the reverse link on the old home; then removes the denial."""
         us = target_principal(self._back, self._old)
         WriteBlockKeeper(self._store, record.by).add(ClusterAclAccess(self._old), us, record.names)
         return self.restore_rights(record)

@@ -1,11 +1,8 @@
-"""Groups whose readers write to topics of the link: to which, and which of their places may be known. Pure.
+"""Decides what to commit for one group on one partition, translates offsets, and holds offsets back until a group's
+output is replicated.
 
-A reader writes what it made of records, and then commits its place behind them. So what it had made was written by the
-time its place was read; and once all that its topics held after that has crossed, so has what it made.
-
-An offset of one side in terms of the other: as it is on exact twins, through extents on mapped ones. Pure.
-
-What becomes of one group's place on one partition: the rules, as a function over values. Pure.
+A consumer writes the output of its input records before it commits their offset. So the ends of the output logs are
+read after the offset; once replicated up to these ends, the output of all records before that offset is replicated.
 """
 
 from __future__ import annotations
@@ -26,8 +23,9 @@ OutputRules = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class OffsetSnapshot(NamedTuple):
-    """Places of a group as they were read, and each log that it writes to which has not crossed yet up to where it
-    ended after that; `asked_s`: when those ends were asked for."""
+    """A group's offsets at one time (`said`). `ends`: output partitions not yet replicated up to these ends, which were
+    read later, at `asked_s`.
+    """
 
     said: GroupOffsets
     ends: Mapping[TopicPartitionTuple, int]
@@ -35,34 +33,34 @@ class OffsetSnapshot(NamedTuple):
 
 
 def output_patterns(rules: OutputRules, group: str) -> tuple[str, ...]:
-    """The expressions for topics that the group's readers write to; none: its places wait for nothing."""
+    """Returns patterns for the topics that the group writes; without any, offsets wait for nothing."""
     found = [topics for pattern, topics in rules if re.fullmatch(pattern, group)]
     return tuple(topic.replace(GROUP_PLACEHOLDER, re.escape(group)) for topics in found for topic in topics)
 
 
 def output_topics(rules: OutputRules, group: str, topics: Iterable[str]) -> frozenset[str]:
-    """Those of the topics that the group's readers write to."""
     patterns = [re.compile(one) for one in output_patterns(rules, group)]
     return frozenset(topic for topic in topics if any(one.fullmatch(topic) for one in patterns))
 
 
 def drop_replicated(moment: OffsetSnapshot, crossed: Mapping[TopicPartitionTuple, int]) -> OffsetSnapshot:
-    """What has still to cross. `crossed`: how far each log stands on the target, as offsets of the source."""
+    """`crossed`: how far each partition is replicated, as source offsets."""
     return moment._replace(ends={where: end for where, end in moment.ends.items() if crossed.get(where, -1) < end})
 
 
 def lower_ends(
     moment: OffsetSnapshot, ends: Mapping[TopicPartitionTuple, int], there: Container[TopicPartitionTuple], now_s: float
 ) -> OffsetSnapshot:
-    """The same moment by ends that were asked for anew. Records that the source has lost cannot cross any more, so
-    an end may come down; it never rises, as nothing that came since is waited for. A log that is not `there` drops
-    out."""
+    """Records that the source has lost are never replicated, so an end may fall; later records are not waited for, so
+    no end rises. Partitions not in `there` are dropped.
+    """
     return OffsetSnapshot(moment.said, {w: min(end, ends[w]) for w, end in moment.ends.items() if w in there}, now_s)
 
 
 def releasable_offsets(released: GroupOffsets, now: GroupOffsets) -> dict[TopicPartitionTuple, CommittedOffset]:
-    """The group's places that may be shown to the target: those of the moment whose outputs have crossed, or the
-    group's present ones where these are lower. A place that the group has no more is left out."""
+    """Returns the released offsets, or the group's current ones if lower. Offsets that the group has no longer are left
+    out.
+    """
     return {
         where: now.places[where] if now.places[where].offset < place.offset else place
         for where, place in released.places.items()
@@ -74,26 +72,25 @@ FindRuns = Callable[[int, bool], tuple[OffsetRun | None, OffsetRun | None]]
 
 
 class TranslatedOffset(NamedTuple):
-    """Where a reader of the one side reads on at the other. Not `reached`: what it reads next there has not crossed
-    yet, and `offset` is the furthest that is known to be right."""
+    """Where a consumer of one side continues on the other. Not `reached`: the next record is unreplicated, and `offset`
+    is the furthest known to be right.
+    """
 
     offset: int
     reached: bool = True
 
 
 class OffsetTranslation(Protocol):
-    """None where no right answer is known: before the first record that this link carried."""
+    """Methods return None before the first record that this link replicated."""
 
     def forward(self, offset: int) -> TranslatedOffset | None:
-        """An offset of the source, on the target."""
+        """Translates a source offset to the target."""
 
     def back(self, offset: int) -> TranslatedOffset | None:
-        """An offset of the target, on the source."""
+        """Translates a target offset to the source."""
 
 
 class ExactTranslation:
-    """Exact twins: the offsets are the same."""
-
     def forward(self, offset: int) -> TranslatedOffset | None:
         return TranslatedOffset(offset)
 
@@ -106,9 +103,11 @@ EXACT_TRANSLATION = ExactTranslation()
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedTranslation:
-    """Exact twins, as far as the link carried them: `carried(where, offset)` says how far, and looks again where that
-    is below the offset; below `inherited` both were the same before it. What lies beyond on the target is nobody's
-    copy: other records have these offsets on the source, now or soon, and whoever read on there has not read those."""
+    """Exact twins, up to the link's progress. `carried(where, offset)` returns that progress, and reads it again if
+    below the offset. Below `inherited` both logs were the same before this link.
+
+    Target records past the progress are no copies: the source has, or will have, other records at these offsets.
+    """
 
     where: tuple[str, int]
     carried: Callable[[tuple[str, int], int], int]
@@ -127,25 +126,25 @@ class ReplicatedTranslation:
 
 
 class ReversedTranslation:
-    """The same, seen from the other side."""
+    """A translation from the other side."""
 
     def __init__(self, inner: OffsetTranslation) -> None:
         self.forward, self.back = inner.back, inner.forward
 
 
 class RunTranslation:
-    """Mapped twins. `around(offset, on_target)` gives the extent that begins at the offset or before it, and the next.
+    """Mapped twins. `around(offset, on_target)` returns the offset run at or before the offset, and the next one.
 
-    A reader inside an extent reads the very record there. One between two extents has read all of the first and nothing
-    of the second, so it reads on where the second begins: exact at any lag. Behind the last one `crossed` decides, how
-    far the source has crossed: offsets without records, a transaction's end, are in no extent.
+    An offset within a run maps to the same record. Between two runs, a consumer has read all of the first and nothing
+    of the second, so it continues at the start of the second, regardless of lag. After the last run, `crossed` (how far
+    the source is replicated) decides: offsets without records, such as transaction markers, are in no run.
     """
 
     def __init__(self, around: FindRuns, crossed: Callable[[], int] = lambda: 0) -> None:
         self._around, self._crossed = around, crossed
 
     def forward(self, offset: int) -> TranslatedOffset | None:
-        # First, so that it is never newer than the extents: between them a record could have come.
+        # Read first, so that it is never newer than the offset runs: a record could arrive in between.
         crossed = self._crossed()
         before, behind = self._around(offset, False)
         if before is None:
@@ -163,7 +162,9 @@ class RunTranslation:
 
 
 def _through(into: int, goal: int, length: int, following: int | None) -> TranslatedOffset:
-    """`into`: how far behind the begin of the stretch; `goal`, `following`: where it and the next one begin there."""
+    """`into`: distance from the start of the run. `goal`, `following`: start of this run and the next on the other
+    side.
+    """
     if into < length:
         return TranslatedOffset(goal + into)
     if following is not None:
@@ -173,13 +174,12 @@ def _through(into: int, goal: int, length: int, following: int | None) -> Transl
 
 @dataclass(frozen=True, slots=True)
 class SyncScope:
-    """`parts`: each partition of the reading side, its name on the writing side, and how to come there."""
+    """`parts`: each partition of the reading side, with its name on the writing side and the translation."""
 
     parts: Mapping[TopicPartitionTuple, tuple[TopicPartitionTuple, OffsetTranslation]]
     names: tuple[tuple[str, str, str, str], ...] = ()
 
     def reversed(self) -> SyncScope:
-        """The same from the other side."""
         parts = {twin: (where, ReversedTranslation(translation)) for where, (twin, translation) in self.parts.items()}
         return SyncScope(parts, self.names)
 
@@ -188,7 +188,7 @@ EMPTY_SCOPE = SyncScope({})
 
 
 def added_topics(before: SyncScope, now: SyncScope) -> frozenset[str]:
-    """Topics, by their names on both sides, that have a twin now and had none before, or another topic's."""
+    """Returns topics, by both names, whose twin is new or belongs to another topic than before."""
     return frozenset(name for row in set(now.names) - set(before.names) for name in row[:2])
 
 
@@ -200,8 +200,9 @@ def build_scope(
     target_ids: Mapping[str, str],
     carried: Callable[[TopicPartitionTuple, int], int],
 ) -> SyncScope:
-    """Of the twins that are remembered, those whose topics are still the same ones, by their ids: a place in a topic
-    that was made again says nothing about the old one. `carried`: as `ReplicatedTranslation` asks it."""
+    """Returns the scope of twins whose topic ids are unchanged: an offset in a recreated topic says nothing about the
+    old one. `carried`: as in `ReplicatedTranslation`.
+    """
     parts: dict[TopicPartitionTuple, tuple[TopicPartitionTuple, OffsetTranslation]] = {}
     names: set[tuple[str, str, str, str]] = set()
     for row in rows:
@@ -216,31 +217,30 @@ def build_scope(
     return SyncScope(parts, tuple(sorted(names)))
 
 
-# One look might see a consumer that commits late; after two of them the source's group has been set back on purpose.
+# A single check might see a late commit; after two, the group was reset on purpose.
 RESET_CONFIRMATIONS = 2
 
 
 class GroupSyncStatus(StrEnum):
-    """How a group stands on the target beside the source."""
-
     SAME = "same"
     MOVES = "moves"
-    WAITS = "waits"  # until what its readers wrote has crossed
-    BEHIND = "behind"  # as far as the twin reaches, which is not as far as the group has read
+    WAITS = "waits"  # until its output is replicated
+    BEHIND = "behind"  # at the end of the twin, which ends before the group's offset
     SET_BACK = "set back"
     SETTING_BACK = "setting back"  # lower than it was, seen once
-    AHEAD = "ahead"  # further on than the source's; left alone
-    OWN = "on its own"  # not further on, and set by somebody who is not this link; left alone
+    AHEAD = "ahead"  # ahead of the source; left alone
+    OWN = "on its own"  # not ahead, and not set by this link; left alone
     LIVE = "has members"  # left alone
-    UNKNOWN = "unknown"  # before the first record that the link carried
+    UNKNOWN = "unknown"  # before the first record that the link replicated
     REFUSED = "refused"
-    AWAY = "away"  # nobody answers for it there
+    AWAY = "away"  # no coordinator answers for it there
 
 
 class PartitionMemory(NamedTuple):
-    """What earlier looks saw: the furthest place on the source, how often it was lower since, and the offset at which
-    the target's place was ours or the same as ours; -1: never. `own`: somebody else has set it since. `marked`: it
-    carried the mark there. `tried`: what was sent there, and no answer is known."""
+    """What earlier rounds saw. `high`: the furthest source offset. `lower_looks`: how often it was lower since.
+    `agreed`: the target offset that was the link's or equal to it; -1: none. `own`: another client has set the offset
+    since. `marked`: had the mark. `tried`: a commit without a known response.
+    """
 
     high: int = -1
     lower_looks: int = 0
@@ -254,8 +254,9 @@ NO_MEMORY = PartitionMemory()
 
 
 class CommitDecision(NamedTuple):
-    """`to` is what to commit; None: nothing. `memory` holds once that is done. `whole`: no need to look again until
-    something changes."""
+    """`to`: what to commit; None: nothing. `memory`: valid once committed. `whole`: nothing to do until something
+    changes.
+    """
 
     state: GroupSyncStatus
     to: CommittedOffset | None
@@ -264,11 +265,12 @@ class CommitDecision(NamedTuple):
 
 
 class CommitRules(NamedTuple):
-    """`resets`: a group that is set back on the source is set back on the target. `trusts`: a place that is found
-    without a mark may be of when the link left none. `returns`: what is read at the target comes to the source,
-    so that a place that both sides share is nobody's own. `marks`: places can carry a mark. `notes`: the group's
-    consumers leave notes, and may fail at a mark; so none is left, and the link's places are known by memory. `makes`:
-    a group that has no place at all on the side that is written gets one there."""
+    """`resets`: a group reset on the source is reset on the target. `trusts`: an offset without a mark may date from
+    before marks. `returns`: target offsets are also synced to the source, so an offset equal on both sides is no
+    group's own. `marks`: offsets can carry a mark. `notes`: consumers commit metadata, and may fail at a mark; so none
+    is written, and the link's offsets are known from memory alone. `makes`: commit even if the group has no offset at
+    all on the written side.
+    """
 
     resets: bool = True
     trusts: bool = False
@@ -289,8 +291,9 @@ def decide_commit(
     memory: PartitionMemory = NO_MEMORY,
     rules: CommitRules = DEFAULT_RULES,
 ) -> CommitDecision:
-    """`place` is the source's, `spot` the same on the target, `end` the target's high watermark, `there` what the group
-    has there. No place lies beyond the end: a consumer would be thrown to an end of the log by its reset policy."""
+    """`place`: offset on the source; `spot`: its translation; `end`: high watermark of the target; `there`: offset on
+    the target. Never goes past the end: consumers would follow their reset policy.
+    """
     goal = min(spot.offset, end)
     whole = spot.reached and goal == spot.offset
     memory = _answered(memory, there)
@@ -317,7 +320,7 @@ def decide_commit(
 
 
 def _answered(memory: PartitionMemory, there: CommittedOffset | None) -> PartitionMemory:
-    """What the target's place says of a commit whose answer was lost: where it stands there, the commit arrived."""
+    """If the target has the offset of a commit without a response, the commit arrived."""
     sent = memory.tried
     if sent is None or there is None or (there.offset, there.metadata or "") != (sent.offset, sent.metadata or ""):
         return memory
@@ -325,8 +328,9 @@ def _answered(memory: PartitionMemory, there: CommittedOffset | None) -> Partiti
 
 
 def _may_note(there: CommittedOffset, wanted: CommittedOffset, memory: PartitionMemory, rules: CommitRules) -> bool:
-    """Whether the note beside a place is to become another. Over a place that its reader came to by itself nothing is
-    written at once: it may be about to commit the next one."""
+    """Returns whether to replace only the metadata. A consumer's own offset is not overwritten at once: the consumer
+    may be about to commit the next one.
+    """
     if (wanted.metadata or "") == (there.metadata or ""):
         return False
     rested = rules.returns and memory.agreed == there.offset and not memory.own
@@ -334,20 +338,21 @@ def _may_note(there: CommittedOffset, wanted: CommittedOffset, memory: Partition
 
 
 def _note(place: CommittedOffset, rules: CommitRules, *, whole: bool) -> str:
-    """What is written beside a place: its consumer's note, which is about that place alone, or else the mark."""
+    """Returns the consumer's metadata, which is valid for this offset alone, or else the mark."""
     note = place.metadata if whole and has_metadata(place) else ""
     return note or (COMMIT_MARK if rules.marks and not rules.notes else "")
 
 
 def has_metadata(place: CommittedOffset) -> bool:
-    """Whether a consumer left a text there. Some clients send a byte 0 for none."""
+    """Returns whether a consumer left metadata. Some clients send a zero byte for none."""
     return bool((place.metadata or "").rstrip("\0")) and place.metadata != COMMIT_MARK
 
 
 def _is_anothers(there: CommittedOffset, memory: PartitionMemory, rules: CommitRules, *, met: bool) -> bool:
-    """Whether the target's place is not the link's: it lacks the mark, and is not as the link left it. Once so, it
-    stays so. Where a consumer's note is in the mark's place, one that was never seen before may be the link's; and one
-    that was never seen before and is where it should be (`met`) is taken for the link's too."""
+    """Returns whether the target offset is not the link's: no mark, and not as the link left it. Once true, this stays
+    true. An offset never seen before counts as the link's if it has consumer metadata instead of the mark, or if it is
+    right (`met`).
+    """
     if there.metadata == COMMIT_MARK or (met and rules.returns):
         return False
     if memory.own:
@@ -359,9 +364,9 @@ def _is_anothers(there: CommittedOffset, memory: PartitionMemory, rules: CommitR
 
 
 def _is_below_mark(spot: TranslatedOffset, there: CommittedOffset | None, memory: PartitionMemory) -> bool:
-    """Whether the target's place is the link's own and lies further on than the source's, though nothing is
-    remembered. Then the group was set back on the source meanwhile, or was deleted and began again. The mark says
-    that nobody has read on from that place."""
+    """Returns whether a marked target offset without memory is past the source's. The mark shows that no consumer read
+    on from there, so the group was reset on the source, or deleted and begun again.
+    """
     if there is None or there.metadata != COMMIT_MARK:
         return False
     return _is_first(memory) and spot.reached and spot.offset < there.offset
@@ -379,9 +384,10 @@ def decide_commit_back(
     memory: PartitionMemory = NO_MEMORY,
     rules: CommitRules = DEFAULT_RULES,
 ) -> CommitDecision:
-    """The other way: `place` is what a group has on the target. The source's place only ever goes forward, and only
-    after the target's has been seen to move: one that was found as it is may be older than what the source has, or than
-    the group's deletion there."""
+    """The reverse direction: `place` is the target offset. The source offset only moves forward, and only after the
+    target offset was seen to move: an offset merely found may be older than the source's, or than the group's deletion
+    there.
+    """
     found = place.offset <= memory.high or memory.high < 0
     decision = decide_commit(place, spot, end, there, memory, rules._replace(resets=False, marks=False))
     to = decision.to

@@ -1,4 +1,4 @@
-"""Where groups would stand on the side they move to, and what keeps them from there. Pure."""
+"""Where groups continue on the cluster they move to, and what prevents that."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NAMES_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class OffsetGoal:
-    """A partition. `left_topic`, `left`: its name and the group's place on the side that the group leaves; `topic`,
-    `to`: the same on the other side, where the group has `has` now. `link` carries the partition, `back`: the group
-    goes from its twin to its home. `short`: how many offsets the log there lacks until the group can stand there."""
+    """One partition. `left_topic`, `left`: topic and offset on the side to leave. `topic`, `to`: the same on the other
+    side, where the group now has `has`. `back`: from twin to home. `short`: how many offsets the log there still lacks.
+    """
 
     link: str
     back: bool
@@ -32,24 +32,23 @@ class OffsetGoal:
 
     @property
     def within(self) -> int:
-        """Where the group can stand now: no place lies beyond the end of its log."""
+        """The goal within the log end."""
         return self.to - self.short
 
     @property
     def moves(self) -> bool:
-        """Whether it does not stand there."""
         return self.within != self.has
 
     @property
     def ahead(self) -> int:
-        """By how many offsets the group is further on there."""
         return max(0, self.has - self.within) if self.has is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOnBothSides:
-    """A group on both sides. `old_live`, `new_live`: whether it has members there; `lost`: partitions of which nobody
-    knows where it would stand; `unheard`: why a side says nothing, empty where both do."""
+    """`old_live`, `new_live`: has members there. `lost`: partitions with an unknown goal. `unheard`: why a side does
+    not answer; empty if both do.
+    """
 
     goals: tuple[OffsetGoal, ...] = ()
     old_live: bool = False
@@ -58,13 +57,14 @@ class GroupOnBothSides:
     unheard: str = ""
 
     def topics(self) -> tuple[str, ...]:
-        """The names of the topics where they are at home."""
+        """Returns the topic names at home."""
         return tuple(sorted({one.topic if one.back else one.left_topic for one in self.goals}))
 
 
 def build_goals(link: Link, view: GroupView, *, back: bool) -> tuple[list[OffsetGoal], list[str]]:
-    """Each place that the group has on the side it leaves: where it would stand on the other one; and partitions of
-    which nobody knows that. `back`: from the twins to their home; `look` must have been told so too."""
+    """Returns a goal for each offset, and partitions with an unknown goal. `back`: from twins to home; `view_groups`
+    needs the same flag.
+    """
     goals, lost = [], []
     for part in view.parts:
         left, there = (part.topic, part.source), (part.twin, part.target)
@@ -78,7 +78,7 @@ def build_goals(link: Link, view: GroupView, *, back: bool) -> tuple[list[Offset
 
 
 def describe_short_logs(goals: Iterable[OffsetGoal]) -> str:
-    """Which logs do not reach as far as the group has read; empty where all do."""
+    """Describes logs that end before what the group has read; empty if none."""
     short = [one for one in goals if one.short]
     if not short:
         return ""
@@ -87,7 +87,7 @@ def describe_short_logs(goals: Iterable[OffsetGoal]) -> str:
 
 
 def describe_ahead(goals: Iterable[OffsetGoal], old: str, new: str) -> str:
-    """Where it has read further on the side to which it would move; empty where it has not. It is not set back."""
+    """Describes where the group is ahead on the new side, which is not reset; empty if nowhere."""
     ahead = [one for one in goals if one.has is not None and one.has > one.to]
     if not ahead:
         return ""
@@ -97,7 +97,6 @@ def describe_ahead(goals: Iterable[OffsetGoal], old: str, new: str) -> str:
 
 
 def describe_rereads(seen: Iterable[GroupOnBothSides], old: str, new: str) -> str:
-    """How many records groups would read again if either cluster died now, and they went on at the other one."""
     pairs = [(one.to, one.has) for group in seen for one in group.goals]
     lone = sum(has is None for _, has in pairs)
     behind = sum(max(0, to - has) for to, has in pairs if has is not None)
@@ -109,7 +108,7 @@ def describe_rereads(seen: Iterable[GroupOnBothSides], old: str, new: str) -> st
 
 
 def describe_changes(planned: Sequence[OffsetGoal], now: Sequence[OffsetGoal], old: str, new: str) -> str:
-    """What is not any more as it was when the places were set; empty where all is."""
+    """Describes what has changed since the offsets were set; empty if nothing."""
     before = {(one.link, one.left_topic, one.partition): one for one in planned}
     after = {(one.link, one.left_topic, one.partition): one for one in now}
     for where, one in before.items():
@@ -129,7 +128,7 @@ def goals_to_json(goals: Sequence[OffsetGoal]) -> str:
 
 
 def goals_from_json(text: str) -> tuple[OffsetGoal, ...]:
-    """WireError where it is none."""
+    """Raises WireError if the text is invalid."""
     try:
         return tuple(OffsetGoal(**one) for one in json.loads(text or "[]"))
     except (ValueError, TypeError) as error:

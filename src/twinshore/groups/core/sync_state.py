@@ -1,7 +1,7 @@
-"""What one direction of a link remembers of its groups between rounds, and which places are worth a look now. Pure.
+"""What one sync direction remembers of its groups between rounds, and which offsets to check now.
 
-A round of two thousand groups looks only at what changed: a group's answer that is the very object of last time is
-passed over, and its places that are the same on both sides are closed until something happens to them.
+A round over two thousand groups checks only what changed. A response that is the identical object of the last round is
+skipped; so are offsets equal on both sides, until something happens to them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from twinshore.groups.core.commit_rules import (
 from twinshore.kafka.protocol.error_codes import error_kind
 from twinshore.kafka.protocol.offsets import CommittedOffset, GroupOffsets, TopicPartitionTuple
 
-# Shorter ones are what brokers answer while they change hands.
+# Shorter refusals occur while coordinators move.
 REPORT_REFUSAL_AFTER_S = 30.0
 NAMES_SHOWN_MAX = 3
 FIRST_RENEWAL_WITHIN_S = 3600.0
-# Of so many groups that are no more it is remembered where the link left them.
+# The number of deleted groups whose last offsets are remembered.
 DELETED_GROUPS_KEPT_MAX = 20_000
 
 
 @dataclass(slots=True)
 class PlannedCommit:
-    """A place to be committed: where it was read, what was decided, how far the target would still be behind."""
+    """`where`: partition on the reading side. `behind`: how far the target still lags after the commit."""
 
     where: TopicPartitionTuple
     decision: CommitDecision
@@ -47,8 +47,9 @@ class PlannedCommit:
 
 @dataclass(slots=True)
 class DirectionResult:
-    """What a round did. `told`: sentences for whoever runs the link. `unheard`: groups of the reading side whose places
-    it did not say; None: a whole coordinator did not."""
+    """`told`: sentences for operators. `unheard`: groups with unknown offsets on the reading side; None if a whole
+    coordinator did not answer.
+    """
 
     groups: int = 0
     changed: int = 0
@@ -59,7 +60,7 @@ class DirectionResult:
 
 
 def describe_refusals(refused: Mapping[str, tuple[float, str]], now_s: float) -> str:
-    """`refused`: since when each group is, and in which words. Empty where none has been for long."""
+    """`refused`: since when, and why, by group. Empty unless one has lasted for long."""
     told = [
         f"group {name}: {words}"
         for name, (since_s, words) in sorted(refused.items())
@@ -72,7 +73,6 @@ def describe_refusals(refused: Mapping[str, tuple[float, str]], now_s: float) ->
 
 
 def describe_code(code: int) -> str:
-    """Kafka's code as a sentence, with what to do about it."""
     known = error_kind(code)
     return f"{known.sentence}; {known.hint}" if known.hint else known.sentence
 
@@ -82,9 +82,9 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class GroupState:
-    """One group. `open`: places to look at; `standing`: those not the same on both sides, how, by how much, since
-    when; `refused`: those that a cluster refuses, since when, in which words. `check`: compare all of it with the
-    target, whatever is remembered."""
+    """`open`: offsets to check. `standing`: offsets that differ: status, by how much, since when. `refused`: offsets
+    that a cluster refuses: since when, and why. `check`: compare everything with the target, regardless of memory.
+    """
 
     said: GroupOffsets
     open: set[TopicPartitionTuple] = field(default_factory=set)
@@ -99,9 +99,9 @@ class GroupState:
 
 
 class SyncState:
-    """`renew_s`: how often an idle group is committed again, so that its target does not forget it. `owed`: groups
-    whose places without a mark may be of when the link left none, as they are not settled yet; None: all. `noted`:
-    groups whose consumers have left a note."""
+    """`renew_s`: interval to recommit an idle group, so that the target does not expire it. `owed`: unsettled groups,
+    whose unmarked offsets may date from before marks; None: all. `noted`: groups whose consumers commit metadata.
+    """
 
     def __init__(self, verify_s: float, renew_s: float) -> None:
         self.verify_s, self.renew_s = verify_s, renew_s
@@ -113,8 +113,9 @@ class SyncState:
         self._departed: dict[str, dict[TopicPartitionTuple, PartitionMemory]] = {}
 
     def rescope(self, scope: SyncScope) -> None:
-        """Other twins than before: everything is looked at again. What was known of a topic that has gone says nothing
-        once it comes again. Nor does a place in it that was heard before it came: others have moved the group since."""
+        """Call when twins have changed: everything is checked again. Memory of a vanished topic is dropped. So are
+        offsets read before a topic appeared: others may have moved the group since.
+        """
         if scope.names == self.scope.names and scope.parts.keys() == self.scope.parts.keys():
             self.scope = scope
             return
@@ -132,17 +133,16 @@ class SyncState:
             self.reopen(entry)
 
     def heard(self, found: Mapping[str, GroupOffsets], now_s: float) -> None:
-        """What the reading side says of its groups."""
         parts = self.scope.parts
         for name, said in found.items():
             entry = self.entries.get(name)
             if entry is None:
                 entry = self.entries[name] = GroupState(said)
-                # Begun again, it is known where the link left it: lower than that, it is set back.
+                # A group that returns below the offset where the link left it was reset.
                 left = self._departed.pop(name, {})
                 entry.memory = {where: one for where, one in left.items() if where in parts}
                 entry.check_at_s = now_s + _part(name, self.verify_s)
-                # Nobody tells when a place was committed, so after a start all are renewed soon.
+                # Brokers do not tell when an offset was committed, so after a start all are renewed soon.
                 entry.renew_at_s = now_s + _part(name, min(self.renew_s, FIRST_RENEWAL_WITHIN_S))
                 self.reopen(entry)
             elif entry.said is not said:
@@ -159,18 +159,18 @@ class SyncState:
             self.note_metadata(name, said.places.values())
 
     def note_metadata(self, name: str, places: Iterable[CommittedOffset]) -> None:
-        """A group whose consumers leave notes gets no marks from now on, and those that it has are taken away."""
+        """If consumers commit metadata, the group gets no more marks, and loses existing ones."""
         if name not in self.noted and any(has_metadata(place) for place in places):
             self.noted.add(name)
             self.reopen(self.entries[name])
 
     def rules_for(self, name: str, rules: CommitRules) -> CommitRules:
-        """What holds for the places of this group."""
         return rules._replace(trusts=self.owed is None or name in self.owed, notes=name in self.noted)
 
     def confirm(self, unheard: Iterable[str]) -> None:
-        """All coordinators were heard, but of `unheard` groups: who is settled owes no trust any longer. Where members
-        are, a place is theirs."""
+        """Call when every coordinator except those of `unheard` has answered. Settled groups, and groups with members,
+        no longer count as `owed`.
+        """
         parts = self.scope.parts
         names = self.entries if self.owed is None else self.owed
         settled = {
@@ -182,7 +182,7 @@ class SyncState:
         self.owed = (set(names) | set(unheard if self.owed is None else ())) - settled
 
     def forget(self, names: Iterable[str]) -> None:
-        """Groups that are no more, or that the filters leave out from now on."""
+        """Drops groups that are gone or excluded. Where the link left them is remembered, for when they return."""
         for name in names:
             entry = self.entries.pop(name, None)
             if entry is not None and entry.memory:
@@ -194,14 +194,14 @@ class SyncState:
             del self._departed[name]
 
     def expect(self, name: str, where: TopicPartitionTuple, offset: int) -> None:
-        """The other direction has put the group there on the side that is read here: nobody has read that far."""
+        """Notes that the other direction committed this offset here: no consumer has read that far."""
         self._expected.setdefault(name, {})[where] = offset
         entry = self.entries.get(name)
         if entry is not None and where in entry.memory:
             entry.memory[where] = entry.memory[where]._replace(high=offset)
 
     def absent(self, names: Iterable[str]) -> None:
-        """Groups that the writing side does not know: whatever we believe of their places there is wrong."""
+        """The writing side does not know these groups: what the target was believed to have is dropped."""
         for name in names:
             entry = self.entries[name]
             if entry.memory and any(one.agreed >= 0 for one in entry.memory.values()):
@@ -209,16 +209,15 @@ class SyncState:
                 self.reopen(entry)
 
     def left(self, entry: GroupState) -> None:
-        """Its members on the writing side have gone. They may have committed again the place that they found."""
+        """Members on the writing side have left. They may have recommitted the offset that they found."""
         entry.memory = {where: one._replace(marked=False) for where, one in entry.memory.items()}
         self.reopen(entry)
 
     def sends(self, entry: GroupState, where: TopicPartitionTuple, place: CommittedOffset | None) -> None:
-        """What is about to be committed there; until it is answered, it may have arrived. None: it has not."""
+        """Notes a commit before it is sent: without a response it may have arrived. None: not sent."""
         entry.memory[where] = self.memory_of(entry, where)._replace(tried=place)
 
     def due(self, now_s: float) -> Iterator[tuple[str, GroupState]]:
-        """Groups without members with something to look at."""
         for name, entry in self.entries.items():
             if now_s >= entry.check_at_s:
                 entry.check_at_s = now_s + self.verify_s
@@ -230,13 +229,11 @@ class SyncState:
                 yield name, entry
 
     def renewed(self, entry: GroupState, now_s: float) -> None:
-        """All of its places have been committed again."""
         entry.renews, entry.renew_at_s = False, now_s + self.renew_s
 
     def settle(
         self, entry: GroupState, where: TopicPartitionTuple, decision: CommitDecision, behind: int, now_s: float
     ) -> None:
-        """What was decided has been done, or needed no doing."""
         entry.memory[where] = decision.memory
         entry.refused.pop(where, None)
         same = decision.whole and decision.state in (
@@ -255,24 +252,22 @@ class SyncState:
     def stands(
         entry: GroupState, where: TopicPartitionTuple, state: GroupSyncStatus, behind: int, now_s: float
     ) -> None:
-        """It differs from the source's, in this way."""
         since_s = entry.standing[where][2] if where in entry.standing else now_s
         entry.standing[where] = (state, behind, since_s)
 
     def refuses(self, entry: GroupState, where: TopicPartitionTuple, sentence: str, behind: int, now_s: float) -> None:
-        """A cluster will not have it there, or not say where it is."""
+        """A cluster refuses the offset, or does not report it."""
         self.stands(entry, where, GroupSyncStatus.REFUSED, behind, now_s)
         entry.refused[where] = (entry.refused.get(where, (now_s, ""))[0], sentence)
 
     def silent(self, entry: GroupState, places: Iterable[TopicPartitionTuple], now_s: float) -> None:
-        """Nobody on the writing side says where it stands: what is remembered may be so no longer."""
+        """The writing side does not report these offsets, so memory may be outdated."""
         for where in places:
             self.stands(entry, where, GroupSyncStatus.AWAY, 0, now_s)
         entry.check = True
 
     def unanswered(self, entries: Iterable[GroupState], now_s: float) -> None:
-        """After a round: of some open places no cluster said where they stand. A place's commit may have
-        gone unanswered, or it was not sent. The group counts as silent about them."""
+        """After a round: open offsets without an answer count as silent."""
         for entry in entries:
             left = entry.open - entry.standing.keys()
             if left and not entry.live:
@@ -285,7 +280,6 @@ class SyncState:
         return NO_MEMORY._replace(high=self._expected.get(entry.said.group, {}).get(where, NO_MEMORY.high))
 
     def reopen(self, entry: GroupState) -> None:
-        """Each of its places is worth a look, whatever is remembered."""
         entry.check = True
         entry.open |= entry.said.places.keys() & self.scope.parts.keys()
 
@@ -299,5 +293,5 @@ def _is_settled(entry: GroupState, where: TopicPartitionTuple) -> bool:
 
 
 def _part(name: str, period_s: float) -> float:
-    """A share of the period that is the group's own, so that not all of them come due at once."""
+    """Returns a share of the period by group name, so that groups do not all come due at once."""
     return period_s * (crc32(name.encode()) % 1024) / 1024

@@ -1,4 +1,4 @@
-"""Telling an application's clients something else, or nothing any more."""
+"""Sets or removes the push for an application's clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AUDIT_KIND = "push"
 
 @dataclass(frozen=True, slots=True)
 class SetPush:
-    """`expected`: the digest of what it is to replace; empty for whatever is there."""
+    """`expected`: digest of the push to replace; empty for any."""
 
     app: str
     text: str
@@ -33,7 +33,7 @@ class SetPush:
 
 @dataclass(frozen=True, slots=True)
 class PushStep:
-    """`before`: the revision that it replaces, 0 where there is none; `text` is empty where it goes."""
+    """`before`: the revision to replace; 0 for none. `text`: empty to remove the push."""
 
     app: str
     before: int
@@ -50,7 +50,7 @@ class PushStep:
 
 
 def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
-    """ConfigError where clients would not take it; RefusedError where something else is there than was expected."""
+    """Raises ConfigError if clients would refuse the push, RefusedError if the current push is not the expected one."""
     app = check_app(asked.app)
     found = check_offer(asked.text)
     for site in found.values():
@@ -78,7 +78,7 @@ def _home(text: str) -> str:
 
 
 def _must_make(site: Site) -> None:
-    """ConfigError where librdkafka knows no such setting, as it would tell each client."""
+    """Raises ConfigError if librdkafka refuses the settings, as every client would."""
     try:
         Producer({**site.clients, "log_level": 0})
     except (KafkaException, TypeError, ValueError) as error:
@@ -87,7 +87,7 @@ def _must_make(site: Site) -> None:
 
 
 def plan_remove(app: str, store: Store) -> Plan[PushStep]:
-    """ConfigError where there is none."""
+    """Raises ConfigError if the application has no push."""
     row = store.pushes.of([check_app(app)]).get(app)
     if row is None or not row.text:
         raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
@@ -95,7 +95,7 @@ def plan_remove(app: str, store: Store) -> Plan[PushStep]:
 
 
 def apply_push(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[PushStep]:
-    """RefusedError where somebody else has pushed since the plan was made."""
+    """Raises RefusedError if the push has changed since the plan."""
     for step in planned.steps:
         now_ms, revision = wall_ms(), step.before + 1
         before, after = f"revision {step.before}" if step.before else "", f"revision {revision}" if step.text else ""
@@ -106,7 +106,6 @@ def apply_push(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[Pu
 
 
 def read_pushes(store: Store, app: str = "") -> list[dict[str, Any]]:
-    """What is pushed to this application, or to all, as values."""
     rows = [row for row in store.pushes.of([check_app(app)] if app else None).values() if row.text]
     if app and not rows:
         raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")

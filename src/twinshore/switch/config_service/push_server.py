@@ -1,10 +1,8 @@
-"""What a server knows of the store: looked at many times a second, in one place however many clients wait.
+"""The HTTP server of pushes: a cache of the store and the routes, in one event loop.
 
-Requests are answered from here, so a store that is away for a moment is not noticed. Of one that hangs only the look
-waits. What is older than half a minute is told to nobody: a client has its own, and another server may know better.
-
-The process that serves pushes until it is asked to end: the board beside the doors, in one event loop. The doors
-answer with an application's push to whoever has a token of it, at once or once it changes.
+The cache reads the store several times a second, once for all waiting clients. Requests are answered from the cache, so
+a short outage of the store is not noticed; if the store hangs, only the refresh waits. Data older than half a minute is
+not served: a client has its own copy, and another server may have a newer one.
 """
 
 from __future__ import annotations
@@ -43,19 +41,17 @@ STALE_AFTER_S = 30.0
 
 
 def tag_of(row: PushRow) -> PushTag:
-    """By which clients know the push."""
     return PushTag(row.revision, row.digest)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:
-    """Until it is set, or so long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
 class PushCache:
-    """`look` is called until `stop`; all else is asked meanwhile, in the same event loop."""
+    """Runs `look` until `stop`. Call all other methods in the same event loop."""
 
     def __init__(self, store: Store, log: Callable[[str], None]) -> None:
         self._store, self._told = store, RepeatFilter(log)
@@ -66,36 +62,32 @@ class PushCache:
         self._looked_s = steady_s()
 
     def push(self, app: str) -> PushRow | None:
-        """What the application's clients are told."""
         row = self._rows.get(app)
         return row if row is not None and row.text else None
 
     def token(self, digest: str) -> PushTokenRow | None:
-        """The token of this digest, if it counts."""
         return self._tokens.get(digest)
 
     @property
     def apps(self) -> int:
-        """How many applications have a push."""
         return sum(bool(row.text) for row in self._rows.values())
 
     @property
     def waiting(self) -> int:
-        """How many clients wait for news."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def is_stale(self) -> bool:
-        """Whether others may know better by now."""
+        """Whether other servers may have newer data."""
         return self.age_s > STALE_AFTER_S
 
     @property
     def age_s(self) -> float:
-        """For how long the store has not been seen."""
+        """Seconds since the store was last read."""
         return steady_s() - self._looked_s
 
     async def changed(self, app: str, seen: PushTag, within_s: float) -> None:
-        """Returns once the application's push is not the one that was seen, after this time, or at the end."""
+        """Returns once the push differs from `seen`, after `within_s`, or at the end."""
         row = self.push(app)
         if row is None or tag_of(row) != seen or self._stopped.is_set():
             return
@@ -109,21 +101,21 @@ class PushCache:
                 del self._waiting[app]
 
     async def look(self) -> None:
-        """Until `stop`."""
         while not self._stopped.is_set():
             await self.refresh()
             await _within(self._stopped, STORE_POLL_INTERVAL_S)
 
     async def refresh(self) -> None:
-        """Looks once; what cannot be seen stays as it was known. One look at a time: none that began before another
-        puts back what that one has seen."""
+        """Reads the store once; on an error the old data stays. Only one refresh runs at a time: an older read must not
+        overwrite a newer one.
+        """
         async with self._looking:
             await self._refresh()
 
     async def _refresh(self) -> None:
         try:
             rows, tokens = await asyncio.to_thread(self._read, self._rows)
-        except Exception as error:  # whoever ended here would tell clients old things for ever
+        except Exception as error:  # a loop that ended here would serve old data for ever
             self._told.say(
                 f"{describe_error(error)}: for {STALE_AFTER_S:g} s clients are told what was known before, and "
                 "nothing then"
@@ -136,7 +128,6 @@ class PushCache:
             self._wake(app)
 
     def stop(self) -> None:
-        """Nobody waits any more."""
         self._stopped.set()
         for app in list(self._waiting):
             self._wake(app)
@@ -160,8 +151,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class PushRoutes(Collector):
-    """The routes, and what they count."""
-
     def __init__(self, board: PushCache, store: Store) -> None:
         self._board, self._store = board, store
         self._answers: Counter[int] = Counter()
@@ -203,7 +192,7 @@ class PushRoutes(Collector):
         return token
 
     async def _get(self, request: Request) -> Response:
-        """With `If-None-Match`, what it names is waited to change for `wait_s`."""
+        """With `If-None-Match`, waits up to `wait_s` for another push."""
         token = self._asks(request)
         if isinstance(token, Response):
             return token
@@ -215,7 +204,7 @@ class PushRoutes(Collector):
         if seen and wait_s:
             await self._board.changed(token.app, seen, wait_s)
             if isinstance(refused := self._asks(request), Response):
-                return refused  # it was revoked meanwhile
+                return refused  # revoked during the wait
         if self._board.is_stale:
             return PlainTextResponse(f"{self._stale()}\n", 503)
         row = self._board.push(token.app)
@@ -228,7 +217,7 @@ class PushRoutes(Collector):
         return Response(row.text, 200, headers, "application/json")
 
     async def _put(self, request: Request) -> Response:
-        """With `If-Match`, only what it names is replaced."""
+        """With `If-Match`, replaces only the named push."""
         token = self._asks(request)
         if isinstance(token, Response):
             return token
@@ -280,7 +269,7 @@ LOCAL_ADDRESSES = ("127.0.0.1", "::1", "localhost")
 
 
 class SignalFreeServer(uvicorn.Server):
-    """Signals are ours: a process that was asked to end does so in good order, and well."""
+    """Leaves signals to this process, which shuts down in order and exits with success."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -288,7 +277,7 @@ class SignalFreeServer(uvicorn.Server):
 
 
 def serve(settings: PushSettings, store: Store, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where the address or the certificate is not to be had."""
+    """Serves until Ctrl-C, SIGTERM or SIGHUP. Raises ConfigError if the address or the certificate is unusable."""
     with _listening(settings) as door:
         asyncio.run(_serve(settings, door, store, log))
 
@@ -311,7 +300,7 @@ async def _serve(settings: PushSettings, door: socket.socket, store: Store, log:
         server.should_exit = True
 
     for number in shutdown_signals():
-        with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
+        with suppress(RuntimeError):  # no signal handlers in a thread, as in tests
             loop.add_signal_handler(number, stop)
     await board.refresh()
     looking = asyncio.create_task(board.look())

@@ -1,6 +1,5 @@
-"""Serving pushes from the store of the settings.
-
-Tokens: who shows one may ask for an application's push, or change it. Each is shown once, when it is made.
+"""Serves pushes from the configured store, and manages tokens. A token permits to read an application's push, or to
+change it. Each token is shown once, when made.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from twinshore.switch.core.config_offer import DIGEST_CHARS_SHOWN, check_app
 
 
 def serve(settings: Settings, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C, SIGTERM or SIGHUP."""
     with open_or_create(settings) as store:
         until_ended(settings.of(push.SECTION), store, log)
 
@@ -35,14 +33,14 @@ TOKEN_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """`may_push`: whether it may change what clients are told, besides asking for it."""
+    """`may_push`: may change the push, besides reading."""
 
     app: str
     may_push: bool = False
 
 
 def make_token(asked: NewToken, store: Store, *, by: str) -> str:
-    """The token, which nothing shows again."""
+    """Returns the token, which is never shown again."""
     app, token, now_ms = check_app(asked.app), secrets.token_urlsafe(TOKEN_BYTES), wall_ms()
     row = PushTokenRow(digest_of(token), app, asked.may_push, by, now_ms)
     told = AuditRow(now_ms, "", AUDIT_KIND, app, "", f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "made", by)
@@ -51,7 +49,7 @@ def make_token(asked: NewToken, store: Store, *, by: str) -> str:
 
 
 def find_token(beginning: str, store: Store) -> PushTokenRow:
-    """The token whose digest begins so; ConfigError where that is none, or more than one."""
+    """Returns the token whose digest begins so. Raises ConfigError if there is none, or more than one."""
     found = [one for one in store.pushes.tokens() if beginning and one.digest.startswith(beginning)]
     if len(found) != 1:
         how_many = f"{len(found)} tokens begin" if found else "no token begins"
@@ -60,7 +58,7 @@ def find_token(beginning: str, store: Store) -> PushTokenRow:
 
 
 def revoke(row: PushTokenRow, store: Store, *, by: str) -> bool:
-    """It counts no more; a server knows it within a second. False where it did not count."""
+    """Revokes the token; servers refuse the token within a second. Returns False if the token was already invalid."""
     told = AuditRow(
         wall_ms(), "", AUDIT_KIND, row.app, f"{row.digest[:DIGEST_CHARS_SHOWN]}, {_may(row)}", "", "revoked", by
     )
@@ -68,7 +66,6 @@ def revoke(row: PushTokenRow, store: Store, *, by: str) -> bool:
 
 
 def read_tokens(store: Store) -> list[dict[str, Any]]:
-    """All tokens that count, as values."""
     return [
         {
             "app": one.app,

@@ -1,38 +1,24 @@
-"""What a switch has left on clusters: who needs it still, and what it may have stood for. Pure.
+"""ACL rules of a switch: who is kept from writing, and how every right is given back.
 
-Who is kept from writing to topics by ACLs, and how all of it is given back. Pure: rules in, a plan out.
+A *denial* serves a switch, while nothing may write: one rule against everybody on each topic. The denial also stops
+principals that get the right later, and leaves no trace. Config sync does not copy this rule to twins, only denials of
+single users.
 
-Two plans. A *denial* is for a switch, while nobody writes, we neither: one rule against everybody on each topic. It
-keeps out whoever is given the right to write later, takes no rule away, and goes as it came; and the follower of a
-link, which writes denials of single users on twins as well, leaves it at the source. A *guard* is for a twin, to which
-we alone write: a denial for each principal that has the right, since one for everybody would shut us out as well.
+A *write block* serves a twin, to which Twinshore alone writes: one denial for each principal with the right to write,
+since a rule against everybody would stop Twinshore as well. A cluster has one block for all its twins: a rule may cover
+several. Regular renewals block rights given in between.
 
-Kafka's authorizer, as both lean on it: a denial beats all that allows; `User:*` is everybody, of whatever kind; a
-denial of Write denies Write and no more, while whoever is allowed to write may describe as well; super users are asked
-for no rule.
+Kafka's authorizer: a denial wins over every allowance; `User:*` is every principal; a denial of Write denies nothing
+else, while an allowance of Write includes Describe; super users are exempt.
 
-What a switch that is no more owes to a home that did not answer. Pure.
+A *deferred cleanup* is what a switch changed on a home that does not answer, left by a forced switch that takes over
+another, or a planned switch whose old home dies. The running mirror performs the cleanup when that home is back.
 
-What it changed there is a *debt*: kept in the store, and paid by the running mirror when that home is back. A forced
-switch that takes over another remembers one, and so does a planned switch whose old home dies under it.
+A twin gets the rights of its source when its topic comes home to it. Until then, only rules that leave the twin
+unchanged are synced; the link remembers the others, and which rules it wrote. So this works while the source is down.
 
-The guard of a cluster: which twins there are kept from all writers but their link, and which rules were changed for
-that. Pure. It travels as JSON.
-
-A cluster has one guard for all its twins, since a rule may speak of several. It is looked at again and again: whoever
-is given the right to write meanwhile is kept out by the next look.
-
-Which rights a twin gets when its topic comes home to it: what was held back from it, by what the store remembers.
-Pure: rows in, rules out.
-
-While a topic is a twin, rules of its source cross only as far as they leave the twin as it is; the link remembers the
-others as the source has them, and which rules it wrote. It works with the source dead.
-
-Which topics a switch has left to a link, whose target was their home before, and what must be said there. Pure.
-
-After a planned switch the old home has heard it all when the switch ends. After a forced one it was not there, and
-whoever still talks to it when it is back would write where nobody reads. A guard is put only where the store's row says
-that the topic is at home elsewhere, and while no switch has the topic.
+After a forced switch the old home has no announcement, so its remaining clients would write where no consumer reads. A
+write block is set there only if the store says that the topic's home is elsewhere, and no switch has the topic.
 """
 
 from __future__ import annotations
@@ -71,21 +57,24 @@ from twinshore.switch.core.steps import HOLDS, MAKES_TWINS, MOVES_HOMES, SwitchS
 NAMED_MAX = 5
 END_HINT = "`twinshore switch resume` or `switch rollback` ends it"
 
-# Of one cluster: where each partition of a topic ends; of a topic that is not there, none.
+# Log ends on one cluster by topic and partition; empty for a missing topic.
 TopicLogEnds = Mapping[str, Mapping[int, int]]
 
 
 def find_unfinished_switches(
     rows: Iterable[SwitchRow], kept: Iterable[SwitchState], debts: Iterable[tuple[str, str]]
 ) -> dict[str, str]:
-    """The switches that have not ended, or that still owe something, and what ends them: what they left is not to be
-    freed. `rows`: all that the store knows; `kept`: the records that stand on clusters; `debts`: a switch, and the
-    cluster to which it owes something."""
+    """Returns the switches that have not ended or still have a deferred cleanup, each with what ends it. Their claims
+    must not be freed.
+
+    `rows`: all in the store. `kept`: states found on clusters. `debts`: deferred cleanups, as pairs of switch and
+    cluster.
+    """
     known = {row.id: row for row in rows}
     found = {row.id: END_HINT for row in known.values() if row.ended_ms is None}
     for record in kept:
         row = known.get(record.id)
-        # Where the store has the switch for its own, the cluster's record is of long ago.
+        # If the store keeps the switch itself, the cluster's state is outdated.
         if not record.ended and (row is None or is_kept_on_cluster(row)):
             found[record.id] = END_HINT
     for switch, cluster in debts:
@@ -96,8 +85,9 @@ def find_unfinished_switches(
 def describe_partly_filled(
     links: Iterable[Link], topics: Iterable[str], ends: Mapping[str, TopicLogEnds]
 ) -> Iterator[str]:
-    """Topics of these whose log on one cluster is shorter than on the other: whoever freed them, and moved them there
-    by force, might move them to a part of them. `ends`: of the clusters that were asked."""
+    """Yields warnings for topics whose log is shorter on one cluster: once freed, a forced switch could move them to an
+    incomplete log. `ends`: log ends on the clusters that were asked.
+    """
     some, seen = sorted(set(topics)), set()
     pairs = [(link, *both) for link in links for both in ((link.target, link.source), (link.source, link.target))]
     for link, here, there in pairs:
@@ -119,16 +109,15 @@ def describe_partly_filled(
 
 
 def pair_names(links: Iterable[Link]) -> tuple[str, ...]:
-    """Under which names the store may have debts of switches along these links."""
+    """Returns the names under which the store keeps deferred cleanups of these links."""
     return tuple(dict.fromkeys(name for link in links for name in (pair_name(link), link.name)))
 
 
 def _lacks(short: Mapping[int, int], whole: Mapping[int, int]) -> int:
-    """How many offsets the one ends before the other."""
     return sum(max(0, end - short.get(number, 0)) for number, end in whole.items())
 
 
-# What is left of a right on a topic when Write is taken out of it: all that it includes.
+# What is left of a right on a topic without Write: all that it includes.
 RIGHTS_WITHOUT_WRITE: Mapping[int, tuple[AclOperation, ...]] = {
     AclOperation.ALL: (
         *(AclOperation.READ, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER),
@@ -141,9 +130,11 @@ _LISTS = ("deny", "give", "take", "over", "back")
 
 @dataclass(frozen=True, slots=True)
 class AclSnapshot:
-    """A cluster before anything of it is changed. `acls`: None without an authorizer. `topics`: those to be kept from
-    writers, `exist`: all that there are. `us`: whom the authorizer takes us for, empty where that cannot be known.
-    `open_unless_ruled`: whether everybody may use a topic of which no rule speaks; None where nobody says."""
+    """ACLs and topics of a cluster before any change.
+
+    `acls`: None without an authorizer. `topics`: those to keep writers from. `exist`: all topics. `us`: Twinshore's
+    principal, empty if unknown. `open_unless_ruled`: whether everybody may use a topic without rules; None if unknown.
+    """
 
     cluster: str
     acls: frozenset[Acl] | None
@@ -155,20 +146,18 @@ class AclSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AclChange:
-    """Rules that are added or removed in one go; in a go their order does not matter."""
-
     add: bool
     acls: tuple[Acl, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RulesPlan:
-    """Keep it before anything is done: what was ours cannot be told from the rules afterwards.
+    """Rules to add and to remove. Save the plan before applying it: afterwards the rules do not tell which of them the
+    plan added.
 
-    `deny`: denials that we add. `give`: what we allow in place of the rules that we `take` away. Of an earlier plan
-    that this one takes the place of: `over`, ours and no longer needed, and `back`, theirs that may return.
-    `open_to_all`: topics to which nobody can be kept from writing. `remarks`: what people should know, in sentences.
-    `ruled`: whether an authorizer runs, so that somebody could be kept out.
+    `deny`: denials to add. `give`: allowances to add in place of those to `take` away. Of the earlier plan: `over` are
+    Twinshore's rules, to remove; `back` are foreign rules, to restore. `open_to_all`: topics that writers cannot be
+    kept from. `remarks`: for people. `ruled`: whether an authorizer runs.
     """
 
     deny: tuple[Acl, ...] = ()
@@ -181,40 +170,36 @@ class RulesPlan:
     ruled: bool = True
 
     def changes_to_apply(self) -> list[AclChange]:
-        """In order. Halfway nobody has more than before, and nobody has lost a right but that to write there."""
+        """Halfway, no principal has gained a right or lost any but Write on these topics."""
         return _steps((True, self.deny), (True, (*self.give, *self.back)), (False, (*self.take, *self.over)))
 
     def changes_to_restore(self) -> list[AclChange]:
-        """In order. Halfway nobody has more than before the plan, and nobody loses anything."""
+        """Halfway, no principal has more rights than before the plan, and none loses a right."""
         return _steps((True, (*self.take, *self.back)), (False, (*self.give, *self.over)), (False, self.deny))
 
     def stands(self, acls: Collection[Acl]) -> bool:
-        """Whether rules are as after `doing`."""
         return _are_done(self.changes_to_apply(), acls)
 
     def is_restored(self, acls: Collection[Acl]) -> bool:
-        """Whether rules are as after `restoring`."""
         return _are_done(self.changes_to_restore(), acls)
 
     def before(self, acls: frozenset[Acl]) -> frozenset[Acl]:
-        """What the rules would be without us: what others changed meanwhile is in it."""
+        """Returns the rules without this plan, including what others have changed since."""
         return apply_changes(self.changes_to_restore(), acls)
 
     def as_record(self) -> dict[str, Any]:
-        """For the store, as JSON has it."""
         rules = {name: [list(astuple(acl)) for acl in getattr(self, name)] for name in _LISTS}
         return {**rules, "open_to_all": list(self.open_to_all), "remarks": list(self.remarks), "ruled": self.ruled}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> RulesPlan:
-        """Out of the store."""
         rules = {name: tuple(Acl(*one) for one in record[name]) for name in _LISTS}
         open_, remarks = tuple(record["open_to_all"]), tuple(record["remarks"])
         return cls(**rules, open_to_all=open_, remarks=remarks, ruled=bool(record.get("ruled", True)))
 
 
 def apply_changes(steps: Iterable[AclChange], acls: Iterable[Acl]) -> frozenset[Acl]:
-    """The rules afterwards; done twice as done once."""
+    """Returns the rules after the changes. Idempotent."""
     now = frozenset(acls)
     for step in steps:
         now = now | frozenset(step.acls) if step.add else now - frozenset(step.acls)
@@ -222,9 +207,11 @@ def apply_changes(steps: Iterable[AclChange], acls: Iterable[Acl]) -> frozenset[
 
 
 def plan_denial(sight: AclSnapshot, owed: Collection[Acl] = ()) -> RulesPlan:
-    """Nobody but super users writes to the topics, and nobody loses another right. We are kept out as well: where we
-    are to write next, a guard must stand before this goes. `owed`: denials of earlier switches that are to be taken
-    back still. They count as this plan's own: it looks whether they stand, and takes them back as well."""
+    """Plans that only super users write to the topics, and that no other right is lost.
+
+    Twinshore is denied as well: where it writes next, a write block must be up before the denial is removed. `owed`:
+    denials of earlier switches that are still to be removed; the plan treats them as its own.
+    """
     if sight.acls is None:
         return _nobody_kept_out(sight)
     shut, open_to_all = _can_be_ruled(sight)
@@ -241,9 +228,11 @@ def plan_denial(sight: AclSnapshot, owed: Collection[Acl] = ()) -> RulesPlan:
 
 
 def plan_write_block(sight: AclSnapshot, earlier: RulesPlan | None = None) -> RulesPlan:
-    """We alone write to the topics, and super users. `earlier`: the guard that stands; what it changed counts as not
-    changed, and what it did and this one does not is undone. One guard for all twins of a cluster: two would each take
-    away what the other gave."""
+    """Plans that only Twinshore and super users write to the topics.
+
+    `earlier`: the block in place. Rules that it changed count as unchanged; those no longer needed are undone. One
+    block serves all twins of a cluster: two would revoke each other's rules.
+    """
     if sight.acls is None:
         return _nobody_kept_out(sight)
     if not sight.us:
@@ -260,7 +249,7 @@ def plan_write_block(sight: AclSnapshot, earlier: RulesPlan | None = None) -> Ru
     }
     take = {acl for acl in writing if acl.principal == ANY_USER and any(acl.covers(topic) for topic in shut)}
     give = {one for acl in take for one in _in_place_of(acl, shut, sight.exist)}
-    # Everybody was us as well, perhaps by no other rule.
+    # Such a rule included Twinshore, which may have no other.
     give |= {replace(_writing(acl, topic), principal=sight.us) for acl in take for topic in shut if acl.covers(topic)}
     remarks = _of_open(sight, open_to_all)
     if take:
@@ -302,8 +291,9 @@ def _nobody_kept_out_for_want_of_us(sight: AclSnapshot) -> RulesPlan:
 
 
 def _can_be_ruled(sight: AclSnapshot) -> tuple[list[str], list[str]]:
-    """Topics on which a rule of ours says no more than it says, and those where a first rule would shut everybody out
-    of everything."""
+    """Returns topics where an added rule affects nothing else, and those where a first rule would deny everybody
+    everything.
+    """
     topics = sorted(sight.topics)
     if sight.open_unless_ruled is False:
         return topics, []
@@ -331,8 +321,9 @@ def _lets_write(acl: Acl) -> bool:
 
 
 def _in_place_of(acl: Acl, shut: Iterable[str], exist: Iterable[str]) -> set[Acl]:
-    """All that the rule allows, but to write to topics that are shut. What is not Write stays as wide as it was, so a
-    topic of which this rule alone speaks does not become one of which none does."""
+    """Returns all that the rule allows except Write to the topics in `shut`. Other operations stay as wide as before,
+    so no topic loses its last rule.
+    """
     rest = {replace(acl, operation=int(operation)) for operation in RIGHTS_WITHOUT_WRITE[acl.operation]}
     others = {name for name in exist if acl.covers(name)} - set(shut)
     return rest | {_writing(acl, name) for name in others}
@@ -366,7 +357,6 @@ def _names(topics: Collection[str]) -> str:
 
 
 def denies_writing(acl: Acl, topics: Iterable[str]) -> bool:
-    """Whether the rule keeps somebody from writing to one of these topics."""
     writes = acl.operation in (AclOperation.WRITE, AclOperation.ALL)
     return (
         acl.resource == ResourceType.TOPIC
@@ -376,14 +366,15 @@ def denies_writing(acl: Acl, topics: Iterable[str]) -> bool:
     )
 
 
-# As the store remembers it, of the pair of clusters; the switch is the subject.
+# The kind of its rows in the store, kept for a pair of clusters; the switch is the subject.
 DEFERRED_CLEANUP_KIND = "switch debt"
 
 
 @dataclass(frozen=True, slots=True)
 class DeferredCleanup:
-    """`old` is the cluster that it is owed to. `rights`: what the switch changed of its ACLs, as its record has it. Its
-    claims of the topics, and the word that they are held, may stand there as well."""
+    """What a switch has to clean up on cluster `old`. `rights`: ACL changes there, as in `SwitchState`. Claims and home
+    records that hold writers may be left there as well.
+    """
 
     switch: str
     old: str
@@ -395,7 +386,7 @@ class DeferredCleanup:
 
     @staticmethod
     def from_json(text: str) -> DeferredCleanup:
-        """WireError where it is none."""
+        """Raises WireError if the text is invalid."""
         try:
             raw = json.loads(text)
             return DeferredCleanup(
@@ -406,13 +397,12 @@ class DeferredCleanup:
 
 
 def has_promoted(record: SwitchState) -> bool:
-    """Whether it has moved its topics to the new home already, and has only to end what it began on the old one."""
+    """Returns whether the switch has already moved its topics, and only has to finish on the old home."""
     flipped = record.kind in MOVES_HOMES and record.committed and is_past(record.kind, record.deed, SwitchStep.PROMOTE)
     return flipped and not record.ended
 
 
 def select_rights(rights: str, topics: Collection[str]) -> str:
-    """Of what a planned switch denied on its old home, what it denied of these topics."""
     if not rights:
         return ""
     plan = RulesPlan.from_record(json.loads(rights))
@@ -422,8 +412,9 @@ def select_rights(rights: str, topics: Collection[str]) -> str:
 
 
 def deferred_cleanup_of(record: SwitchState, topics: Collection[str] | None = None) -> DeferredCleanup | None:
-    """What of it, or of these topics of it, stands perhaps on the home that is gone: a forced switch never spoke to
-    it."""
+    """Returns what the switch, or its part with these topics, may have left on the unreachable home; None if nothing.
+    Until a forced switch promotes, it contacts no home that could be gone.
+    """
     names = tuple(one for one in record.names() if topics is None or one in topics)
     if record.kind in MAKES_TWINS or has_promoted(record):
         return DeferredCleanup(record.id, record.new, names)
@@ -433,7 +424,6 @@ def deferred_cleanup_of(record: SwitchState, topics: Collection[str] | None = No
 
 
 def merge_cleanups(debt: DeferredCleanup, before: DeferredCleanup | None) -> DeferredCleanup:
-    """Where the same switch owes something to this cluster already."""
     if before is None or before.old != debt.old:
         return debt
     return replace(debt, topics=tuple(sorted({*debt.topics, *before.topics})), rights=debt.rights or before.rights)
@@ -446,19 +436,23 @@ def may_clean_up(
     left: Collection[str],
     stands: Callable[[Collection[str]], bool],
 ) -> bool:
-    """Whether this link's mirror may undo it now. `moved`: topics that are at home elsewhere than at the link's source;
-    `left`: those that came to be at home there by a switch; `stands`: whether a guard of these twins stands on the
-    target, asked there and then, since what the debt takes away may be all that keeps writers out."""
+    """Returns whether this link's mirror may perform the cleanup now.
+
+    `moved`: topics whose home is not the link's source. `left`: topics that a switch moved there. `stands`: whether a
+    write block of these twins is up on the target; called last, since the rules to remove may be all that stops
+    writers.
+    """
     if debt.old == link.source:
-        return not set(debt.topics).intersection(moved)  # else the link back does, behind a guard
+        return not set(debt.topics).intersection(moved)  # else the reverse link does, with a write block
     twins = frozenset(left).intersection(debt.topics)
     return debt.old == link.target and (not twins or stands(twins))
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBlock:
-    """`topics`: the twins; `us`: whom the authorizer takes their link for; `plan`: what was changed, or is about to
-    be; `up`: the twins that were seen to be guarded since, on every broker."""
+    """The write block of a cluster. `topics`: the twins. `us`: principal of their link. `plan`: changes made, or about
+    to be. `up`: twins since confirmed as blocked on every broker.
+    """
 
     topics: frozenset[str] = frozenset()
     us: str = ""
@@ -467,12 +461,12 @@ class WriteBlock:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of it is still to be taken back."""
+        """Returns whether nothing is left to remove or restore."""
         return not self.plan.over and not self.plan.back
 
     @property
     def left_open(self) -> frozenset[str]:
-        """The twins that anybody may write to though rules could keep him out."""
+        """The twins that stay open to writers although an authorizer runs."""
         return frozenset(self.plan.open_to_all if self.plan.ruled else ())
 
     def to_json(self) -> str:
@@ -481,7 +475,7 @@ class WriteBlock:
 
     @staticmethod
     def from_json(text: str) -> WriteBlock:
-        """WireError where it is none."""
+        """Raises WireError if the text is invalid."""
         try:
             raw: dict[str, Any] = json.loads(text)
             topics, up = frozenset(raw["topics"]), frozenset(raw.get("up", ()))
@@ -491,36 +485,36 @@ class WriteBlock:
 
 
 def renew_write_block(known: WriteBlock, sight: AclSnapshot) -> WriteBlock:
-    """The guard for the topics of `sight`, in place of the one that is known. Where somebody has changed its rules,
-    nothing of it counts as up until it is seen again."""
+    """Returns the block for the topics of `sight`, in place of `known`. If the rules of `known` have been changed, no
+    twin is `up` until confirmed again.
+    """
     up = known.up & sight.topics if known.plan.stands(sight.acls or ()) else frozenset[str]()
     return WriteBlock(sight.topics, sight.us, plan_write_block(sight, known.plan), up)
 
 
 def settle_write_block(done: WriteBlock) -> WriteBlock:
-    """Once every broker shows it. What it took back of earlier guards is forgotten: a rule that looks like one of these
-    from now on is somebody else's."""
+    """Returns the block once every broker has applied it, without `over` and `back`: from now on, a rule that looks
+    like one of them is foreign.
+    """
     return replace(done, plan=replace(done.plan, over=(), back=()), up=done.topics - done.left_open)
 
 
 def is_write_block_up(known: WriteBlock, wanted: WriteBlock, acls: Collection[Acl] | None) -> bool:
-    """Whether nothing is to be done."""
     return known == wanted == settle_write_block(wanted) and wanted.plan.stands(acls or ())
 
 
-# All that the right to all of a topic is made of.
+# The operations that ALL on a topic includes.
 _EACH = (AclOperation.WRITE, *RIGHTS_WITHOUT_WRITE[AclOperation.ALL])
 
 
 def acls_for_new_home(
     rows: Iterable[LinkStateRow], twins: Mapping[str, str], ours: Collection[Acl] = ()
 ) -> frozenset[Acl]:
-    """What the twins shall be given; `twins`: each topic's. Of the rules that were held back those that allow
-    something, each for a twin by its name, but nothing that a denial which was held back would have forbidden. `ours`:
-    denials of a switch that stand at the source: they say nothing of what its topics are to be.
+    """Returns the held-back allowances, each with the twin's literal name, minus what held-back denials forbid.
 
-    A denial for everybody is not given: at the new home it would shut us out. Rules for groups, transactional ids and
-    the cluster are none of a topic's, and not here.
+    `twins`: twin by topic. `ours`: denials by a switch at the source, which are ignored. Denials for everybody are left
+    out: they would stop Twinshore. So are rules for groups, transactional ids and the cluster, which belong to no
+    topic.
     """
     held = [(acl_from_text(row.subject), row.value) for row in rows if row.kind == ACL_HELD_KIND]
     held = [(acl, why) for acl, why in held if acl.resource == ResourceType.TOPIC and acl not in ours]
@@ -536,8 +530,9 @@ def acls_for_new_home(
 
 
 def acl_rows_to_forget(rows: Iterable[LinkStateRow], twins: Iterable[str]) -> tuple[LinkStateRow, ...]:
-    """Rules on these twins that the link wrote and shall forget before the twins are its own no longer: else it would
-    take away, as left over, what lets people read at the new home."""
+    """Returns rows of rules that the link wrote on these twins. Forget them before the twins change homes: else the
+    link would remove the rules as left over, and readers would lose access.
+    """
     names = frozenset(twins)
     return tuple(row for row in rows if row.kind == ACL_WRITTEN_KIND and _is_of(acl_from_text(row.subject), names))
 
@@ -547,7 +542,7 @@ def _is_of(acl: Acl, names: frozenset[str]) -> bool:
 
 
 def _allowed(rule: Acl, denied: set[int]) -> set[Acl]:
-    """The rule, or what is left of it. Whoever may do anything with a topic may describe it, too."""
+    """Returns the rule, or what the denials leave of it. Every operation on a topic includes Describe."""
     if not denied:
         return {rule}
     if denied & {AclOperation.ALL, AclOperation.DESCRIBE}:
@@ -561,8 +556,9 @@ def _allowed(rule: Acl, denied: set[int]) -> set[Acl]:
 def topics_left_to_link(
     link: Link, homes: Mapping[str, HomeRow], twins: Iterable[TwinRow], in_switch: Collection[str]
 ) -> tuple[str, ...]:
-    """The topics that came to be at home at the link's source by a switch, and are twins of the link since. A twin that
-    was made anew, after a fail-back or a rebuild, bears no term: the home's row does."""
+    """Returns the twins of the link whose topics a switch moved to the link's source. A recreated twin has no term; the
+    home row has one.
+    """
     carried = {row.topic for row in twins}
     switched = {topic for topic, row in homes.items() if row.home == link.source and row.term > FIRST_TERM}
     ours = switched & carried
@@ -572,8 +568,9 @@ def topics_left_to_link(
 def topics_blocked_at_home(
     link: Link, homes: Mapping[str, HomeRow], guarded: Collection[str], in_switch: Collection[str]
 ) -> tuple[str, ...]:
-    """Topics of the guard on the link's target that are at home there by now: a switch without the store could not take
-    the guard away, and one that runs does it itself. Those of `topics_left_to_other_links` are guarded on."""
+    """Returns blocked topics whose home is now the link's target. Only a switch without the store leaves such a block.
+    Topics in `topics_left_to_other_links` stay blocked.
+    """
     ours = {topic for topic, row in homes.items() if row.home == link.target and row.term > FIRST_TERM}
     return tuple(sorted((ours & set(guarded)).difference(in_switch)))
 
@@ -581,9 +578,12 @@ def topics_blocked_at_home(
 def topics_left_to_other_links(
     link: Link, rows: Iterable[HomeRow], begun: Callable[[str, Iterable[str]], Collection[str]]
 ) -> frozenset[str]:
-    """Topics that a switch has left to another link to the same target, by the rule of `topics_left_to_link`: they are
-    guarded there, whatever this pair says. A topic has a home in each pair, and a cluster one guard for all its pairs;
-    terms of two pairs cannot be compared. `rows`: of all pairs; `begun`: which of these topics a link has a twin of."""
+    """Returns topics that a switch left to another link with the same target, by the rule of `topics_left_to_link`.
+    They stay blocked there: a topic has a home in each pair, a cluster has one block for all pairs, and terms of two
+    pairs cannot be compared.
+
+    `rows`: of all pairs. `begun`: returns those of the topics with a twin of the named link.
+    """
     carried = defaultdict[str, list[str]](list)
     for row in rows:
         other = Link(row.home, link.target)
@@ -599,8 +599,9 @@ def missing_home_records(
     new: Mapping[str, HomeRecord],
     old: Mapping[str, HomeRecord],
 ) -> tuple[HomeRecord, ...]:
-    """Lines of the new home, the cluster of this id, that the old one lacks. A line counts where it says what the
-    store's row does: of others somebody else must decide."""
+    """Returns home records of the new home (cluster id `home_id`) that the old one lacks, and that agree with the
+    store.
+    """
     found = [new[topic] for topic in topics if topic in new and topic in homes]
     true = [line for line in found if (line.cluster_id, line.term) == (home_id, homes[line.topic].term)]
     return tuple(
@@ -611,8 +612,7 @@ def missing_home_records(
 
 
 def describe_old_home_writers(old: str, topics: Collection[str], *, ruled: bool | None) -> str:
-    """What a plan says of writers that stay on the old home, or come back with it. `ruled`: whether an authorizer runs
-    there, None where nobody can ask."""
+    """`ruled`: whether an authorizer runs there; None if unknown."""
     names = join_names(sorted(topics), NAMED_MAX)
     if ruled:
         return f"{old}: the mirror keeps writers from {names} there from then on"
@@ -626,8 +626,9 @@ def describe_old_home_writers(old: str, topics: Collection[str], *, ruled: bool 
 
 
 def describe_missing_authorizer(link: Link, guard: WriteBlock, left: Collection[str]) -> str:
-    """Said for as long as it is so, where no rule can help; empty where rules are asked, or will be. `left`: topics
-    that a switch has left to the link; `guard`: of its target."""
+    """Returns a warning if the link's target has no authorizer, else an empty string. `left`: topics that a switch left
+    to the link.
+    """
     names = () if guard.plan.ruled else sorted(set(left).intersection(guard.plan.open_to_all))
     return (
         f"a switch has left it the old home: {describe_old_home_writers(link.target, names, ruled=False)}"
@@ -637,7 +638,6 @@ def describe_missing_authorizer(link: Link, guard: WriteBlock, left: Collection[
 
 
 def describe_open_old_home(link: Link, topics: Collection[str], why: str) -> str:
-    """What whoever is on call must know; `why` the old home could not be shut."""
     names = join_names(sorted(topics), NAMED_MAX)
     return (
         f"{names} {is_or_are(topics)} at home on {link.source}, and nothing keeps writers from {link.target}, the "

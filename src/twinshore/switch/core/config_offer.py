@@ -1,6 +1,5 @@
-"""What an application's clients may be told, and how tokens are known. Pure.
-
-A push holds no secret: the store keeps none. What is secret the application sets itself.
+"""Checks what is pushed to an application's clients, and parses bearer tokens. A push holds no secret: the store keeps
+none, and the application sets secrets itself.
 """
 
 from __future__ import annotations
@@ -21,15 +20,16 @@ _SECRET = re.compile(r"password|secret|jaas|ssl\.key\.pem|ssl\.keystore\.key|tok
 
 
 def check_app(app: str) -> str:
-    """The name as it is; ConfigError where it is none."""
+    """Returns the name unchanged. Raises ConfigError if the name is invalid."""
     if not CLUSTER_NAME.fullmatch(app):
         raise ConfigError(f"{app!r} is not an application's name: letters, digits, dot, dash, underscore, at most 64")
     return app
 
 
 def check_offer(text: str) -> Mapping[str, Site]:
-    """The clusters of a push by name. ConfigError, without what may be secret, where clients would not take it, or
-    where it holds what the store must not keep."""
+    """Returns the clusters of a push by name. Raises ConfigError, without repeating secrets, if clients would refuse
+    the push or if it holds a secret.
+    """
     pushed = read_pushed(text, ApplicationSettings(), EVERY_TOPIC)
     raw = json.loads(text)
     for some in (raw.get("settings", {}), *raw["clusters"].values()):
@@ -45,6 +45,6 @@ def _no_secret(settings: Mapping[str, Any]) -> None:
 
 
 def parse_bearer_token(header: str) -> str:
-    """The token of an `Authorization` header; empty where it has none."""
+    """Returns the token of an `Authorization` header, or an empty string."""
     kind, _, token = header.partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""

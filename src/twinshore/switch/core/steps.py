@@ -1,20 +1,11 @@
-"""What a switch does, deed by deed, as a table. Pure. The drawing in docs/switch.md is made from it.
+"""The steps of each kind of switch, the state of a switch as JSON, and the decision what comes next.
 
-Each deed may be done twice, and each that has an undo may be undone though it was done in part or not at all: whoever
-goes on after a process was killed begins with the deed that was under way. `COMMIT` is the point of no return: before
-it a switch can turn back, past it it goes on.
+Every step may be repeated, and undone even if it ran in part or not at all: after a crash the next process begins with
+the step that was under way. `COMMIT` is the point of no return: before it a switch can roll back, past it the switch
+only goes on. A switch never reaches `COMMIT` once writers have waited for too long.
 
-What is known of a switch while it runs and afterwards, as a value that travels as JSON. Pure.
-
-The record is written to the store before each deed and after it. Whoever goes on needs it, and what the store
-remembers of guards.
-
-What a switch does next. Pure: the record and what came of its deed go in, the record as it is then comes out.
-
-A command line, an API, a drill and a simulation call the same `apply_outcome`. It never turns back past the point of no
-return, and never goes on to it once writers have waited for longer than they may.
-
-Many topics move in waves, each a separate switch: which topics go together, and what is left. Pure.
+`SwitchState` is saved before and after each step. A process that resumes a switch needs it, and the write blocks in the
+store. Many topics move in waves; each wave is a separate switch. The drawing in docs/switch.md is made from `STEPS`.
 """
 
 from __future__ import annotations
@@ -33,11 +24,11 @@ from twinshore.state.core.values import SwitchRow
 
 class SwitchKind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
-    that looks, measures, and changes nothing. BARE: writers move to an empty log, which goes on where the old one ends;
-    what is in that one stays there. FAILBACK: the old home of a forced switch is back; what it never sent is
-    saved, and it becomes a twin. MAPPED: the same, but nothing is deleted, and twins go on behind it. REBUILD: a twin
-    that is spoilt is filled anew, and the topic stays where it is at home. GROUP: one consumer
-    group alone reads on at the other cluster; its topics stay."""
+    that only checks and measures. DATALESS: writers move to an empty log, which begins at the end offset of the old
+    one. FAILBACK: the old home of a forced switch is back; unreplicated records are rescued, and its topics become
+    twins. MAPPED_FAILBACK: the same, but nothing is deleted, and twins continue with mapped offsets. REBUILD: a spoilt
+    twin is refilled. GROUP: one consumer group moves; its topics stay.
+    """
 
     PLANNED = "planned"
     FORCED = "forced"
@@ -85,9 +76,11 @@ class SwitchStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """A deed as people read it: `does`, and what turning back `undoes`, empty where there is nothing to undo.
-    `held`: whether writers wait meanwhile. `patience_s`: how long it may take before the switch turns back; of deeds
-    that writers wait for, the bound of the hold counts besides."""
+    """What a step `does` and what a rollback `undoes` (empty: nothing), in words.
+
+    `held`: writers wait during the step. `patience_s`: how long the step may take before the switch rolls back; if
+    writers wait, the limit of the hold applies as well.
+    """
 
     does: str
     undoes: str = ""
@@ -224,37 +217,36 @@ STEPS: Mapping[SwitchKind, tuple[SwitchStep, ...]] = {
         *(SwitchStep.LET_OFFSETS_FOLLOW, SwitchStep.AFTER, SwitchStep.RELEASE),
     ),
 }
-# Of these the topics are at home on `new` in the end, and on `old` before.
+# These move the homes of topics from `old` to `new`.
 MOVES_HOMES = frozenset({SwitchKind.PLANNED, SwitchKind.FORCED, SwitchKind.DATALESS})
-# Of these all writers are held on `old` meanwhile, so that nothing is lost of what they write.
+# These hold all writers on `old`, so that no write is lost.
 HOLDS = frozenset({SwitchKind.PLANNED, SwitchKind.DATALESS})
-# Of these the topics stay at home on `new`, and `old` is the cluster of their twins.
+# With these the topics stay at home on `new`, and `old` is the cluster of their twins.
 MAKES_TWINS = frozenset({SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK, SwitchKind.REBUILD})
-# Nobody who writes waits for these.
+# No writer waits for these.
 NEVER_HOLDS = MAKES_TWINS | {SwitchKind.GROUP}
 
 
 def is_past(kind: SwitchKind, deed: SwitchStep, other: SwitchStep) -> bool:
-    """Whether this deed comes after the other one."""
     deeds = STEPS[kind]
     return other in deeds and deeds.index(deed) > deeds.index(other)
 
 
 def next_step(kind: SwitchKind, deed: SwitchStep) -> SwitchStep | None:
-    """The next deed; None after the last."""
+    """Returns the next step; None after the last."""
     deeds = STEPS[kind]
     at = deeds.index(deed) + 1
     return deeds[at] if at < len(deeds) else None
 
 
 def first_undo_step(kind: SwitchKind, deed: SwitchStep) -> SwitchStep | None:
-    """The deed to be undone next where this one was the last to be begun; None where nothing is left to undo."""
+    """Returns the step to undo first if `deed` was the last to begin; None if there is none."""
     deeds = STEPS[kind]
     return next((one for one in reversed(deeds[: deeds.index(deed) + 1]) if STEP_SPECS[one].undoes), None)
 
 
 def next_undo_step(kind: SwitchKind, deed: SwitchStep) -> SwitchStep | None:
-    """The deed to be undone after this one; None where it was the last."""
+    """Returns the step to undo after this one; None after the last."""
     at = STEPS[kind].index(deed)
     return first_undo_step(kind, STEPS[kind][at - 1]) if at else None
 
@@ -277,9 +269,11 @@ ENDED_STATUSES = frozenset({SwitchStatus.DONE, SwitchStatus.ROLLED_BACK})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMove:
-    """A topic of a switch. `term`: of its home before the switch, 0 where no row said it. `points`: at which offset
-    each partition changes homes, empty until the twins were level. `ends`: of the old home as last seen, for what a
-    forced switch leaves behind. Topic ids are hex."""
+    """A topic of a switch. Topic ids are hex.
+
+    `term`: of the home before the switch; 0 if no row had one. `points`: where each partition changes homes; empty
+    until the twins were level. `ends`: last known log ends of the old home.
+    """
 
     topic: str
     old_id: str
@@ -292,7 +286,7 @@ class TopicMove:
 
 @dataclass(frozen=True, slots=True)
 class ForeignWrites:
-    """What others wrote behind the point of a partition: `read` up to this offset, and next up to `until`."""
+    """Foreign writes past the point of a partition: scanned up to `read`, next up to `until`."""
 
     topic: str
     partition: int
@@ -302,29 +296,32 @@ class ForeignWrites:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A sentence of the switch's history."""
-
     at_ms: int
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchState:
-    """`old` and `new` are the homes, `link` carried the topics from old to new, `back` is the link the other way.
-    `deed` is under way since `deed_ms`, or to be undone where the switch turns back; `why` it does. `said`: the
-    deed that last said a word of the topics' homes. `held_ms`: when the hold began, 0 before; `let_write_ms`: when
-    it ended. `rights`: what was changed of the old home's ACLs, `given`: settings that the new home gets, by topic,
-    both as JSON. Of a fail-back: `tails` are what the old home never sent and where it is saved, `places` where groups
-    stood there, both as JSON; `folder` holds the files. Of a rebuild the same, and `points` are how far the home
-    went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
-    `places` are where it would stand, and `topics` what it reads. As the `wave`-th of a `plan`: the waves that are
-    `left` after it. `kept`: the cluster that keeps the record, where the store does not answer; `awaits_store`: nothing
-    is left to be done without the store; `late`: that is done now, when others may have set what the new home lacked.
-    `command`: which of the settings' was begun last, or ended well; `unfinished`:
-    how `apply_outcome` failed. `unfollowed`: groups' own places on the old home were neither copied nor made to follow.
-    `strays`: where others write on the new home before the fence is up. `why` of a drill that is done: a switch would
-    have turned back. `waits`: what the deed
-    waits for; `told` is the history."""
+    """A switch, during its run and afterwards.
+
+    `old`, `new`: the homes. `link` replicates from old to new, `back` in reverse. `deed`: the step under way since
+    `deed_ms`, or to undo during a rollback. `why`: the reason of the rollback; of a finished drill, why a switch would
+    have rolled back. `waits`: what the step waits for. `told`: the history. `said`: the step that last announced the
+    homes.
+
+    `held_ms`: start of the hold, 0 before. `let_write_ms`: its end. `rights` (JSON): changes of the old home's ACLs.
+    `given` (JSON): settings for the new home, by topic. `command`: the configured command that last began, or ended
+    well. `unfinished`: how the command `after` failed. `unfollowed`: committed offsets on the old home were neither
+    copied nor synced. `strays`: foreign writes on the new home before the fence.
+
+    Fail-back and rebuild: `tails` (JSON): unreplicated records and where they were rescued; `places` (JSON): offsets of
+    groups; `folder`: of the files. Rebuild: `points` are the log ends of the home at the decision; `anyway`: even if
+    clients read or write there. Group switch: `places` are the group's new offsets, `topics` those it reads.
+
+    `wave`: number of this switch within `plan`; `left`: the waves after this one. `kept`: the cluster that keeps this
+    state while the store is down. `awaits_store`: only work that needs the store is left. `late`: that work runs now;
+    in between, users may have set what the new home lacked.
+    """
 
     id: str
     kind: SwitchKind
@@ -365,14 +362,13 @@ class SwitchState:
 
     @property
     def committed(self) -> bool:
-        """Whether the point of no return is past."""
         return self.state in (SwitchStatus.RUNNING, SwitchStatus.DONE) and is_past(
             self.kind, self.deed, SwitchStep.COMMIT
         )
 
     @property
     def carrier(self) -> str:
-        """The link that carries the topics when it begins; empty where a group alone moves."""
+        """The link that replicates the topics when the switch begins; empty for a group switch."""
         if self.kind is SwitchKind.GROUP:
             return ""
         return self.back if self.kind in MAKES_TWINS else self.link
@@ -383,41 +379,40 @@ class SwitchState:
 
     @property
     def holds_writers(self) -> bool:
-        """Whether writers wait for it now, as far as the record tells."""
+        """Returns whether writers are held now, as far as this state tells."""
         return bool(self.held_ms) and not (self.let_write_ms or self.ended) and self.kind in HOLDS
 
     @property
     def held_s(self) -> float:
-        """How long writers waited, of a drill how long they would have; 0 while it is not known. By force nobody is
-        held, and the old home may be dead for long."""
+        """Seconds that writers waited (a drill: would have waited); 0 if unknown, and for a forced switch."""
         known = self.let_write_ms and self.held_ms and self.kind is not SwitchKind.FORCED
         return (self.let_write_ms - self.held_ms) / 1000 if known else 0.0
 
     @property
     def writable_s(self) -> float:
-        """Of a forced switch: how long after it was begun the new home took writes; 0 while it is not known."""
+        """Forced switch: seconds from its start until the new home took writes; 0 if unknown."""
         known = self.let_write_ms and self.kind is SwitchKind.FORCED
         return (self.let_write_ms - (self.told[0].at_ms if self.told else self.begun_ms)) / 1000 if known else 0.0
 
     @property
     def hold_ms(self) -> int:
-        """How long a word that holds counts. Clients end it by themselves, so long after they heard it; `hold_s_max`
-        bounds what comes before `commit`."""
+        """How long a home record holds writers: clients end the hold by themselves that long after they read it.
+        `hold_s_max` limits the time before `commit`.
+        """
         return int((self.hold_s_max + AFTER_COMMIT_S_MAX) * 1000)
 
     def tried_for(self, ms: int, now_ms: int) -> bool:
-        """Whether the deed is tried for so long. A clock that went back, as that of another host may, counts so too."""
+        """Returns whether the step has been tried for `ms`; yes if the clock is behind, as another host's may be."""
         return not 0 <= now_ms - self.deed_ms < ms
 
     def names(self) -> tuple[str, ...]:
         return tuple(one.topic for one in self.topics)
 
     def moves(self) -> str:
-        """What it moves, for people."""
         return f"group {self.group}" if self.group else join_names(self.names(), NAMED_MAX)
 
     def called(self, moves: str = "") -> str:
-        """The switch in a few words, from where to where; `moves`: what it moves, where that is not to be named."""
+        """`moves`: replaces the names of what is moved."""
         what = moves or self.moves()
         if self.kind is SwitchKind.REBUILD:
             return f"{self.kind} of {what} on {self.old} from {self.new}"
@@ -430,11 +425,11 @@ class SwitchState:
         return f"{self.kind} switch of {what} from {self.old} to {self.new}"
 
     def tell(self, at_ms: int, sentence: str) -> SwitchState:
-        """With this sentence in its history; the oldest go where there are too many."""
+        """Adds a sentence to the history, and drops the oldest beyond `HISTORY_MAX`."""
         return replace(self, told=(*self.told, HistoryEntry(at_ms, sentence))[-HISTORY_MAX:])
 
     def as_kept(self) -> SwitchState:
-        """As a cluster keeps it: what is done there waits for the store, which remembers more."""
+        """Returns the state for a cluster to keep. A switch done there still awaits the store, which knows more."""
         if self.state is not SwitchStatus.DONE:
             return self
         return replace(
@@ -445,13 +440,12 @@ class SwitchState:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def row(self, now_ms: int) -> SwitchRow:
-        """As the store keeps it."""
         whose = (self.id, self.kind, self.old, self.new, self.state, self.to_json(), self.by)
         return SwitchRow(*whose, self.begun_ms, now_ms, now_ms if self.ended else None)
 
     @staticmethod
     def from_json(text: str) -> SwitchState:
-        """WireError where it is none: notes on clusters may be a stranger's."""
+        """Raises WireError if the text is invalid: state records on clusters may be foreign."""
         try:
             raw: dict[str, Any] = json.loads(text)
             raw["kind"], raw["deed"], raw["state"] = (
@@ -463,7 +457,7 @@ class SwitchState:
             raw["told"] = tuple(HistoryEntry(int(one["at_ms"]), str(one["sentence"])) for one in raw["told"])
             raw["left"] = tuple(tuple(map(str, wave)) for wave in raw.get("left", ()))
             raw["strays"] = tuple(ForeignWrites(**one) for one in raw.get("strays", ()))
-            # A row of another version may say more than this one knows.
+            # A row of another version may have more fields.
             found = SwitchState(**{name: value for name, value in raw.items() if name in SwitchState.__slots__})
             if found.deed not in STEPS[found.kind]:
                 raise ValueError(found.deed)
@@ -473,7 +467,7 @@ class SwitchState:
 
 
 def parse_switch_state(text: str) -> SwitchState | None:
-    """The record of a row; None where this version cannot read it: one row must not keep the others waiting."""
+    """Returns None if this version cannot read the row, so that one row does not block the others."""
     try:
         return SwitchState.from_json(text)
     except WireError:
@@ -487,8 +481,9 @@ def _moved(raw: dict[str, Any]) -> TopicMove:
 def find_topics_moved_for_group(
     records: Iterable[SwitchState], group: str, topics: Iterable[str], cluster: str
 ) -> frozenset[str]:
-    """Those of the topics that the group was moved to this cluster alone for, and that have not moved since. `records`:
-    of all switches, the newest first."""
+    """Returns topics for which a group switch moved the group to `cluster`, and that have not moved since. `records`:
+    all switches, newest first.
+    """
     rest, found = set(topics), set[str]()
     for one in records:
         if not rest:
@@ -507,10 +502,12 @@ def find_topics_moved_for_group(
 def find_topics_left_by_force(
     records: Iterable[SwitchState], topics: Iterable[str], old: str, new: str
 ) -> frozenset[str]:
-    """Those of the topics that a forced switch, or one whose old home died before groups were copied, moved from `old`
-    to `new`, and that no switch has moved, or made twins on `old`, since. Where they are twins already somebody may
-    read them there on his own, unless no group could be looked at then. `records`: of all switches, the newest
-    first."""
+    """Returns topics that a forced switch moved from `old` to `new`, and that have not moved since. `records`: all
+    switches, newest first.
+
+    A switch whose old home died before offsets were copied counts as forced. A later switch that made twins on `old`
+    ends this, unless groups could not be checked then: clients may read these twins on their own.
+    """
     rest, found = set(topics), set()
     for one in records:
         ours = rest.intersection(one.names())
@@ -525,7 +522,7 @@ def find_topics_left_by_force(
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """The deed is done, or undone. `record`: with what it found; its deed and state are this module's to change."""
+    """The step is done, or undone. `record`: with what the step found; only this module changes `deed` and `state`."""
 
     record: SwitchState
     sentence: str = ""
@@ -533,8 +530,9 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class StepPending:
-    """Not yet; to be tried again soon. `record` keeps what was found on the way. `unanswered`: something does not
-    answer and is asked more seldom."""
+    """Not done yet; retry soon. `record`: with what was found so far. `unanswered`: a cluster or store does not answer,
+    so retry less often.
+    """
 
     sentence: str
     record: SwitchState | None = None
@@ -543,7 +541,7 @@ class StepPending:
 
 @dataclass(frozen=True, slots=True)
 class StepFailed:
-    """It will not be, however long one waits."""
+    """The step cannot succeed, and waiting does not help."""
 
     sentence: str
     record: SwitchState | None = None
@@ -551,7 +549,7 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True)
 class MustRollBack:
-    """It must turn back, also behind its point of no return: the topics have not moved, and writers went on."""
+    """Roll back, even past the point of no return: the topics have not moved, and writers have continued."""
 
     sentence: str
     record: SwitchState | None = None
@@ -561,7 +559,6 @@ StepOutcome = StepDone | StepPending | StepFailed | MustRollBack
 
 
 def begin_switch(record: SwitchState, now_ms: int) -> SwitchState:
-    """At its first deed."""
     first = STEPS[record.kind][0]
     count = count_phrase(len(record.topics), "topic")
     told = f"{record.called('' if record.group else count)}, by {record.by}"
@@ -569,7 +566,6 @@ def begin_switch(record: SwitchState, now_ms: int) -> SwitchState:
 
 
 def apply_outcome(record: SwitchState, outcome: StepOutcome, now_ms: int) -> SwitchState:
-    """The record once this came of its deed."""
     if record.ended:
         return record
     if isinstance(outcome, MustRollBack):
@@ -591,21 +587,21 @@ def apply_outcome(record: SwitchState, outcome: StepOutcome, now_ms: int) -> Swi
 
 
 def begin_rollback(record: SwitchState, why: str, now_ms: int) -> SwitchState:
-    """On its way back. Past the point of no return it is left as it is."""
+    """Returns the state at the start of a rollback; unchanged past the point of no return."""
     if record.committed or record.ended or record.state is SwitchStatus.ROLLING_BACK:
         return record
     return _back(record, why, now_ms)
 
 
 def repeat_hold(record: SwitchState, now_ms: int) -> SwitchState:
-    """For whoever goes on with what another process began: a hold is that process's own, and may have run out."""
+    """Returns the state for another process: back at `HOLD`, since a hold belongs to its process and may be over."""
     going = record.state is SwitchStatus.RUNNING and record.kind in HOLDS and not record.committed
     return replace(record, deed=SwitchStep.HOLD, deed_ms=now_ms) if going and STEP_SPECS[record.deed].held else record
 
 
 def _back(record: SwitchState, why: str, now_ms: int) -> SwitchState:
     back = replace(record, why=why, waits="").tell(now_ms, f"turns back: {why}")
-    # One that began anew may have run the operator's command before, whose end is owed all the same.
+    # A restarted switch may have run the operator's command before, which still has to be undone.
     deed = SwitchStep.BEFORE if record.command and is_past(record.kind, SwitchStep.BEFORE, record.deed) else record.deed
     undo = first_undo_step(record.kind, deed)
     if undo is None:
@@ -614,7 +610,6 @@ def _back(record: SwitchState, why: str, now_ms: int) -> SwitchState:
 
 
 def _kept(record: SwitchState, outcome: StepDone | StepPending | StepFailed) -> SwitchState:
-    """What the deed found; what is this module's stays as it was."""
     if outcome.record is None:
         return record
     mine = {"deed": record.deed, "state": record.state, "deed_ms": record.deed_ms, "held_ms": record.held_ms}
@@ -638,7 +633,7 @@ def _onward(record: SwitchState, sentence: str, now_ms: int) -> SwitchState:
 
 
 def _turning(record: SwitchState, outcome: StepDone | StepPending | StepFailed, now_ms: int) -> SwitchState:
-    """Nothing ends the way back but its end: whoever was held must be let go."""
+    """Advances a rollback. Failures do not end a rollback: held writers must be released."""
     if not isinstance(outcome, StepDone):
         waits = outcome.sentence
         if record.waits == waits:
@@ -668,7 +663,7 @@ def _noun(record: SwitchState) -> str:
 
 
 def _late(record: SwitchState, now_ms: int) -> str:
-    """Why it has taken too long; empty where it has not. A clock that went back counts as late."""
+    """Returns why the step took too long, or an empty string. A clock that went back counts as late."""
     duty = STEP_SPECS[record.deed]
     waited_s = (now_ms - record.deed_ms) / 1000
     if not 0 <= waited_s <= duty.patience_s:
@@ -677,7 +672,7 @@ def _late(record: SwitchState, now_ms: int) -> str:
 
 
 def explain_hold_overrun(record: SwitchState, now_ms: int) -> str:
-    """Why the switch must turn back, as writers wait too long; empty where they may wait, or it cannot."""
+    """Returns why the switch must roll back for writers that wait too long, or an empty string."""
     if record.committed or not record.held_ms or not STEP_SPECS[record.deed].held or record.kind not in HOLDS:
         return ""
     held_s = (now_ms - record.held_ms) / 1000
@@ -688,8 +683,9 @@ Wave = tuple[str, ...]
 
 
 def split_into_waves(topics: Iterable[str], together: Iterable[Iterable[str]], size: int) -> tuple[Wave, ...]:
-    """In the order of names. Topics of one of the sets `together`, such as those of a group, are in one wave, also
-    where that makes it larger than `size`."""
+    """Returns waves of at most `size` topics, ordered by name. Topics of one set in `together`, such as those of a
+    group, share a wave, however large.
+    """
     leader = {topic: topic for topic in sorted(set(topics))}
 
     def led_by(topic: str) -> str:
@@ -718,7 +714,7 @@ def split_into_waves(topics: Iterable[str], together: Iterable[Iterable[str]], s
 
 @dataclass(frozen=True, slots=True)
 class WaveProgress:
-    """A plan of waves as its switches tell it, newest of them `last`: what moved, what fell, what is left."""
+    """A plan of waves: `last` is the newest switch, `done` the number of finished ones, `left` the waves to come."""
 
     id: str
     last: SwitchState
@@ -728,11 +724,10 @@ class WaveProgress:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is to be gone on with: all is done, or a wave has turned back."""
+        """Returns whether nothing can be resumed: all waves are done, or one has rolled back."""
         return self.last.ended and (not self.left or self.last.state is SwitchStatus.ROLLED_BACK)
 
     def sentence(self) -> str:
-        """How far it has come."""
         one, count = self.last, self.last.wave + len(self.left)
         begun = f"{self.id[:8]}  {self.done} of {count_phrase(count, 'wave')} done"
         begun += f", {count_phrase(len(self.moved), 'topic')} at home on {one.new}"
@@ -747,7 +742,7 @@ class WaveProgress:
 
 
 def find_wave_plans(records: Iterable[SwitchState]) -> list[WaveProgress]:
-    """Of all switches, the newest first, those that are waves; the newest plan first."""
+    """Returns plans of waves, newest first. `records`: all switches, newest first."""
     found: dict[str, WaveProgress] = {}
     for one in records:
         if not one.plan:
@@ -759,5 +754,5 @@ def find_wave_plans(records: Iterable[SwitchState]) -> list[WaveProgress]:
 
 
 def as_wave(record: SwitchState, plan: str, number: int, left: Sequence[Wave]) -> SwitchState:
-    """This switch as a wave of the plan; `left` come behind it."""
+    """Returns the switch as wave `number` of the plan; `left` are the waves after it."""
     return replace(record, plan=plan, wave=number, left=tuple(left))

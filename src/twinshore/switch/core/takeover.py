@@ -1,23 +1,18 @@
-"""A forced switch takes over what another of a dead process has left on its topics. Pure.
+"""What a forced switch takes over, what it may leave inconsistent, and how much it may lose.
 
-The one that is taken over counts as turned back. What it changed on the new home is undone at once. What it changed on
-the old one, which may be gone, is a debt (`debts.py`).
+A forced switch takes over unfinished switches of its topics, which then count as rolled back. Changes on the new home
+are undone at once; those on the old home, which may be gone, become a deferred cleanup.
 
-A fail-back or a rebuild makes twins of topics whose home may die meanwhile. Before its point of no return it is taken
-over as any other. Past that point the forced switch takes only topics of which nothing was deleted. Topics that are
-being filled anew stay in the old switch: their twins hold a part, and the rest is on the home that is gone.
+A fail-back or a rebuild makes twins of topics whose home may die during the run. Before the point of no return, such a
+switch is taken over like any other. Past that point, topics under refill stay in the old switch: their twins are
+incomplete, and the rest is on the unreachable home.
 
-What a forced switch may tear: of transactions, and of groups that read and write, told before, group by group. Pure.
+Committed offsets, output records and state of a group are replicated one by one. If `outputs` name all topics that the
+group writes, its offsets waited for these: output may be duplicated, and nothing is missing. Otherwise output may also
+be missing.
 
-A group's place, what it wrote and its state cross one by one. Where `outputs` name all that it writes, its place waited
-for that: so what it reads again may be there twice, and so may be what it wrote of records that never crossed; nothing
-is missing. Where they do not, either may be.
-
-How much of a home had not crossed when it was seen last, topic by topic, and what of it nobody knows. Pure: the time
-comes in.
-
-The mirror looks at the home's ends, also where it carries nothing, as of topics that are paused, and leaves a word of
-that. Receipts know only what came with what was carried: what they say is missing is the least of it.
+The possible loss is estimated from the log ends that the mirror last saw, including paused topics. Progress rows only
+know what came with replicated batches, so their figure is a lower bound.
 """
 
 from __future__ import annotations
@@ -49,11 +44,12 @@ HomeEpoch = tuple[str, int]  # its cluster, and its term
 
 
 def why_not_take_over(record: SwitchState, old: str, new: str, *, answers: bool = True) -> str:
-    """Why a forced switch from `old` to `new` may not take this one over; empty where it may. `answers`: whether `old`
-    does."""
+    """Returns why a forced switch from `old` to `new` may not take this one over, or an empty string. `answers`:
+    whether `old` does.
+    """
     if record.state is SwitchStatus.DONE:
         return ""  # nothing but its claims can be left
-    # Without the store it writes to the cluster that keeps its record, whoever holds what in the store.
+    # Without the store it writes to the cluster that keeps its state, regardless of claims in the store.
     alone = bool(record.kept) and not record.awaits_store
     if is_reversed_by(record, old, new) and not (alone and answers):
         return ""  # the switch back moves its topics from the home that it gave them
@@ -71,18 +67,18 @@ def why_not_take_over(record: SwitchState, old: str, new: str, *, answers: bool 
 
 
 def is_reversed_by(record: SwitchState, old: str, new: str) -> bool:
-    """Whether a switch from `old` to `new` moves topics back that it has moved."""
+    """Returns whether a switch from `old` to `new` moves topics back that this one has moved."""
     return has_promoted(record) and (record.new, record.old) == (old, new)
 
 
 def is_refilling(record: SwitchState) -> bool:
-    """Whether it has deleted twins, or is about to, which are not whole again without their topics' home."""
+    """Returns whether the switch has deleted twins, or is about to: without their home these stay incomplete."""
     past = record.committed and not record.ended and not is_past(record.kind, record.deed, SwitchStep.REFILL)
     return past and record.kind in (SwitchKind.FAILBACK, SwitchKind.REBUILD)
 
 
 def refilling_topics(record: SwitchState) -> tuple[str, ...]:
-    """The topics whose twins it fills anew: nobody can be sent to these."""
+    """Returns the topics whose twins are under refill. Clients cannot be sent to these."""
     if not is_refilling(record):
         return ()
     if record.kind is SwitchKind.REBUILD:
@@ -91,13 +87,13 @@ def refilling_topics(record: SwitchState) -> tuple[str, ...]:
 
 
 def homes_by_topic(rows: Mapping[str, HomeRow]) -> dict[str, HomeEpoch]:
-    """Homes as the store has them."""
     return {topic: (row.home, row.term) for topic, row in rows.items()}
 
 
 def find_topics_moved_since(record: SwitchState, *homes: Mapping[str, HomeEpoch]) -> tuple[str, ...]:
-    """The topics of a switch past its point of no return that have moved on since, by what any of `homes` says.
-    What it has not done yet would be done to a home of long ago."""
+    """Returns topics of a committed switch that, by any of `homes`, have moved again: the remaining steps would act on
+    an outdated home.
+    """
     if record.kind not in MOVES_HOMES or not record.committed:
         return ()
     ours = {one.topic: (record.new, next_term(one.term)) for one in record.topics}
@@ -108,7 +104,7 @@ def find_topics_moved_since(record: SwitchState, *homes: Mapping[str, HomeEpoch]
 def drop_topics(
     record: SwitchState, topics: Collection[str], now_ms: int, why: str = "has moved on since"
 ) -> SwitchState:
-    """The same switch without these topics; over, where none is left."""
+    """Returns the switch without these topics; done if none is left."""
     if not topics:
         return record
     left = tuple(one for one in record.topics if one.topic not in topics)
@@ -123,8 +119,9 @@ def drop_topics(
 
 
 def mark_taken_over(record: SwitchState, topics: Collection[str], by: str, now_ms: int) -> SwitchState:
-    """The record of the one that is no more; one that has ended stays as it ended, and one that is past its point of no
-    return goes on without the topics that are taken."""
+    """Returns the state of the switch that was taken over. An ended switch is unchanged; a switch past the point of no
+    return goes on with its other topics.
+    """
     if record.ended:
         return record
     if is_refilling(record) or (has_promoted(record) and len(topics_taken_over(record, topics)) < len(record.topics)):
@@ -138,23 +135,23 @@ def mark_taken_over(record: SwitchState, topics: Collection[str], by: str, now_m
 
 
 def topics_taken_over(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
-    """What a forced switch of these topics takes of that one: all of it, unless it goes on with the others."""
+    """Returns all topics of the switch, or only those in `topics` if the switch keeps the rest."""
     return tuple(one for one in record.names() if one in topics) if keeps_other_topics(record) else record.names()
 
 
 def topics_freed(record: SwitchState, topics: Collection[str]) -> tuple[str, ...]:
-    """What is claimed for it no more. Topics that were taken out of it before, by whoever was killed then, are in its
-    record no more, and may be claimed still."""
+    """Returns the topics whose claims to release. After a crash, topics already dropped from the state may still be
+    claimed.
+    """
     return tuple(topics) if keeps_other_topics(record) else record.names()
 
 
 def keeps_other_topics(record: SwitchState) -> bool:
-    """Whether it is past the point where what is not taken of it could turn back."""
+    """Returns whether the switch is too far to roll back the topics that are not taken."""
     return is_refilling(record) or has_promoted(record)
 
 
 def describe_takeover(record: SwitchState, topics: Collection[str]) -> str:
-    """What the preview of a forced switch of these topics says."""
     debt = deferred_cleanup_of(record)
     away = debt.old if debt else ""
     if record.ended:
@@ -182,7 +179,6 @@ def _said_of_flipped(record: SwitchState, topics: Collection[str]) -> str:
 
 
 def describe_refilling_topics(record: SwitchState, topics: Collection[str]) -> str:
-    """Why these topics stay where they are."""
     some = join_names([one for one in refilling_topics(record) if one in topics], NAMED_MAX)
     return (
         f"left out: {some}, which the {_called(record)} fills anew on {record.old}: only a part is there, and it stays "
@@ -195,16 +191,19 @@ def _called(record: SwitchState) -> str:
     return f"{noun} {record.id[:8]} of {join_names(record.names(), NAMED_MAX)}"
 
 
-# As Kafka Streams calls the topics of an application, whose id is its group's name.
+# Topic suffixes of a Kafka Streams application, whose id is its group's name.
 REPARTITION_SUFFIX = "-repartition"
 STREAMS_SUFFIXES = ("-changelog", REPARTITION_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class InconsistentGroup:
-    """A group that writes to topics of the switch. `named`: by `outputs`, which its place waits for; `unnamed`: by what
-    its topics are called. `again`: so many offsets at most it reads again. `placeless`: partitions of what it reads
-    where no place of its has crossed; they count whole."""
+    """A group that reads and writes topics of the switch.
+
+    `named`: topics in its `outputs`, for which the offsets waited. `unnamed`: topics inferred by name. `again`: upper
+    limit of offsets that are read again. `placeless`: input partitions without a replicated offset; these count in
+    full.
+    """
 
     group: str
     named: frozenset[str]
@@ -230,8 +229,9 @@ class InconsistentGroup:
 
 
 def describe_torn_transactions(new: str) -> str:
-    """What becomes of transactions that had not crossed whole: records cross only below the last stable offset, those
-    of each partition by themselves."""
+    """Describes partly replicated transactions: records are replicated below the last stable offset, each partition on
+    its own.
+    """
     return (
         f"a transaction that was open has no record on {new}; one that was committed and had crossed in part is torn: "
         "its records that crossed stay"
@@ -241,8 +241,9 @@ def describe_torn_transactions(new: str) -> str:
 def topics_read_by_group(
     group: str, rules: OutputRules, topics: Iterable[str], places: Iterable[TopicPartitionTuple]
 ) -> frozenset[str]:
-    """The topics of these that the group reads, where it writes to some of them too, as far as is known; else none. It
-    reads a topic where it has a place in it; an application of Kafka Streams reads its repartition topics as well."""
+    """Returns the topics that the group reads, if it is known to write some of them too; else none. A group reads the
+    topics where it has a committed offset; a Kafka Streams application also reads the repartition topics.
+    """
     some = frozenset(topics)
     own = _own(group, some)
     read = {topic for topic, _ in places if topic in some}
@@ -258,8 +259,9 @@ def assess_group(
     places: Mapping[TopicPartitionTuple, int],
     spans: Mapping[TopicPartitionTuple, tuple[int, int]],
 ) -> InconsistentGroup | None:
-    """None where the group writes to none of these topics, as far as is known, or reads none. `spans`: begin and end of
-    each partition of what it reads."""
+    """Returns None if the group is not known to both read and write these topics. `spans`: start and end offset of each
+    input partition.
+    """
     some = frozenset(topics)
     reads = topics_read_by_group(group, rules, some, places)
     if not reads:
@@ -280,8 +282,7 @@ LOSS_UNKNOWN = "how much is lost is not known"  # said first: a count of before 
 
 @dataclass(frozen=True, slots=True)
 class UnreplicatedOffsets:
-    """`offsets` had not crossed when the home was seen at `seen_ms`; at least so many, where not `whole`. `unknown`:
-    topics of which nothing is known."""
+    """`offsets` were unreplicated at `seen_ms`; a lower bound unless `whole`. `unknown`: topics without any figure."""
 
     offsets: int
     seen_ms: int
@@ -289,7 +290,7 @@ class UnreplicatedOffsets:
     unknown: tuple[str, ...] = ()
 
     def sentences(self, home: str, topics: int, now_ms: int) -> list[str]:
-        """For people; of how many `topics` it was asked."""
+        """`topics`: how many were asked about."""
         if len(self.unknown) == topics:
             return [f"how much of {home} had not crossed is not known: this store has not seen where its logs end"]
         age = f"{max(0.0, (now_ms - self.seen_ms) / 1000):.0f} s"
@@ -310,8 +311,9 @@ class UnreplicatedOffsets:
 def estimate_unreplicated(
     partitions: Mapping[str, int], positions: Iterable[ReplicatedPosition], word: LagStatus | None, *, every: bool
 ) -> UnreplicatedOffsets:
-    """Of topics with so many partitions each, by the mirror's last word where it says something of the topic, else by
-    the receipts. `every`: these are all topics of the link, so that a word which names no topics tells of them."""
+    """Estimates by the mirror's last lag status, or by progress rows for topics without a status. `partitions`: count
+    by topic. `every`: these are all topics of the link, so a status without topics applies.
+    """
     if every and word is not None and not word.topics and word.partitions == sum(partitions.values()):
         seen = word.partitions > word.unseen
         return UnreplicatedOffsets(word.lag, word.seen_ms, not word.unseen, () if seen else tuple(sorted(partitions)))

@@ -1,35 +1,25 @@
-"""A rescued tail: what an old home took and never sent, as lines of JSON, in a topic and in files. Pure.
+"""Unreplicated records of an old home or a spoilt twin: how to find, save, and replay them.
 
-The first line says where the records lay, the last one how many they are: a copy without it is not whole. Bytes are in
-base 64. All lines of one attempt to save a tail have one key in the topic. What ends transactions is no record: it is
-told as the ending of the records that it ended.
+Rescued records are lines of JSON, in a topic and in files. The first line is the origin, the last one the record count,
+without which a copy is incomplete. Bytes are in base 64. In the topic, all lines of one attempt share a key. Each
+record carries the outcome of its transaction; markers are not saved.
 
-Whether two logs hold the same right below an offset. Pure.
+Two logs are compared right below an offset, where transactions and switches leave markers. Markers, gaps and aborted
+records hold nothing that could be lost, so the comparison goes down to the last real record of either log: an old home
+that lost its end and then grew again holds another record there.
 
-A switch leaves a marker right below its point, and so does each transaction that ends there. Markers, holes and records
-of aborted transactions hold nothing that could be lost, so that the look goes on below them, to the last record that
-either log holds: an old home that lost its end before it grew again holds another one there.
+To find records that the home lacks, twin and home are read side by side. The home has a record if it holds the same one
+at the same offset. A record of the link may also be some offsets earlier at home, after foreign records on the twin.
 
-Which records of a twin its home does not hold. Pure.
+Replayed records are identified by cluster, topic id, partition and offset of origin. A batch is noted before it is
+sent, and again once acknowledged, so its broker recognises a resend after a lost response. A batch on a home that died
+before replicating it no longer counts.
 
-Both logs are walked side by side. A record of the twin is its home's if the home holds the same one at the same offset.
-What the link wrote may also lie some offsets behind its place, where somebody else's records came before it.
+The reverse link stops a partition with unreplicated records. Partitions that the link has not checked yet are waited
+for.
 
-Rescued records as they are written again: in which batches, and what a topic's home has of them. Pure.
-
-A record is known by where it lay: cluster, topic id, partition and offset, in whichever file it is. A batch is told
-before it is sent and once it is answered. So a batch whose answer was lost is known to its broker when it comes again,
-and what was written at a home that died before it crossed counts no more.
-
-What an old home that has returned holds and never sent, partition by partition, or a twin that is spoilt. Pure.
-
-The link back tells it: where it found such records it stopped its partition, and elsewhere it goes on. A partition that
-it has not looked at yet is waited for.
-
-What others wrote behind the point at which a partition changes homes, before it had its fence. Pure.
-
-It may be any amount, and whoever writes may be faster than the one who reads. So it is read in stretches: each ends
-where the log ended when the stretch began, and the switch's record remembers how far it was read.
+Foreign writes past a point, before its fence, may arrive faster than they are read. So they are scanned in ranges: each
+ends where the log ended when the range began, and the switch state remembers the position.
 """
 
 from __future__ import annotations
@@ -70,7 +60,7 @@ COMMIT_MARKER_TYPE = 1
 
 
 class TransactionOutcome(StrEnum):
-    """What became of a record. OPEN: its transaction never ended."""
+    """The outcome of a record's transaction. OPEN: the transaction never ended."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -79,8 +69,7 @@ class TransactionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RescueOrigin:
-    """Where a tail lay: offsets `first` up to `end` of a partition of `cluster`. `home`: where its topic is at home
-    instead, since the switch."""
+    """Offsets `first` up to `end` of a partition of `cluster`. `home`: the home of the topic since the switch."""
 
     switch: str
     cluster: str
@@ -92,13 +81,13 @@ class RescueOrigin:
     end: int
 
     def file_name(self) -> str:
-        """The same for the same tail, so that a tail saved twice is one file."""
+        """Depends on the origin alone, so that records saved twice are one file."""
         return f"{self.switch[:8]}-{self.topic}-{self.partition}-{self.first}-{self.end}.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCount:
-    """How many records a tail holds, and how many of them consumers see that read what was committed."""
+    """`committed`: records visible to read_committed consumers."""
 
     records: int = 0
     committed: int = 0
@@ -109,24 +98,20 @@ class RecordCount:
 
 @dataclass(frozen=True, slots=True)
 class UnreplicatedRecord:
-    """A record of a tail."""
-
     record: Record
     ending: TransactionOutcome
 
 
 @dataclass(slots=True)
 class TransactionOutcomes:
-    """What became of each record, by the markers that lie behind it. They are told in the order of the log."""
+    """Outcomes of transactions, by the markers after each record. Note markers in log order."""
 
     _ends: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: defaultdict(list))
 
     def note(self, producer_id: int, offset: int, key: bytes | None) -> None:
-        """A control record of this producer."""
         self._ends[producer_id].append((offset, is_commit_marker(key)))
 
     def of(self, producer_id: int, offset: int) -> TransactionOutcome:
-        """Of a record that was written in a transaction."""
         end = next((commit for at, commit in self._ends.get(producer_id, ()) if at > offset), None)
         if end is None:
             return TransactionOutcome.OPEN
@@ -135,7 +120,7 @@ class TransactionOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class RescueCopy:
-    """A tail in the topic of rescued records: its first line lies at offset `at` or behind."""
+    """A copy in the topic of rescued records. `at`: the first line has this offset or a later one."""
 
     at: int
     key: bytes
@@ -143,7 +128,7 @@ class RescueCopy:
 
 @dataclass(slots=True)
 class RescueCopies:
-    """Which tails a topic of rescued records holds whole, as its lines are read in order."""
+    """Finds complete copies in a topic of rescued records. Pass the lines in order."""
 
     whole: dict[RescueOrigin, tuple[RescueCopy, RecordCount]] = field(default_factory=dict)
     _open: dict[bytes, tuple[RescueOrigin, RescueCopy, int]] = field(default_factory=dict)
@@ -167,17 +152,16 @@ class RescueCopies:
 
 
 def is_count_line(line: bytes) -> bool:
-    """Whether a line behind the first is the one that says how many records there are."""
+    """Returns whether a line after the first is the record count."""
     return not line.startswith(RECORD_LINE)
 
 
 def rescue_key(origin: RescueOrigin, attempt: str) -> bytes:
-    """The key of all lines of one attempt to save this tail."""
     return encode_json([origin.switch, origin.topic, origin.partition, attempt])
 
 
 def is_commit_marker(key: bytes | None) -> bool:
-    """Whether a control record commits: its key holds a version and a type, two bytes each."""
+    """Returns whether a control record commits. The key holds version and type, two bytes each."""
     return key is not None and len(key) >= MARKER_KEY_BYTES and int.from_bytes(key[2:4], "big") == COMMIT_MARKER_TYPE
 
 
@@ -206,7 +190,7 @@ def count_line(count: RecordCount) -> str:
 
 
 def read_header(line: str, name: str) -> RescueOrigin:
-    """WireError where the file is none of a rescued tail."""
+    """Raises WireError if the file is not one of rescued records."""
     try:
         raw = _read(line, name)
         if raw.pop(RESCUED_KEY) != RESCUED_WHAT or raw.pop("version") != RESCUED_VERSION:
@@ -217,7 +201,7 @@ def read_header(line: str, name: str) -> RescueOrigin:
 
 
 def read_lines(lines: Iterable[str], name: str) -> Iterator[UnreplicatedRecord]:
-    """The records behind the first line, in order. WireError where a line is none, or the last one is not there."""
+    """Yields the records after the first line. Raises WireError if a line is invalid or the count is missing."""
     count = RecordCount()
     for line in lines:
         try:
@@ -267,7 +251,7 @@ LOOKBACK_OFFSETS = (1, 4, 64, 1_024, 16_384)  # so many offsets are looked at, m
 
 
 class LogMatch(Enum):
-    """UNKNOWN: one of the logs alone holds a record there, or there is nothing to be compared."""
+    """UNKNOWN: only one of the logs holds a record there, or there is nothing to compare."""
 
     SAME = auto()
     DIFFERENT = auto()
@@ -281,8 +265,9 @@ ReadFromOffset = Callable[[int], Iterable[BatchBytes] | None]
 def compare_logs_below(
     at: int, one_start: int, other_start: int, one: ReadFromOffset, other: ReadFromOffset
 ) -> LogMatch:
-    """By the last record below `at` of two logs, which begin at these offsets. `one` and `other` read all that lies
-    from an offset up to `at`, None where it is too much or cannot be read."""
+    """Compares the last record below `at` of two logs that start at `one_start` and `other_start`. `one` and `other`
+    read all batches from an offset up to `at`, or return None if that is impossible.
+    """
     begin = max(one_start, other_start)
     for span in LOOKBACK_OFFSETS:
         first = max(begin, at - span)
@@ -302,7 +287,7 @@ def compare_logs_below(
 
 
 def _held(page: Iterable[BatchBytes], first: int, at: int) -> dict[int, tuple[Record, bool]]:
-    """The records from `first` up to `at` by their offsets, each with whether its transaction was aborted."""
+    """Returns records by offset, each with whether its transaction was aborted."""
     endings, found = TransactionOutcomes(), []
     for view, header in page:
         for record in iter_records(view, header):
@@ -323,7 +308,7 @@ def _aborted(endings: TransactionOutcomes, header: BatchHeader, record: Record) 
 
 
 def _compared(one: dict[int, tuple[Record, bool]], other: dict[int, tuple[Record, bool]]) -> LogMatch | None:
-    """None where neither holds a record that could be lost."""
+    """Returns None if neither log holds a record that could be lost."""
     for offset in sorted(one.keys() | other.keys(), reverse=True):
         held = [log[offset] for log in (one, other) if offset in log]
         if len(held) == 2:
@@ -333,22 +318,21 @@ def _compared(one: dict[int, tuple[Record, bool]], other: dict[int, tuple[Record
     return None
 
 
-HOME_RECORDS_REMEMBERED_MAX = 100_000  # so many records of the home are remembered for what lies behind its place
+HOME_RECORDS_REMEMBERED_MAX = 100_000  # records of the home to remember, for twin records at later offsets
 DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TwinRecord:
-    """A record of the twin, and the producer id that wrote it."""
-
     saved: UnreplicatedRecord
     producer_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class HomeComparison:
-    """What is known of both. `start`: where the home's log begins. `ours`: as whom the link writes. `known_to`: how far
-    the twin is known to be a copy. `compacted`: the home may lack what it has cleaned."""
+    """`start`: log start of the home. `ours`: producer ids of the link. `known_to`: the twin is a copy up to this
+    offset. `compacted`: the home may have compacted records away.
+    """
 
     start: int
     ours: Container[int]
@@ -358,8 +342,6 @@ class HomeComparison:
 
 @dataclass(slots=True)
 class _Passed:
-    """The records of the home that were passed last, by what they hold."""
-
     digests: deque[bytes] = field(default_factory=deque)
     counts: Counter[bytes] = field(default_factory=Counter)
 
@@ -380,7 +362,7 @@ class _Passed:
 def records_missing_at_home(
     twin: Iterable[TwinRecord], home: Iterable[Record], seen: HomeComparison
 ) -> Iterator[UnreplicatedRecord]:
-    """The twin's records that the home lacks, in order. Both come in the order of their offsets, without markers."""
+    """Yields the twin's records that the home lacks, in order. Pass both in offset order, without markers."""
     passed, rest = _Passed(), iter(home)
     one = next(rest, None)
     for written in twin:
@@ -413,10 +395,11 @@ END_UNKNOWN = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class ReplayedBatch:
-    """Records that were written to `topic`, where it was at home in `term`. `runs`: the first and the last offset of
-    each run of them in the log where they lay; `end`: behind the last one where they lie now, `END_UNKNOWN` until that
-    is answered. A producer's id means something on the `cluster` alone that has given it. `told_ms`: before it was sent
-    first."""
+    """Rescued records that were written to `topic` at home on `cluster` in `term`.
+
+    `runs`: first and last offset of each run in the log of origin. `end`: offset after the last one in the new log;
+    `END_UNKNOWN` until acknowledged. Producer ids are valid on `cluster` only. `told_ms`: before the first attempt.
+    """
 
     topic: str
     cluster: str
@@ -432,12 +415,13 @@ class ReplayedBatch:
         return f"{batch_subject_prefix(origin)}{self.topic} {self.runs[0][0]}"
 
     def is_doubtful(self, home: str, now_ms: int) -> bool:
-        """Whether the home cannot be asked for it by sending it again: it was sent to another cluster, or so long ago
-        that brokers forget who sent it."""
+        """Returns whether a resend cannot settle if the batch was written: another cluster got the batch, or brokers
+        forget its producer after so long.
+        """
         return self.end == END_UNKNOWN and (self.cluster != home or now_ms - self.told_ms >= PRODUCER_AGE_MS)
 
     def is_lost(self, partition: int, switches: Iterable[Switch]) -> bool:
-        """Whether a switch by force left it behind on its cluster since."""
+        """Returns whether a forced switch has since left the batch behind on its cluster."""
         return any(
             one.kind is SwitchKind.FORCED
             and one.committed
@@ -455,7 +439,7 @@ class ReplayedBatch:
 
     @staticmethod
     def from_json(text: str) -> ReplayedBatch:
-        """WireError where it is none."""
+        """Raises WireError if the text is invalid."""
         try:
             raw = json.loads(text)
             return ReplayedBatch(**{**raw, "runs": tuple((int(first), int(last)) for first, last in raw["runs"])})
@@ -464,7 +448,6 @@ class ReplayedBatch:
 
 
 def batch_subject_prefix(origin: RescueOrigin) -> str:
-    """What the subjects of all its batches begin with."""
     return f"{origin.topic_id} {origin.partition} "
 
 
@@ -498,7 +481,7 @@ def split_into_batches(saved: Iterable[UnreplicatedRecord]) -> Iterator[list[Unr
 
 
 def records_to_replay(some: Sequence[UnreplicatedRecord], origin: RescueOrigin) -> list[Record]:
-    """Offsets from 0. Key, value, headers and time stamps are kept; one header more says where each record lay."""
+    """Returns the records with offsets from 0, and an added header that names the origin of each."""
     lay = f"{origin.cluster} {origin.topic}-{origin.partition}"
     return [
         one.record._replace(
@@ -508,7 +491,7 @@ def records_to_replay(some: Sequence[UnreplicatedRecord], origin: RescueOrigin) 
     ]
 
 
-# Of these the ledger names the first offset that is not the home's; of the others it names one that is not.
+# For these the incident has the first diverging offset; for others it has any one.
 EXACT_DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE})
 DIVERGENCE_KINDS = frozenset({IncidentKind.FOREIGN_WRITE, IncidentKind.TRUNCATION, IncidentKind.POSITION_DISAGREEMENT})
 
@@ -519,11 +502,12 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class OldHomePartition:
-    """A partition of the old home: `start` and `end` of its log, the `point` below which it was at home there, how far
-    the link back has `carried` it (-1: not at all), and which incident `stopped` it, at which offset. `strays_at`: the
-    first offset behind what was carried that the link did not write, where it has not met that yet; -1 for none.
-    `one_past`: whether both homes hold the same right below where they part. `differs`: it holds other records than its
-    home below what was carried, though nothing has stopped for it: a proof says so, or one look at its end."""
+    """A partition of the old home. `point`: the old home was the home below this offset. `carried`: progress of the
+    reverse link (-1: none). `stopped`, `stopped_at`: the incident that stopped the partition, and its offset.
+    `strays_at`: first foreign offset past `carried` that the link has not met yet; -1 for none. `one_past`: both homes
+    are the same right below the divergence. `differs`: records below `carried` differ though no incident stopped the
+    partition.
+    """
 
     topic: str
     partition: int
@@ -540,10 +524,11 @@ class OldHomePartition:
 
 @dataclass(frozen=True, slots=True)
 class UnreplicatedRange:
-    """Offsets `first` up to `end` never crossed, or nobody knows which of them did. `beside`: what the topic's home
-    holds as well is not saved. `gone`: so many before `first` were deleted there before anybody saw them. `saved_at`
-    and `saved_as`: from which offset of the topic of rescued records the others lie, and under which key; `file`: where
-    they were exported to."""
+    """Offsets `first` up to `end` that are unreplicated, or may be.
+
+    `beside`: save only what the home lacks. `gone`: number of offsets before `first` that were deleted unread.
+    `saved_at`, `saved_as`: offset and key in the topic of rescued records. `file`: path of the export.
+    """
 
     topic: str
     partition: int
@@ -569,9 +554,9 @@ class UnreplicatedRange:
 
 
 def find_unreplicated_ranges(stood: Iterable[OldHomePartition]) -> tuple[UnreplicatedRange, ...]:
-    """What would be lost with the old home's topics: of each partition that was stopped, that strangers wrote to, or
-    that nobody looked at yet, what lies behind the point. Where all of it is gone by now, it is told nevertheless: the
-    twin was not filled there."""
+    """Returns what would be lost with the old home's topics: the offsets past the divergence of each diverged or
+    unchecked partition. Includes deleted ranges, since the twin was not filled there.
+    """
     return tuple(
         UnreplicatedRange(
             one.topic, one.partition, divergence_offset(one), one.end, beside=not _told(one), gone=_gone(one)
@@ -582,9 +567,9 @@ def find_unreplicated_ranges(stood: Iterable[OldHomePartition]) -> tuple[Unrepli
 
 
 def find_doubtful_ranges(stood: Iterable[OldHomePartition]) -> tuple[UnreplicatedRange, ...]:
-    """What must be compared with the home before a spoilt twin is deleted, once the mirror has let go of it. Up to
-    where the link's receipts go a twin is its home's, unless the ledger says that both part somewhere: then nobody
-    knows where, and all that the twin holds is compared."""
+    """Returns what to compare with the home before a spoilt twin is deleted, once the mirror has stopped: all past the
+    divergence or the link's progress, or the whole log if the offset of a difference is unknown.
+    """
     found = [
         UnreplicatedRange(
             one.topic, one.partition, one.start if one.differs else divergence_offset(one), one.end, beside=True
@@ -595,7 +580,6 @@ def find_doubtful_ranges(stood: Iterable[OldHomePartition]) -> tuple[Unreplicate
 
 
 def find_unfilled_partitions(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> Iterator[str]:
-    """The partitions of twins made anew that are not filled yet up to their points."""
     for one in topics:
         for number, point in enumerate(one.points):
             if ends[one.topic, number] < point:
@@ -603,29 +587,26 @@ def find_unfilled_partitions(topics: Iterable[TopicMove], ends: Mapping[Partitio
 
 
 def describe_unfilled(topics: Iterable[TopicMove], ends: Mapping[PartitionKey, int]) -> str:
-    """What twins made anew wait for; empty once they are filled up to their points."""
+    """Returns what recreated twins wait for; empty once they reach their points."""
     lacking = list(find_unfilled_partitions(topics, ends))
     return f"still to be filled: {join_names(lacking, NAMED_MAX)}" if lacking else ""
 
 
 def has_diverged(one: OldHomePartition) -> bool:
-    """Whether the partition has another history than its home."""
     return one.stopped in DIVERGENCE_KINDS or one.strays_at >= 0
 
 
 def has_unchecked_records(one: OldHomePartition) -> bool:
-    """Whether the partition has records of which nobody knows yet whose they are."""
     return not has_diverged(one) and one.end > max(one.point, one.carried)
 
 
 def find_differing_partitions(stood: Iterable[OldHomePartition], topics: Iterable[str]) -> tuple[str, ...]:
-    """Partitions of these topics that hold other records below what was carried: nobody has saved these."""
+    """Returns partitions of these topics with differing records below `carried`; no step has saved these."""
     ours = set(topics)
     return tuple(f"{one.topic}-{one.partition}" for one in stood if one.differs and one.topic in ours)
 
 
 def explain_differing_partitions(others: Iterable[str], old: str, new: str) -> str:
-    """Why a fail-back is left alone, and what does it instead."""
     some = join_names(list(others), NAMED_MAX)
     return (
         f"{some} of {old} holds other records than {new} below what was carried: `twinshore mirror rebuild` saves "
@@ -636,13 +617,11 @@ def explain_differing_partitions(others: Iterable[str], old: str, new: str) -> s
 def find_changed_ranges(
     found: Iterable[UnreplicatedRange], now: Iterable[UnreplicatedRange]
 ) -> tuple[UnreplicatedRange, ...]:
-    """The tails that were not there when `found` was saved, or end elsewhere now."""
     known = {(one.topic, one.partition): one.end for one in found}
     return tuple(one for one in now if known.get((one.topic, one.partition)) != one.end)
 
 
 def describe_deleted_offsets(found: Iterable[UnreplicatedRange]) -> str:
-    """What is left to be said of tails that nobody can save; empty where there is none."""
     gone = sum(one.gone for one in found)
     return f"; {count_phrase(gone, 'offset')} of it were deleted there before anybody saw them" if gone else ""
 
@@ -652,7 +631,7 @@ def topics_of_ranges(found: Iterable[UnreplicatedRange]) -> tuple[str, ...]:
 
 
 def clamp_offsets(places: Mapping[PartitionKey, int], starts: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
-    """Where groups go on in what the twins hold: behind a tail that is no more, nothing is theirs to have read."""
+    """Returns the group offsets limited to what the twins hold: a deleted range cannot have been read."""
     return {where: min(place, starts.get(where, place)) for where, place in places.items()}
 
 
@@ -661,7 +640,7 @@ def ranges_to_json(found: Iterable[UnreplicatedRange]) -> str:
 
 
 def ranges_from_json(text: str) -> tuple[UnreplicatedRange, ...]:
-    """WireError where it is none."""
+    """Raises WireError if the text is invalid."""
     try:
         return tuple(UnreplicatedRange(**one) for one in json.loads(text or "[]"))
     except (ValueError, TypeError) as error:
@@ -669,13 +648,14 @@ def ranges_from_json(text: str) -> tuple[UnreplicatedRange, ...]:
 
 
 def _told(one: OldHomePartition) -> bool:
-    """Whether it is known where both homes part. An old home that lost its end, and took other records beyond it, parts
-    below what was carried."""
+    """Returns whether the divergence offset is known. An old home that lost its end and then took other records
+    diverges below `carried`.
+    """
     return one.one_past and (one.stopped in EXACT_DIVERGENCE_KINDS or one.stopped not in DIVERGENCE_KINDS)
 
 
 def divergence_offset(one: OldHomePartition) -> int:
-    """Where the two homes part. Where nobody knows, all that the log holds is looked at."""
+    """Returns where the two homes diverge; the log start if that is unknown."""
     return max(one.start, _known_at(one)) if _told(one) else one.start
 
 
@@ -691,8 +671,11 @@ def _gone(one: OldHomePartition) -> int:
 
 
 class PastPointContent(StrEnum):
-    """What lies from the point on: the fence, perhaps behind records of others; these alone, up to the end of the
-    stretch; what the link wrote; or what has to be read still."""
+    """What the log holds from the point on.
+
+    FENCED: the fence, perhaps after foreign records. FOREIGN_WRITES: foreign records only, up to the end of the range.
+    LINK_WRITES: batches of the link. UNREAD: the range is not fully read yet.
+    """
 
     FENCED = "fenced"
     FOREIGN_WRITES = "strays"
@@ -701,7 +684,7 @@ class PastPointContent(StrEnum):
 
 
 class PastPointScan(NamedTuple):
-    """`what` lies from the `point` on, as far as `stray` says that it was read."""
+    """`what` the log holds from `point` on, as far as read (`stray`)."""
 
     what: PastPointContent
     stray: ForeignWrites
@@ -711,8 +694,9 @@ class PastPointScan(NamedTuple):
 def next_scan_range(
     known: ForeignWrites | None, named: TopicPartition, point: int, start: int, end: int
 ) -> ForeignWrites:
-    """What is to be read next, in a log from `start` to `end`: the rest of the stretch that is known, or what has come
-    behind it. What was deleted of the log meanwhile nobody can read; of one that was cut all is read again."""
+    """Returns the range to read next, in a log from `start` to `end`: the rest of `known`, or what follows. Deleted
+    offsets are skipped; a truncated log is read from the point again.
+    """
     if known is None or not point <= known.read <= end:
         known = ForeignWrites(named.topic, named.partition, point, point)
     until = known.until if known.read < known.until else end
@@ -729,9 +713,12 @@ def scan_past_point(
     *,
     follows: bool = False,
 ) -> PastPointScan:
-    """What lies in the stretch, and how far it is read by now. `theirs`: the link's producer ids. `batches`: some from
-    this offset on; none where they cannot be read yet. `may_go_on` is asked behind each of these reads. `follows`: the
-    point moves behind what the link wrote, wherever that lies, and is never lost to it."""
+    """Scans the range, and returns what it holds so far.
+
+    `theirs`: producer ids of the link. `batches`: reads some from an offset on; none if unreadable for now.
+    `may_go_on`: asked after each such read. `follows`: move the point past all that the link wrote, so that the scan
+    never ends with LINK_WRITES.
+    """
     at = stray.read
     while at < stray.until:
         found = [header for header in batches(at) if header.last_offset >= at]

@@ -1,7 +1,7 @@
-"""A topic that no link carries gets a link and a twin first, with its records; then it is switched as any other.
+"""Replicates an unreplicated topic first, records included; then switches the topic like any other.
 
-A topic that no link admits is carried so only where it is named by its whole name: an expression that fits nothing may
-be a slip of the pen. One that a link admits and that has no twin yet is carried first whatever word means it.
+If no link admits the topic, this happens only when the whole name is given: a pattern without a match may be a typo. A
+topic that a link admits but that has no twin yet may be matched by any pattern.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ MIRROR_RESTART_S = 5.0  # a link that was changed a moment ago has no mirror for
 POLL_INTERVAL_S = 0.5
 REPORT_EVERY_POLLS = 20  # looks
 MIRROR_START_S_MAX = 60.0
-# A cluster that was slow once has let a twin wait; the mirror tries again unasked.
+# A slow cluster delays a twin; the mirror retries on its own.
 TRANSIENT_INCIDENT_KINDS = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
 @dataclass(frozen=True, slots=True)
 class CarryFirstPlan(SwitchPlan):
-    """`carrier` is given the topics `fresh`, and `asked` is planned once their twins follow closely; it moves `topics`,
-    those among them."""
+    """`carrier` first replicates the topics `fresh`; `asked` is planned once their twins are nearly level. `topics`:
+    all topics that move, including `fresh`.
+    """
 
     asked: SwitchPlanRequest | None = None
     carrier: Link | None = None
@@ -69,7 +70,7 @@ class CarryFirstPlan(SwitchPlan):
 
 
 def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFirstPlan | None:
-    """None where no topic has to be carried first, or none could be: then the plan of the switch says why."""
+    """Returns None if no topic has to be replicated first, or none can be: then the plan of the switch says why."""
     if asked.kind is not SwitchKind.PLANNED or asked.of:
         return None
     links = [one.link for one in effective_links(settings.links, store).values()]
@@ -99,8 +100,8 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
     with closing(
         KafkaCluster(settings.cluster(asked.to), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
     ) as target:
-        twins = {row.topic for row in store.twins.of(carrier.name)}  # the link carried these before
-        # What retention took from it was its own as well.
+        twins = {row.topic for row in store.twins.of(carrier.name)}  # the link replicated these before
+        # Records that retention has deleted were its own as well.
         own = sum(ends for topic, ends in _held(target, fresh, whole=True).items() if topic not in twins)
     if own:
         topics = join_names(fresh, NAMED_MAX)
@@ -118,8 +119,9 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
 
 
 def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchPlan:
-    """The plan of the switch, once the link carries the topics and their twins follow closely. Whoever stops it before
-    leaves the link as it is: the topics have twins then, and nothing was switched."""
+    """Returns the plan of the switch, once the twins are nearly level. A stop before that leaves the link as it is: the
+    topics have twins then, and nothing was switched.
+    """
     assert planned.carrier is not None and planned.asked is not None
     _must_run(planned.carrier, settings, store, asking)
     if new := [topic for topic in planned.fresh if not admits(planned.carrier, topic)]:
@@ -130,7 +132,7 @@ def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, as
 
 
 def refuse_other_topics(planned: CarryFirstPlan, found: SwitchPlan) -> SwitchPlan:
-    """What is planned behind a wait moves what was said yes to: an expression may fit more topics by then."""
+    """Refuses a plan that would move other topics than the operator confirmed: a pattern may match more by now."""
     if others := sorted(set(found.record.names() if found.record else ()) - {*planned.topics}):
         also = f"{join_names(others, NAMED_MAX)} would move as well, which was not there when this began"
         return replace(found, record=None, refused=RefusedError(also, hint="switch again: all have twins by now"))
@@ -138,7 +140,7 @@ def refuse_other_topics(planned: CarryFirstPlan, found: SwitchPlan) -> SwitchPla
 
 
 def describe_left_out(asked: SwitchPlanRequest, settings: Settings, store: Store, *, answers: bool) -> str:
-    """Which topics that are meant stay behind, where none is carried first. `answers`: whether their home does."""
+    """Describes matched topics that stay behind, as they have no twin. `answers`: whether their home does."""
     links = [one.link for one in effective_links(settings.links, store).values()]
     asked = replace(asked, topics=asked.topics or [".*"])
     into, words = links_leading_to(asked, links), match_topics(asked, links, store)
@@ -155,8 +157,9 @@ def describe_left_out(asked: SwitchPlanRequest, settings: Settings, store: Store
 def find_topics_without_twin(
     asked: SwitchPlanRequest, into: Sequence[Link], words: MatchedTopics, settings: Settings
 ) -> dict[Link, dict[str, int]]:
-    """Topics with records that are meant, that a link admits and that have no twin yet, with how many offsets each
-    holds. Of a source that does not answer nothing is known."""
+    """Returns matched topics with records that a link admits and that have no twin yet, with their number of offsets.
+    Skips sources that do not answer.
+    """
     found: dict[Link, dict[str, int]] = {}
     names = {row.topic for rows in words.rows.values() for row in rows}
     for link in into if not names.issuperset(asked.topics) else ():
@@ -178,7 +181,6 @@ def find_topics_without_twin(
 
 
 def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> dict[Link, int]:
-    """The links whose source has all these topics, each with how many offsets it holds of them."""
     found: dict[Link, int] = {}
     for link in into if fresh else ():
         would = replace(link, topics=(*link.topics, *map(escape_topic, fresh)))
@@ -198,7 +200,7 @@ def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> 
 
 
 def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) -> dict[str, int]:
-    """How many offsets the cluster holds of each of these topics that it has; `whole`: or has held."""
+    """Returns how many offsets the cluster holds of each existing topic; `whole`: has ever held."""
     seen = {name: one for name, one in cluster.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
     parts = [TopicPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
     ends, starts = (cluster.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
@@ -210,7 +212,7 @@ def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) 
 
 def _shown(asked: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
     one = len(fresh) == 1
-    # A mirror that has just begun has made no twins yet.
+    # A mirror that has just started has no twins yet.
     begins = all(admits(carrier, topic) for topic in fresh)
     why = f"has no twin on {carrier.target} yet" if begins else "is carried by no link"
     yield (
@@ -226,7 +228,7 @@ def _shown(asked: SwitchPlanRequest, carrier: Link, fresh: Sequence[str], held: 
 
 
 def _must_run(carrier: Link, settings: Settings, store: Store, asking: SwitchCaller) -> None:
-    """RefusedError where no mirror carries the link, before anything of it is changed."""
+    """Raises RefusedError if no mirror runs the link, before the link is changed."""
     mirror, began_s = MirrorWatch(store, carrier.name, settings.mirror.lease_s), steady_s()
     while outcome := mirror.check_alive():
         is_gone = isinstance(outcome, StepFailed) and steady_s() >= began_s + MIRROR_RESTART_S
@@ -235,8 +237,9 @@ def _must_run(carrier: Link, settings: Settings, store: Store, asking: SwitchCal
 
 
 def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller) -> None:
-    """Until the twins follow closely; RefusedError where the mirror stops with them, does not come back from the change
-    of the link, or is not waited for any more."""
+    """Raises RefusedError if a twin stops, the mirror does not return after the change of the link, or the wait is
+    stopped.
+    """
     began_s, looks, told = steady_s(), 0, ""
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
     with LinkClients(
@@ -246,7 +249,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
             waits = describe_twin_lag(carrier, fresh, ends, store)
             if not waits:
                 return
-            # Whoever carries the link begins it anew for the change: until then nobody does.
+            # The mirror restarts the link for the change; until then none runs it.
             outcome = mirror.check_alive() if steady_s() - began_s > MIRROR_START_S_MAX else None
             if isinstance(outcome, StepFailed):
                 raise RefusedError(outcome.sentence, hint="start it, then switch again")
@@ -260,7 +263,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
 
 
 def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, store: Store) -> str:
-    """What the twins lack still; RefusedError where one has stopped for good."""
+    """Returns what the twins lack. Raises RefusedError if one has stopped for good."""
     rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
     rest = find_stopped_partitions(carrier, fresh, store)
     if stopped := format_stopped_partitions(

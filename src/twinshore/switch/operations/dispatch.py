@@ -1,4 +1,4 @@
-"""The plan of whatever a switch is asked for, and its run."""
+"""Plans and runs any kind of switch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from twinshore.switch.operations.waves import WavesPlan
 
 
 def plan_switch(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
-    """ConfigError where nothing is meant; what stands in the way is `refused`."""
+    """Returns the plan, with obstacles as `refused`. Raises ConfigError if the request matches nothing."""
     planned = _planned(asked, settings, store, by)
     forced = asked.kind is SwitchKind.FORCED
     if planned.record is not None and (forced or asked.wave) and not (asked.bare or asked.group):
@@ -29,7 +29,6 @@ def plan_switch(asked: SwitchPlanRequest, settings: Settings, store: Store, *, b
 
 
 def add_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
-    """The plan with what the operator's commands add to it; refused where one could not be run on this host."""
     if planned.record is None and not isinstance(planned, CarryFirstPlan):
         return planned
     commands = settings.of(SWITCH)
@@ -65,7 +64,7 @@ def _planned(asked: SwitchPlanRequest, settings: Settings, store: Store, by: str
 
 
 def run_switch_plan(planned: SwitchPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
-    """The switch as it ended; of waves the last that was begun."""
+    """Returns the switch at the end; of waves, the last that began."""
     if isinstance(planned, WavesPlan):
         return waves.run(planned, settings, store, asking)
     if isinstance(planned, CarryFirstPlan) and not planned.refused:

@@ -1,8 +1,7 @@
-"""What a switch has left on clusters that has ended, or of which no store knows any more: its claims, and words that
-hold writers.
+"""Frees what an ended or unknown switch has left on clusters: claims, and home records that hold writers.
 
-A store that was lost with its disk takes the record of an open switch along. The clusters still say that the topics are
-in it, so no other switch may have them, and those who follow homes wait for it.
+If the store's disk is lost, so is the state of an open switch. The clusters still have the claims: no other switch can
+take the topics, and subscribers wait.
 """
 
 from __future__ import annotations
@@ -44,15 +43,13 @@ ID_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class FreeRequest:
-    """The switch whose id begins so; it need not be said where only one is unknown."""
+    """`switch`: begin of the id; may be empty if only one switch is unknown."""
 
     switch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FreeStep:
-    """On one cluster."""
-
     cluster: str
     switch: str
     topics: tuple[str, ...]
@@ -69,8 +66,6 @@ class FreeStep:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the clusters say that answered, and why the others do not."""
-
     steps: list[FreeStep] = field(default_factory=list)
     kept: list[SwitchState] = field(default_factory=list)
     rules: dict[str, tuple[Acl, ...]] = field(default_factory=dict)
@@ -79,8 +74,9 @@ class _Seen:
 
 
 def plan(asked: FreeRequest, settings: Settings, store: Store) -> Plan[FreeStep]:
-    """RefusedError for a switch that has not ended, or still owes something: it is ended by its own verbs. ConfigError
-    where none is meant. What is on a cluster that does not answer stays there; KafkaError where none answers."""
+    """Raises RefusedError for a switch that has not ended or has a deferred cleanup, ConfigError if none matches,
+    KafkaError if no cluster answers. A silent cluster keeps what it has.
+    """
     links = [one.link for one in effective_links(settings.links, store).values() if one.link.naming is TwinNaming.SAME]
     names = sorted({link.source for link in links} | {link.target for link in links})
     seen = _look(names, settings)
@@ -122,7 +118,6 @@ def _look(names: Sequence[str], settings: Settings) -> _Seen:
 
 
 def _ends(names: Sequence[str], topics: Collection[str], settings: Settings) -> dict[str, TopicLogEnds]:
-    """Where these topics end on each cluster that says it of all of them."""
     found: dict[str, TopicLogEnds] = {}
     for name in names:
         try:
@@ -167,7 +162,7 @@ def _left_on(cluster: str, notes: HomesTopic, lines: Mapping[str, HomeRecord]) -
 
 
 def _denied(steps: Sequence[FreeStep], rules: Mapping[str, Sequence[Acl]]) -> Iterator[str]:
-    """Who keeps writers from the topics of this switch, wherever; a switch that lives denies its own topics alone."""
+    """Warns of denials of these topics on any cluster; a live switch denies only its own topics."""
     topics = {topic for step in steps for topic in step.topics}
     for cluster, acls in rules.items():
         if denied := sorted({acl.name for acl in acls if denies_writing(acl, topics)}):
@@ -202,8 +197,7 @@ def _meant(asked: FreeRequest, seen: _Seen, used: Mapping[str, str], known: Mapp
 
 
 def free_claims(planned: Plan[FreeStep], settings: Settings, *, by: str) -> Iterator[FreeStep]:
-    """Done twice as done once. A cluster that is silent by now keeps the others waiting for nothing: KafkaError comes
-    in the end."""
+    """Frees the claims. Idempotent. A silent cluster does not delay the others; KafkaError is raised at the end."""
     silent: KafkaError | None = None
     for step in planned.steps:
         try:

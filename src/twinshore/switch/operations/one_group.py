@@ -1,4 +1,4 @@
-"""Whether one group can move alone, and where it would stand: looked at, and nothing done."""
+"""Plans the move of one group: whether and where. Changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMED_MAX = 5
 
 
 def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
-    """ConfigError where no group is meant; what stands in the way is `refused`, in one sentence."""
+    """Raises ConfigError if no group matches; obstacles are `refused`."""
     settings.cluster(asked.to)
     if asked.topics:
         raise ConfigError("a switch moves topics, or one group alone", hint="leave the topics out, or --group")
@@ -83,7 +83,6 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
 
 
 def _seen(asked: SwitchPlanRequest, settings: Settings, store: Store) -> dict[str, GroupOnBothSides]:
-    """By the cluster that it would leave."""
     found: dict[str, GroupOnBothSides] = {}
     known = [at.link for at in effective_links(settings.links, store).values()]
     others = {

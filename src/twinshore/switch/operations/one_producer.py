@@ -1,4 +1,4 @@
-"""One producer alone: why it cannot move where one side is written, and what to do where both are. Nothing is done."""
+"""Explains why one producer cannot move alone, or what to do if both sides are written. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITE_OPERATIONS = frozenset({AclOperation.WRITE, AclOperation.ALL})
 
 
 def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> SwitchPlan:
-    """ConfigError where no topic is meant. It is always refused: with what stands in the way, or with what to do."""
+    """Always refuses, with the obstacle or with instructions. Raises ConfigError if no topic matches."""
     settings.cluster(asked.to)
     if not asked.topics or asked.group or asked.wave:
         raise ConfigError("--producer needs the topics that it writes, and no --group or --all")
@@ -58,7 +58,6 @@ def _both_sides(asked: SwitchPlanRequest, link: Link, topics: Sequence[str]) -> 
 
 
 def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[str]:
-    """Clients that said they write there, and users whom rules let write."""
     log = SubscriberLog()
     notes = SubscribersTopic(home, log)
     try:
@@ -72,7 +71,6 @@ def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[st
 
 
 def writers_by_rule(acls: Iterable[Acl], topics: Sequence[str]) -> set[str]:
-    """The users whom a rule lets write to one of these topics."""
     return {
         acl.principal
         for acl in acls

@@ -1,10 +1,7 @@
-"""Which topics an operator's words mean, and along which link they move.
+"""Plans a switch, and changes nothing: the topics, their link, obstacles, the possible loss, and writers that nothing
+can hold.
 
-What a plan says of both clusters before anybody is held: whom nothing can hold, and what a switch would lack.
-
-Switches of dead processes that stand on the topics of a forced one: found, and ended in its favour.
-
-Which topics would move, from where, what stands in the way, and what would be lost: looked at, and nothing done.
+A forced switch also takes over the switches of dead processes on its topics.
 """
 
 from __future__ import annotations
@@ -89,16 +86,18 @@ from twinshore.switch.handover import describe_inconsistent_groups
 from twinshore.switch.write_access import clean_up, defer_cleanup, read_acl_snapshot
 
 NAMED_MAX = 5
-# A topic's whole name; a dot of it may be written as an expression has it.
+# A topic's whole name; its dots may be escaped as in a pattern.
 TOPIC_NAME_PATTERN = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlanRequest:
-    """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
-    that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone, and no topic.
-    `wave`: of all topics so many at once, 0: those that are named. `of`: those that this switch has moved.
-    `producer`: it alone, which is refused. `bare`: without what is in them."""
+    """Move the topics whose whole names match one of `topics` to the home `to`.
+
+    `links`: only topics of these links. `hold_s`: how long writers may wait before the switch rolls back. `group`: move
+    only this group, and no topic. `wave`: move all topics, so many at once; 0: the matched ones. `of`: topics that this
+    switch has moved. `producer`: this producer alone, which is always refused. `bare`: without data.
+    """
 
     topics: Sequence[str]
     to: str
@@ -126,35 +125,32 @@ def build_switch_request(
     producer: str = "",
     bare: bool = False,
 ) -> SwitchPlanRequest:
-    """What an operator's words ask for."""
     kind = SwitchKind.DRILL if drill else SwitchKind.FORCED if force else SwitchKind.PLANNED
     return SwitchPlanRequest(topics, to, kind, links, hold_s, group, wave, of, producer, bare)
 
 
 def check_expressions(topics: Sequence[str]) -> None:
-    """ConfigError where one of these words is none."""
+    """Raises ConfigError if one of the patterns is invalid."""
     for pattern in topics:
         if why := pattern_error(pattern):
             raise ConfigError(f"TOPIC: {why}")
 
 
 def carrier_of(asked: SwitchPlanRequest, settings: Settings, store: Store) -> tuple[Link, list[str]]:
-    """The one link that carries these topics, and their names."""
     link, rows = find_link(asked, [one.link for one in effective_links(settings.links, store).values()], store)
     return link, sorted({row.topic for row in rows})
 
 
 def links_leading_to(asked: SwitchPlanRequest, links: Sequence[Link]) -> list[Link]:
-    """The links that the topics may move along."""
     return [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedTopics:
-    """`rows`: the twins that are meant, by the links that carry them; `known`: all topics that have twins there.
-    `lacking`: which of the words fit nothing, neither a twin nor a topic that is at home there already. `dotted`: which
-    fit others than the topic of that very name, by their dots. `settled`: topics that need none,
-    being at home there or twins themselves."""
+    """`rows`: matched twins by link. `known`: all topics with twins there. `lacking`: patterns without a match, neither
+    a twin nor a topic already at home there. `dotted`: topic names that, through their dots, match other topics.
+    `settled`: topics that need no twin, as they are at home there or are twins.
+    """
 
     rows: dict[str, list[TwinRow]]
     known: list[str]
@@ -164,13 +160,12 @@ class MatchedTopics:
 
 
 def match_topics(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> MatchedTopics:
-    """Of a switch along one of these links. What is a topic's whole name means that topic, and no other that it would
-    fit as an expression."""
+    """The whole name of a topic matches only that topic, even if the pattern matches others."""
     into = links_leading_to(asked, links)
     rows: dict[str, list[TwinRow]] = {}
     for one in into:
         carried = [row for row in store.twins.carried(one.name) if not is_heartbeats_topic(row.topic)]
-        # By force also what the link carries no more: what has crossed is all there is.
+        # By force also what the link replicates no more: the replicated records are all there is.
         rows[one.name] = [row for row in carried if asked.kind is SwitchKind.FORCED or admits(one, row.topic)]
     known = {row.topic for some in rows.values() for row in some}
     at_home = _at_home(asked, into, links, store)
@@ -191,20 +186,21 @@ def match_topics(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) 
 def match_topics_without_twins(
     asked: SwitchPlanRequest, link: Link, words: MatchedTopics, topics: Iterable[str]
 ) -> list[str]:
-    """Those of the source's topics that are meant and admitted, and have no twin yet."""
+    """Returns matched and admitted topics of the source that have no twin yet."""
     carried = {row.topic for row in words.rows.get(link.name, ())} | set(words.known) | words.settled
     new = [one for one in topics if one not in carried and not is_internal_topic(one) and admits(link, one)]
     return sorted({topic for word in asked.topics for topic in _fitting(word, new) if word not in carried})
 
 
 def find_link(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
-    """The one link that carries the topics, and their twins. ConfigError where a word fits nothing, though others do:
-    it may be a slip of the pen."""
+    """Returns the one link that replicates the topics, and their twins. Raises ConfigError if any pattern has no match,
+    maybe a typo.
+    """
     into = links_leading_to(asked, links)
     if not into:
         raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
     found = match_topics(asked, links, store)
-    # Of what another switch has moved, some may be gone by now.
+    # Some topics that another switch has moved may be gone by now.
     if found.lacking and not (found.rows and asked.of):
         raise no_link_error(found.lacking, into, asked.to, found.known)
     if not found.rows:
@@ -219,7 +215,6 @@ def find_link(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> 
 
 
 def no_link_error(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
-    """Why a topic that no link carries is not moved, and how it gets a link and a twin first."""
     said = join_names(list(topics), NAMED_MAX)
     near = did_you_mean(topics[0], sorted(known))
     sources = join_names(sorted({link.source for link in links}), NAMED_MAX)
@@ -235,7 +230,7 @@ def _fitting(word: str, topics: Collection[str]) -> list[str]:
 
 
 def _at_home(asked: SwitchPlanRequest, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
-    """Topics that are at home where they would move to, also those that nobody has switched yet."""
+    """Returns topics already at home on the target, including those that never switched."""
     homes = {row.topic: row.home for one in into for row in store.homes.of(pair_name(one)).values()}
     back = {
         row.topic for one in into if (way := find_reverse_link(one, links)) for row in store.twins.carried(way.name)
@@ -244,14 +239,13 @@ def _at_home(asked: SwitchPlanRequest, into: Sequence[Link], links: Sequence[Lin
 
 
 def _twins_on_sources(into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
-    """Topics of the sources that are twins there, which links that chain nothing do not carry on."""
+    """Returns topics that are twins on the source of a link without `chain`, which does not replicate them."""
     sources = {one.source for one in into if not one.chain}
     others = [one for one in links if one.target in sources]
     return {one.twin_of(row.topic) for one in others for row in store.twins.carried(one.name)}
 
 
 def escape_topic(topic: str) -> str:
-    """The expression that means this topic alone."""
     return topic.replace(".", "\\.")
 
 
@@ -259,15 +253,14 @@ MIN_ISR = "min.insync.replicas"
 
 
 def describe_unheld_writers(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
-    """Who may write though writers are held; no broker tells who its super users are. KafkaError where we may not read
-    rules, or not change them."""
+    """Brokers do not list their super users. Raises KafkaError if Twinshore may not read or change rules."""
     remarks = plan_denial(read_acl_snapshot(old, topics)).remarks
     watched = ("where an end moves while writers are held, the switch turns back",) if remarks else ()
     return (*remarks, *watched)
 
 
 def describe_old_home_access(old: KafkaCluster, topics: Sequence[str], away: str) -> str:
-    """Whether writers can be kept from what a forced switch leaves on the old home. `away`: why it cannot be asked."""
+    """Describes whether rules keep writers from the old home. `away`: why that cluster cannot be asked."""
     try:
         ruled = None if away else read_acls(old) is not None
     except KafkaError:
@@ -276,7 +269,6 @@ def describe_old_home_access(old: KafkaCluster, topics: Sequence[str], away: str
 
 
 def find_obstacle(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
-    """What a later deed would lack, found before anything is begun."""
     for cluster in (old, new):
         if read_acls(cluster) is not None and not may_alter_acls(cluster):
             return RefusedError(
@@ -287,7 +279,7 @@ def find_obstacle(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -
 
 
 def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
-    """Whether the new home's partitions would take writes at all, also those that ask for all replicas."""
+    """Refuses partitions of the new home that would not accept writes with acks=all."""
     seen = {name: one for name, one in new.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
     unled = [f"{name}-{part.partition}" for name, one in seen.items() for part in one.partitions if part.leader < 0]
     if unled:
@@ -311,8 +303,9 @@ def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> Refus
 
 @dataclass(frozen=True, slots=True)
 class DiskShortage:
-    """`words` of brokers with little room, empty where all have enough. `full`: one has so little that the mirror
-    writes nothing to twins there."""
+    """`words`: describes brokers with little disk space, or is empty. `full`: the mirror no longer writes to twins
+    there.
+    """
 
     words: str = ""
     full: bool = False
@@ -323,8 +316,7 @@ class DiskShortage:
 
 
 def check_disk_space(cluster: KafkaCluster, topics: Sequence[str], settings: Settings) -> DiskShortage:
-    """How much room the brokers have that hold these topics; nothing is said where they do not tell, or where nobody
-    wants their disks watched."""
+    """Returns no shortage if brokers do not tell, or if the settings disable the check."""
     warn, pause = settings.mirror.disk_warn_percent, settings.mirror.disk_pause_percent
     if not warn:
         return DiskShortage()
@@ -343,8 +335,9 @@ def check_disk_space(cluster: KafkaCluster, topics: Sequence[str], settings: Set
 def find_conflicting_switches(
     link: Link, topics: Collection[str], store: Store, *, answers: bool = True
 ) -> tuple[SwitchState, ...]:
-    """The switches that have topics of these, or are about to; RefusedError where one may not be taken over. `answers`:
-    whether the link's source does."""
+    """Returns the switches that have these topics, or are about to. Raises RefusedError if one may not be taken over.
+    `answers`: whether the link's source does.
+    """
     ids = {row.switch_id for row in store.topics_in_switch.of(pair_name(link)) if row.topic in topics}
     found, homes = [], homes_by_topic(store.homes.of(pair_name(link)))
     for row in store.switches.all():
@@ -360,9 +353,9 @@ def find_conflicting_switches(
             continue
         ours = set(record.names()) & set(topics)
         if record.awaits_store and ours <= set(find_topics_moved_since(record, homes)):
-            continue  # it has nothing to give to these any more
+            continue  # nothing is left to do for these
         begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
-        # One that was killed as it let go of its topics has claims on the clusters, and none in the store.
+        # After a crash while it released its topics, it has claims on the clusters, and none in the store.
         begun |= is_reversed_by(record, link.source, link.target)
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
@@ -373,7 +366,7 @@ def find_conflicting_switches(
 
 
 def find_refilling_switches(link: Link, store: Store) -> tuple[SwitchState, ...]:
-    """The fail-backs and rebuilds that have deleted twins on the link's target, and have not filled them again."""
+    """Returns fail-backs and rebuilds that have deleted twins on the link's target and not refilled them yet."""
     found = [parse_switch_state(row.record) for row in store.switches.all(open_only=True)]
     return tuple(
         one for one in found if one and (one.new, one.old) == (link.source, link.target) and refilling_topics(one)
@@ -381,9 +374,9 @@ def find_refilling_switches(link: Link, store: Store) -> tuple[SwitchState, ...]
 
 
 def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, store: Store, by: str) -> None:
-    """Ends it: nobody goes on with it any more, and its topics are free; or takes these topics out of it, where it goes
-    on with others. Done twice as done once. RefusedError where its process is alive, or somebody has gone on with it
-    meanwhile."""
+    """Ends the switch and frees its topics; or only removes these topics, if that switch goes on with others.
+    Idempotent. Raises RefusedError if its process is alive, or another one has resumed the switch.
+    """
     with exclusive(f"switch {record.id}", store, by) as lease:
         row, held = store.switches.of(record.id), lease.row()
         now = SwitchState.from_json(row.record) if row else record
@@ -394,14 +387,12 @@ def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, s
         names = topics_freed(now, topics)
         if not now.ended:
             defer_cleanup(store, now, names)
-        # What it denied on its old home was to end with it, and writers go there now.
+        # Denials on its old home were to end with that switch, and writers go there now.
         rights = now.rights if now.old == new.name else ""
         flipped = has_promoted(now)
         debt = DeferredCleanup(now.id, new.name, tuple(names), select_rights(rights, names) if flipped else rights)
         if flipped:
-            clean_up(
-                new, debt, by
-            )  # before its record speaks of these topics no more: whoever is killed here pays again
+            clean_up(new, debt, by)  # before its state drops these topics: after a crash this runs again
         if not now.ended and not store.switches.save(mark_taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
         if not flipped:
@@ -410,13 +401,11 @@ def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, s
 
 
 REQUEST_TIMEOUT_S = 5.0
-GONE_HOME_TIMEOUT_S = 1.5  # for an old home of which an operator says that it does not answer
+GONE_HOME_TIMEOUT_S = 1.5  # for an old home that is down, as the operator says
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlanStep:
-    """A deed of the switch."""
-
     deed: SwitchStep
 
     def sentence(self, *, done: bool) -> str:
@@ -425,10 +414,10 @@ class SwitchPlanStep:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlan(Plan[SwitchPlanStep]):
-    """`record`: how the switch begins; None where it is refused. `back_topics`: what the link back must be given to
-    carry, before the switch begins; empty where it carries them already. `takes_over`: switches of dead processes that
-    have these topics, and are ended first. `alive`: the home that must be named
-    to leave it by force: the old one answers all the same, or the topic is at home on a third cluster."""
+    """`record`: the initial state; None if refused. `back_topics`: topics to add to the reverse link first.
+    `takes_over`: switches of dead processes to end first. `alive`: the home that the operator must name to force this:
+    the old one if it still answers, or a third cluster that is the topic's home.
+    """
 
     record: SwitchState | None = None
     back_topics: tuple[str, ...] = ()
@@ -437,8 +426,9 @@ class SwitchPlan(Plan[SwitchPlanStep]):
 
 
 def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
-    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence. `kept`: the cluster
-    that keeps the record, where `store` holds no more than what that cluster says."""
+    """Raises ConfigError if no topic matches; obstacles are `refused`, in one sentence. `kept`: the cluster that keeps
+    the state, if `store` holds only what that cluster says.
+    """
     settings.cluster(asked.to)
     check_expressions(asked.topics)
     links = [one.link for one in effective_links(settings.links, store).values()]
@@ -457,7 +447,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
         room = DiskShortage() if refused else check_disk_space(ends.target, topics, settings)
-        # Whoever has lost his home takes what room there is.
+        # Without a home, take whatever disk space there is.
         refused = refused or (None if asked.kind is SwitchKind.FORCED else room.refused())
         try:
             others = (
@@ -506,7 +496,7 @@ def _record(asked: SwitchPlanRequest, link: Link, moved: tuple[TopicMove, ...], 
 
 
 def _read_again(link: Link, settings: Settings, store: Store) -> str:
-    """Of the groups of both clusters; the plan stands also where one says nothing of them."""
+    """An unavailable cluster does not stop the plan."""
     try:
         links = links_between(settings, store, link.source, link.target)
         seen = inspect_groups(links, settings, store, ".*", link.target, stable=False)
@@ -516,7 +506,7 @@ def _read_again(link: Link, settings: Settings, store: Store) -> str:
 
 
 def _away(asked: SwitchPlanRequest, link: Link, settings: Settings, ends: LinkClients) -> str:
-    """Why the old home cannot be asked now; empty where it can."""
+    """Returns why the old home does not answer; empty if it does."""
     if asked.kind is not SwitchKind.FORCED:
         return why_unreachable(ends.source)
     with closing(
@@ -526,7 +516,6 @@ def _away(asked: SwitchPlanRequest, link: Link, settings: Settings, ends: LinkCl
 
 
 def refuse_adopting_link(link: Link, done: str) -> RefusedError:
-    """Why exact twins of a link that may adopt topics, which are mapped then, are not `done`."""
     return RefusedError(
         f'{link.name} adopts topics that hold data already (mode = "mapped"), and twins of such a link are not {done}',
         hint=f"`twinshore link set '{link.name}' 'mode=\"exact\"'` ends that; each twin stays exact or mapped as it is",
@@ -536,7 +525,6 @@ def refuse_adopting_link(link: Link, done: str) -> RefusedError:
 def _refused(
     asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, away: str
 ) -> TwinshoreError | None:
-    """What the store tells that stands in the way."""
     if link.naming is not TwinNaming.SAME:
         return RefusedError(
             f"{link.name} gives its twins other names: their topics are written on both sides",
@@ -590,7 +578,6 @@ def _refused(
 def _unfit(
     asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, ends: LinkClients, away: str
 ) -> TwinshoreError | None:
-    """What the clusters tell that stands in the way."""
     if not away:
         verify_cluster_ids(link, store, ends.source, ends.target)
     try:
@@ -607,7 +594,6 @@ def _unfit(
 
 
 def topic_move_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> TopicMove:
-    """The topic as a switch begins with it, by its twin's rows."""
     ours = [row for row in rows if row.topic == topic]
     home = read_homes(store, link, [topic]).get(topic)
     return TopicMove(
@@ -620,7 +606,7 @@ def topic_move_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store)
 
 
 def _shown(asked: SwitchPlanRequest, link: Link, rows: Sequence[TwinRow], store: Store, *, kept: bool) -> Iterator[str]:
-    """`kept`: without the store, so that nobody knows how far anything has crossed."""
+    """`kept`: without the store, so the unreplicated offsets are unknown."""
     topics = sorted({row.topic for row in rows})
     count = count_phrase(len(topics), "topic")
     yield f"{count} would be at home on {link.target}, and no more on {link.source}: {join_names(topics, NAMED_MAX)}"
@@ -635,7 +621,7 @@ def _shown(asked: SwitchPlanRequest, link: Link, rows: Sequence[TwinRow], store:
 
 
 def _elsewhere(link: Link, topics: Sequence[str], store: Store) -> dict[str, str]:
-    """Which of these topics a switch between other clusters has moved away from the link's source, and to where."""
+    """Returns topics whose home is neither source nor target of the link, with their homes."""
     homes = read_homes(store, link, topics)
     return {topic: row.home for topic, row in homes.items() if row.home not in (link.source, link.target)}
 
@@ -655,7 +641,7 @@ def _remarks(asked: SwitchPlanRequest, link: Link, lag: int, away: str, elsewher
 
 
 def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
-    """A twin that had stopped may hold what its home never had."""
+    """A stopped twin may hold records that its home never had."""
     if paused := find_paused_topics(link, topics, store):
         yield (
             f"{link.name} was paused for {join_names(paused, NAMED_MAX)} by operators: what came since has not crossed"
@@ -670,7 +656,6 @@ def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
 
 
 def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | None) -> Iterator[str]:
-    """What the new home cannot say, and what becomes of it."""
     yield (
         "not known without the store: what operators said of links since the settings were written, which partitions "
         "had stopped and why, and what of settings and rights was held back from the twins. `twinshore switch resume` "

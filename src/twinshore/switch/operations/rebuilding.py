@@ -1,4 +1,4 @@
-"""What a rebuild of spoilt twins would rescue, delete and fill again: looked at, and nothing done."""
+"""Plans the rebuild of spoilt twins: what to rescue, delete and refill. Changes nothing."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ REQUEST_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """The twins of these topics on the link's target are deleted and filled again. `folder`: for what is rescued;
-    without it beside the settings. `anyway`: also while somebody reads or writes there."""
+    """Delete and refill the twins of these topics on the link's target. `folder`: for rescued records; beside the
+    settings if None. `anyway`: even if clients read or write there.
+    """
 
     link: str
     topics: Sequence[str]
@@ -44,7 +45,7 @@ class RebuildRequest:
 
 
 def plan(asked: RebuildRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
-    """ConfigError where the link knows no such topic; what stands in the way is `refused`, in one sentence."""
+    """Raises ConfigError if the link has no such topic; obstacles are `refused`, in one sentence."""
     link = effective_links(settings.links, store)[settings.link(parse_link_name(asked.link)).name].link
     rows = _rows(link, asked.topics, store)
     if refused := _unfit(link, asked.topics, store):

@@ -1,4 +1,4 @@
-"""What fail-backs have saved: what clusters keep of it, files of it, and their records written to a topic, once."""
+"""Rescued records: lists copies on clusters and files, and writes their records to a topic exactly once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRecords:
-    """What of a file was written to a topic; `whole`: all of its kind."""
+    """The records of a file that were replayed to a topic. `whole`: all of this kind were."""
 
     topic: str
     committed: bool
@@ -66,8 +66,6 @@ class ReplayedRecords:
 
 @dataclass(frozen=True, slots=True)
 class RescuedFile:
-    """A file of a rescued tail. `again`: what of it was written to topics; None where that is not known."""
-
     path: Path
     origin: RescueOrigin
     count: RecordCount
@@ -84,8 +82,6 @@ class RescuedFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptRescue:
-    """A rescued tail in `twinshore.rescued` on a cluster."""
-
     origin: RescueOrigin
     copy: RescueCopy
     count: RecordCount
@@ -99,8 +95,9 @@ class KeptRescue:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """The records of each file are written to `topic`, or to the topic where they lay, where that is at home.
-    `uncommitted`: those too that were aborted, or whose transaction never ended."""
+    """Write the records of each file to `topic`, or to the topic of origin, on its home. `uncommitted`: also records of
+    aborted or open transactions.
+    """
 
     files: Sequence[Path]
     topic: str = ""
@@ -109,7 +106,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class WriteStep:
-    """One pass over a file: its committed records, or else the others. `digest` names the file by what it holds."""
+    """One pass over a file: the committed records, or the others. `digest`: of the file's content."""
 
     path: Path
     digest: str
@@ -129,7 +126,7 @@ class WriteStep:
 
 
 def list_rescued_files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
-    """The files of a folder, by name; and why others there are none, or not whole."""
+    """Returns valid files by name, and why others are invalid or incomplete."""
     found, odd = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -140,7 +137,6 @@ def list_rescued_files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
 
 
 def list_kept_rescues(settings: Settings) -> tuple[list[KeptRescue], list[str]]:
-    """What all clusters keep in their topics of rescued records; and why one does not say it."""
     found, odd = list[KeptRescue](), []
     for cluster in settings.clusters.values():
         try:
@@ -152,7 +148,7 @@ def list_kept_rescues(settings: Settings) -> tuple[list[KeptRescue], list[str]]:
 
 
 def export_missing(settings: Settings, folder: Path, tails: Iterable[KeptRescue]) -> Iterator[Path]:
-    """Writes a file of each tail of which the folder has none. ConfigError where it cannot be written."""
+    """Writes a file for each copy that has none. Raises ConfigError if a file cannot be written."""
     for one in tails:
         path = folder / one.origin.file_name()
         if not path.exists():
@@ -162,7 +158,7 @@ def export_missing(settings: Settings, folder: Path, tails: Iterable[KeptRescue]
 
 
 def add_replayed_records(found: Sequence[RescuedFile], settings: Settings) -> tuple[list[RescuedFile], list[str]]:
-    """The files with what was written of them again, by the store; and a sentence where it does not say."""
+    """Adds what was replayed, by the store; also returns a sentence if the store does not answer."""
     if not found:
         return [], []
     try:
@@ -186,7 +182,7 @@ def _again(file: RescuedFile, store: Store) -> Iterator[ReplayedRecords]:
 
 
 def inspect_rescued_file(path: Path) -> RescuedFile:
-    """The whole file is read: one that was cut off is a WireError."""
+    """Reads the whole file. Raises WireError if the file is truncated."""
     origin, count = read_origin(path), RecordCount()
     for one in read_rescued_file(path):
         count = count.with_one(one.ending)
@@ -194,7 +190,6 @@ def inspect_rescued_file(path: Path) -> RescuedFile:
 
 
 def read_first_records(path: Path, limit: int) -> Iterator[UnreplicatedRecord]:
-    """The first records of a file."""
     for number, one in enumerate(read_rescued_file(path)):
         if number == limit:
             return
@@ -202,7 +197,7 @@ def read_first_records(path: Path, limit: int) -> Iterator[UnreplicatedRecord]:
 
 
 def describe_record(one: UnreplicatedRecord) -> str:
-    """A record for people: bytes that are no text are shown as Python writes them."""
+    """Describes a record for people; bytes that are not text are shown as Python bytes."""
     record = one.record
     at = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
     value = None if record.value is None else record.value[:SHOWN_BYTES_MAX]
@@ -210,7 +205,7 @@ def describe_record(one: UnreplicatedRecord) -> str:
 
 
 def plan(asked: ReplayRequest, settings: Settings, store: Store) -> Plan[WriteStep]:
-    """ConfigError where a file is none; `refused` where a topic cannot take the records of one."""
+    """Raises ConfigError if a file is invalid; `refused` if a topic cannot take the records."""
     found = [_plan(path, asked, settings, store) for path in asked.files]
     return Plan(
         tuple(step for one in found for step in one.steps),
@@ -252,7 +247,7 @@ def _plan(path: Path, asked: ReplayRequest, settings: Settings, store: Store) ->
 
 
 def replay_records(planned: Plan[WriteStep], settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
-    """Writes each pass; what was written is remembered behind each batch."""
+    """Runs each pass; the store notes every batch before and after its append."""
     for step in planned.steps:
         thing = f"reinjection {step.origin.topic_id[:16]}-{step.origin.partition}"
         with (
@@ -265,7 +260,7 @@ def replay_records(planned: Plan[WriteStep], settings: Settings, store: Store, *
 
 
 def _must_stand(step: WriteStep, store: Store) -> None:
-    """Whoever was asked may have thought for an hour."""
+    """Checks the plan again: the operator may have confirmed an hour later."""
     if (home := _home(step.origin, step.topic, store)[0]) != step.cluster:
         why = f"{step.topic} is at home on {home} by now"
     elif _digest(step.path) != step.digest:
@@ -278,7 +273,7 @@ def _must_stand(step: WriteStep, store: Store) -> None:
 
 
 def _doubt(origin: RescueOrigin, topic: str, home: str, store: Store) -> RefusedError | None:
-    """Why nothing of this log can be written there: it is not known whether some of it has been."""
+    """Returns why nothing can be written: part of this log may have been written already."""
     open_ones = [one for one in _known(store, origin) if one.topic == topic and one.is_doubtful(home, wall_ms())]
     if not open_ones:
         return None
@@ -324,7 +319,7 @@ def _remember(store: Store, origin: RescueOrigin, batch: ReplayedBatch) -> None:
 
 
 def _known(store: Store, origin: RescueOrigin) -> list[ReplayedBatch]:
-    """What was written of this log, or was about to be, and no switch has left behind."""
+    """Returns batches from this log that were written, or about to be, and that no switch has left behind."""
     rows = [
         row
         for row in store.link_states.of(origin.cluster, REPLAYED_KIND)
@@ -348,7 +343,7 @@ def _whole(file: RescuedFile, committed: bool) -> int:
 
 
 def _read_by(origin: RescueOrigin, store: Store) -> list[str]:
-    """Groups that stood beyond the first of these records as they were saved."""
+    """Returns the groups whose offsets were past the first of these records at the rescue."""
     row = store.switches.of(origin.switch)
     if row is None:
         return []
@@ -375,7 +370,7 @@ def _text(data: bytes | None) -> str:
 
 
 def _home(origin: RescueOrigin, topic: str, store: Store) -> tuple[str, int]:
-    """Where the topic is written now, and in which term: by the store, else where the rescued one has gone."""
+    """Returns home and term of the topic, by the store; else where the rescued topic has moved."""
     row = store.homes.of(pair_name(Link(origin.cluster, origin.home))).get(topic)
     return (row.home, row.term) if row is not None and row.home else (origin.home, 0)
 

@@ -1,4 +1,4 @@
-"""What a fail-back would rescue and delete on an old home that has returned: looked at, and nothing done."""
+"""Plans a fail-back of a returned old home: what to rescue and delete. Changes nothing."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ RESCUE_FOLDER = "rescued"
 
 @dataclass(frozen=True, slots=True)
 class FailbackRequest:
-    """Topics whose whole names match one of these expressions become twins on `old`, where they were at home. `folder`:
-    for what is rescued; without it beside the settings. `mapped`: nothing is deleted, twins go on behind."""
+    """Topics whose whole names match one of `topics` become twins on `old`, their former home. `folder`: for rescued
+    records; beside the settings if None. `mapped`: nothing is deleted, the twins continue mapped.
+    """
 
     topics: Sequence[str]
     old: str
@@ -65,12 +66,11 @@ class FailbackRequest:
 
 
 def rescue_folder(settings: Settings, said: Path | None = None) -> Path:
-    """Where rescued tails are kept."""
     return said.absolute() if said else (settings.file or Path.cwd() / "twinshore.toml").parent / RESCUE_FOLDER
 
 
 def plan(asked: FailbackRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
-    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
+    """Raises ConfigError if no topic matches; obstacles are `refused`, in one sentence."""
     settings.cluster(asked.old)
     check_expressions(asked.topics)
     back, topics = _link_of(asked, [one.link for one in effective_links(settings.links, store).values()], store)
@@ -112,7 +112,6 @@ def plan(asked: FailbackRequest, settings: Settings, store: Store, *, by: str = 
 
 
 def _link_of(asked: FailbackRequest, links: Sequence[Link], store: Store) -> tuple[Link, tuple[TopicMove, ...]]:
-    """The one link that leads to the old home, and the topics that a switch has left to it."""
     wanted = [re.compile(pattern) for pattern in asked.topics]
     found: dict[str, list[TwinRow]] = {}
     for link in links:
@@ -146,7 +145,7 @@ def _link_of(asked: FailbackRequest, links: Sequence[Link], store: Store) -> tup
 
 
 def topic_move_of_twin(rows: Sequence[TwinRow], topic: str, term: int) -> TopicMove:
-    """The topic's twin by its rows; its points are where the log stops being the topic's own."""
+    """Returns the topic's move from its twin's rows; the points are where the old log stops being the home's."""
     ours = sorted((row for row in rows if row.topic == topic), key=lambda row: row.partition)
     points = tuple(row.inherited for row in ours)
     return TopicMove(
@@ -231,7 +230,6 @@ def _refused(
 
 
 def refuse_deletion(topics: Sequence[str], link: Link, settings: Settings, store: Store) -> TwinshoreError | None:
-    """What forbids that a twin of these topics is deleted."""
     never = NEVER_DELETE_REASON if settings.safety.never_delete else ""
     kept = {row.subject for row in store.link_states.of(link.name, KEEP_TWIN)}
     now = effective_links(settings.links, store)[link.name]

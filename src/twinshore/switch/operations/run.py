@@ -1,7 +1,4 @@
-"""Records of switches that a cluster keeps because the store was dead: written, read, and brought into the store.
-
-A switch run to its end, gone on with, or turned back, whoever began it.
-"""
+"""Runs, resumes, or rolls back a switch, and imports switch states that a cluster keeps because the store was down."""
 
 from __future__ import annotations
 
@@ -57,21 +54,22 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class ClusterSwitchRecord:
-    """A switch whose record stands on the new home, and what the record is known by."""
+    """A switch whose state is kept on the new home, and the digest of that state."""
 
     record: SwitchState
     digest: str
 
 
 class ClusterRecordKeeper:
-    """Keeps a switch's record on a cluster. `seen`: what the record is known by that stands there, empty for none."""
+    """Saves a switch state on a cluster. `seen`: digest of the state already there; empty for none."""
 
     def __init__(self, notes: HomesTopic, seen: str) -> None:
         self._notes, self._seen = notes, seen
 
     def save(self, record: SwitchState) -> None:
-        """RefusedError where somebody else goes on with the switch; StoreError where the cluster does not answer, which
-        is waited for as for a store."""
+        """Raises RefusedError if another process has resumed the switch; StoreError if the cluster does not answer, so
+        that the caller waits as for a store.
+        """
         try:
             self._seen = self._notes.save(record.id, switch_state_values(record.as_kept()), self._seen, wall_ms())
         except KafkaError as error:
@@ -81,13 +79,12 @@ class ClusterRecordKeeper:
 
 
 def switch_state_values(record: SwitchState) -> dict[str, Any]:
-    """The record as lines on a cluster hold it."""
     found: dict[str, Any] = json.loads(record.to_json())
     return found
 
 
 def read_switch_records(log: HomeLog) -> dict[str, ClusterSwitchRecord]:
-    """The records of switches that stand on a cluster, as far as they are any."""
+    """Returns the valid switch states on a cluster."""
     found: dict[str, ClusterSwitchRecord] = {}
     for switch in log.records.switches():
         raw = log.records.record(switch)
@@ -101,7 +98,6 @@ def read_switch_records(log: HomeLog) -> dict[str, ClusterSwitchRecord]:
 
 
 def import_cluster_records(settings: Settings, store: Store, tell: Callable[[str], None]) -> None:
-    """The store knows the switches whose records stand on clusters that topics were switched to."""
     for name in sorted({one.target for one in settings.links if one.naming is TwinNaming.SAME}):
         with closing(
             KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
@@ -121,9 +117,10 @@ def import_cluster_records(settings: Settings, store: Store, tell: Callable[[str
 def move_record_to_store(
     record: SwitchState, notes: HomesTopic, store: Store, save: Callable[[SwitchState], None]
 ) -> SwitchState:
-    """The record as the cluster has it now, kept by the store from here on: whoever went on with it there is told. What
-    was done without the store is done once more with it, but for topics that have moved on since. RefusedError while
-    another switch has one of the others."""
+    """Returns the cluster's current state, kept by the store from now on; a process that still runs the switch there is
+    stopped by this. Steps done without the store are repeated, except for topics that have moved since. Raises
+    RefusedError while another switch has one of them.
+    """
     lines = notes.read()
     unread = [lines[topic] for topic in record.names() if topic in lines and lines[topic].newer]
     if unread:
@@ -148,16 +145,16 @@ def move_record_to_store(
 
 
 def restart_uncommitted(record: SwitchState) -> SwitchState:
-    """What was not decided without the store begins anew with it, where it goes on."""
+    """Returns an uncommitted switch at its first step, to begin again with the store."""
     if record.committed or record.state is not SwitchStatus.RUNNING:
         return record
     return replace(record, deed=STEPS[record.kind][0])
 
 
 def keep_own_topics(record: SwitchState, lines: Mapping[str, HomeEpoch], store: Store) -> SwitchState:
-    """With the topics alone that are still where it put them, which are in no other switch from now on."""
+    """Claims the topics, and drops those that are no longer where this switch put them."""
     pair = pair_name(Link(record.old, record.new))
-    # The topics are claimed first: none moves between the look and what is done.
+    # Claim the topics first, so that none moves in between.
     others = claim_topics(store, record)
     record = drop_topics(
         record, find_topics_moved_since(record, homes_by_topic(store.homes.of(pair)), lines), wall_ms()
@@ -179,8 +176,9 @@ CALL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class SwitchCaller:
-    """Who asks, and how he is told. `stop` turns the switch back as far as it can. `before_hold` is called once, right
-    before the switch is announced; `behind_flip`, which raises nothing, once the topics are at home elsewhere."""
+    """`stop`: roll back if still possible. `before_hold`: called once, right before the announcement. `behind_flip`:
+    called once the topics have moved; must not raise.
+    """
 
     by: str
     tell: Callable[[str], None]
@@ -190,7 +188,7 @@ class SwitchCaller:
 
 
 def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
-    """The switch as it ended; the link back is made first, where it is lacking."""
+    """Returns the switch at the end. Creates the reverse link first if missing."""
     if planned.record is None:
         raise planned.refused or ConfigError("nothing is to be switched")
     record = planned.record
@@ -205,7 +203,7 @@ def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: Sw
 
 
 def require_writable_store(store: Store) -> None:
-    """RefusedError where the store may only be read: a switch could not go on after its first deed."""
+    """Raises RefusedError if the store is read-only: a switch would stop after its first step."""
     try:
         store.leases.check_writable()
     except StoreError as error:
@@ -213,12 +211,12 @@ def require_writable_store(store: Store) -> None:
 
 
 def resume(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
-    """Goes on with a switch whose process is no more, also with one that was made while the store was dead."""
+    """Resumes a switch whose process is gone, including one that began without the store."""
     return _again(asked, settings, store, asking, lambda record: continue_switch(record, asking.by, wall_ms()))
 
 
 def roll_back(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
-    """Turns a switch back whose process is no more; RefusedError past its point of no return."""
+    """Rolls back a switch whose process is gone. Raises RefusedError past the point of no return."""
 
     def back(record: SwitchState) -> SwitchState:
         if record.committed:
@@ -234,7 +232,7 @@ def roll_back(asked: str, settings: Settings, store: Store, asking: SwitchCaller
 def _again(
     asked: str, settings: Settings, store: Store, asking: SwitchCaller, onward: Callable[[SwitchState], SwitchState]
 ) -> SwitchView:
-    """`onward`: how whoever takes the switch over begins; it may refuse."""
+    """`onward`: returns the state to begin with; may refuse."""
     import_cluster_records(settings, store, asking.tell)
     row = store.switches.of(find_switch(store, asked, open_only=True).id)
     assert row is not None
@@ -250,8 +248,7 @@ def _go_on(
     asking: SwitchCaller,
     over: tuple[str, Callable[[SwitchState], SwitchState]] | None = None,
 ) -> SwitchView:
-    """`over`: of a switch that is taken over, its row's record as it was read before this process had the switch to
-    itself, and how it is gone on with."""
+    """`over`, to resume: the row's record as read before this process had the lease, and how to continue."""
     link, back = links_both_ways(record, settings, store)
     with (
         exclusive(f"switch {record.id}", store, asking.by) as lease,
@@ -288,7 +285,6 @@ def _go_on(
 
 
 def links_both_ways(record: SwitchState, settings: Settings, store: Store) -> tuple[Link, Link]:
-    """The link that carried the topics, and the one that carries them back."""
     links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
     return links.get(record.link) or Link(record.old, record.new), links.get(record.back) or Link(
         record.new, record.old
@@ -305,7 +301,7 @@ def build_step_executor(
     asking: SwitchCaller,
     now_ms: Callable[[], int],
 ) -> CommandSteps:
-    """Who does the deeds of this switch, with the operator's commands among them; `now_ms` is the clock it runs by."""
+    """`now_ms`: the clock of the switch."""
     does: SwitchSteps | FailbackSteps | RebuildSteps | GroupSwitchSteps
     if record.kind is SwitchKind.REBUILD:
         does = RebuildSteps(back, settings, store, ends.source, ends.target, now_ms)
@@ -323,7 +319,7 @@ def build_step_executor(
 
 
 def steady_clock() -> Callable[[], int]:
-    """A clock that somebody sets meanwhile must not make a hold look long or short."""
+    """Returns a clock that is never set: a hold must not seem longer or shorter than it is."""
     begun_ms, begun_s = wall_ms(), steady_s()
     return lambda: begun_ms + int((steady_s() - begun_s) * 1000)
 
@@ -331,8 +327,7 @@ def steady_clock() -> Callable[[], int]:
 def ensure_link_carries(
     name: str, topics: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller
 ) -> None:
-    """The link carries these topics too, by their names, and nothing else that is new; it is made where there is
-    none."""
+    """Adds only these topics, by name, to the link, which is created if missing."""
     links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
     there = links.get(name)
     if there is not None and there.naming is not TwinNaming.SAME:

@@ -1,4 +1,4 @@
-"""How switches stand, and how they went: from the store alone."""
+"""Shows switches, current and past, from the store alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POLL_INTERVAL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SwitchView:
-    """A switch for people, and for programs. `lifeless`: nobody goes on with it, by its lease in the store."""
+    """A switch for people and programs. `lifeless`: by the lease in the store, no process runs the switch."""
 
     id: str
     record: SwitchState
@@ -50,7 +50,6 @@ class SwitchView:
         return f"{self.id[:ID_SHOWN]}  {begun}  {one.called()}, by {one.by}: {now}{why}{waits}{held}{self._dead()}"
 
     def _dead(self) -> str:
-        """What whoever is on call must know of a switch that nobody goes on with, and what he can do."""
         if not self.lifeless or self.record.ended:
             return ""
         held = "; WRITERS WAIT" if self.record.holds_writers else ""
@@ -59,7 +58,7 @@ class SwitchView:
         return f"; its process gives no sign of life{held}: {onward}{back}"
 
     def _waited(self) -> str:
-        """Whoever follows nobody is kept out by rules alone, where there are any."""
+        """Writers that are no subscribers are stopped by rules alone, if an authorizer runs."""
         rules: dict[str, Any] = {}
         with suppress(ValueError):
             rules = json.loads(self.record.rights)
@@ -67,17 +66,15 @@ class SwitchView:
 
     @property
     def done(self) -> bool:
-        """Whether the topics moved, or a drill found nothing in the way."""
+        """Whether the topics moved, or a drill found no obstacle."""
         in_the_way = self.record.kind is SwitchKind.DRILL and self.record.why
         return self.record.state is SwitchStatus.DONE and not in_the_way
 
     def verdict(self) -> str:
-        """How it ended, in one sentence; and what is left to be done by hand."""
         left = self.record.unfinished
         return f"{self._ended()}; run it by hand: {left}" if left else self._ended()
 
     def onward(self) -> tuple[str, ...]:
-        """What whoever switched does next."""
         one = self.record
         if not self.done:
             return ()
@@ -153,7 +150,7 @@ class SwitchView:
 
 
 def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
-    """The newest first."""
+    """Newest first."""
     found: list[SwitchView] = []
     for row in store.switches.all(open_only=open_only):
         with suppress(WireError):  # what was taken up from a cluster may be a stranger's
@@ -162,8 +159,7 @@ def list_switches(store: Store, *, open_only: bool = False) -> list[SwitchView]:
 
 
 def mark_lifeless(store: Store, found: Sequence[SwitchView]) -> list[SwitchView]:
-    """Those that are open, and whose process renews no lease before our eyes, are lifeless. One that works without the
-    store has none."""
+    """Marks open switches whose lease is not renewed while this watches. A switch without the store has no lease."""
     first = {one.id: store.leases.read(f"switch {one.id}") for one in found if _leased(one)}
     until_s = steady_s() + LEASE_WATCH_S
     alive: set[str] = set()
@@ -181,7 +177,9 @@ def _leased(one: SwitchView) -> bool:
 
 
 def find_switch(store: Store, asked: str, *, open_only: bool = False) -> SwitchView:
-    """The switch whose id begins so; without a word, the only one that is open. ConfigError where none is meant."""
+    """Returns the switch whose id begins with `asked`; if empty, the only open one. Raises ConfigError unless one
+    matches.
+    """
     found = [one for one in list_switches(store, open_only=open_only or not asked) if one.id.startswith(asked)]
     if len(found) == 1:
         return found[0]

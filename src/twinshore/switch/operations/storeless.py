@@ -1,8 +1,8 @@
-"""A forced switch while the store is dead: planned from the settings and from what stands on the cluster that is left,
-and its record kept there.
+"""A forced switch while the store is down: planned from the settings and the surviving cluster, which also keeps the
+state.
 
-The store of its deeds is one for the time of the switch, filled with what that cluster says. The log of its
-`twinshore.homes` decides between two who switch at once, and between two who go on with one switch.
+A temporary store holds what the cluster says. The log of `twinshore.homes` there decides between two concurrent
+switches, and between two processes that resume the same one.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ POLL_INTERVAL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class WithoutStore:
-    """`store` holds what the new home says; `why` the real one is not asked. `begun`: the switch to go on with; `last`:
-    who wrote last to the twins that are meant."""
+    """`store` holds what the new home says. `why`: why the real one is not used. `begun`: the switch to resume. `last`:
+    last writers of the matched twins.
+    """
 
     store: Store
     why: str
@@ -79,7 +80,7 @@ class WithoutStore:
 def open_store_or_cluster(
     asked: SwitchPlanRequest, settings: Settings
 ) -> Iterator[tuple[Settings, Store | WithoutStore]]:
-    """The settings with the links that there are, and the store; where that does not answer, what is left."""
+    """Yields the settings with all current links, and the store; if the store does not answer, the replacement."""
     check_expressions(asked.topics)
     try:
         store = open_responsive(settings, STORE_TIMEOUT_S)
@@ -92,7 +93,7 @@ def open_store_or_cluster(
 
 
 def plan(asked: SwitchPlanRequest, settings: Settings, where: Store | WithoutStore, *, by: str) -> SwitchPlan:
-    """As `plans.plan_of`, with the store or without it."""
+    """Like `dispatch.plan_switch`, with or without the store."""
     if isinstance(where, Store):
         return dispatch.plan_switch(asked, settings, where, by=by)
     if asked.wave or asked.group or asked.of or asked.producer:
@@ -114,7 +115,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, where: Store | WithoutSto
 def run_switch(
     planned: SwitchPlan, settings: Settings, where: Store | WithoutStore, asking: SwitchCaller
 ) -> SwitchView:
-    """As `plans.run_planned`, with the store or without it."""
+    """Like `dispatch.run_switch_plan`, with or without the store."""
     if isinstance(where, Store):
         return dispatch.run_switch_plan(planned, settings, where, asking)
     if planned.record is None:
@@ -158,7 +159,7 @@ def _put_together(asked: SwitchPlanRequest, settings: Settings, error: StoreErro
 
 
 def _begun(asked: SwitchPlanRequest, records: Mapping[str, ClusterSwitchRecord]) -> ClusterSwitchRecord | None:
-    """The switch of such topics that was begun without the store and has not ended; the oldest."""
+    """Returns the oldest unfinished switch of such topics that began without the store."""
     wanted = [re.compile(pattern) for pattern in asked.topics]
     ours = [
         one
@@ -211,7 +212,7 @@ def _refused(asked: SwitchPlanRequest, where: WithoutStore) -> ConfigError | Ref
 
 
 def _last_written(asked: SwitchPlanRequest, target: KafkaCluster, left: Iterable[RecoveredLink]) -> LastWriters:
-    """Of the topics that are meant; nothing is said where the brokers do not tell."""
+    """Checks the matched topics; returns no foreign writers if brokers do not tell."""
     wanted = [re.compile(pattern) for pattern in asked.topics]
     try:
         each = [
@@ -237,14 +238,15 @@ def _strange(asked: SwitchPlanRequest, last: LastWriters) -> Iterator[str]:
 
 
 def record_idle_limit_s(record: SwitchState, timeout_s: float) -> float:
-    """For how long a switch at work may leave its record as it is. Nothing is written while the operator's command
-    runs, which this host's settings end after `timeout_s`."""
+    """Returns how long a running switch may leave its state unchanged. Nothing is saved during an operator's command,
+    which this host's settings end after `timeout_s`.
+    """
     runs = record.command and record.deed in (SwitchStep.BEFORE, SwitchStep.AFTER)
     return RECORD_IDLE_S_MAX + (timeout_s + TERMINATE_S_MAX if runs else 0)
 
 
 def _must_be_left(notes: HomesTopic, begun: ClusterSwitchRecord, still_s: float, asking: SwitchCaller) -> None:
-    """RefusedError where the switch goes on by itself, in somebody's hands, within so long."""
+    """Raises RefusedError if another process changes the switch within `still_s`."""
     if still_s > RECORD_IDLE_S_MAX:
         asking.tell(f"a command may still run for whoever began the switch: it is watched for {still_s:g} s")
     until_s = time.monotonic() + still_s

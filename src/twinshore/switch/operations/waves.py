@@ -1,4 +1,4 @@
-"""All topics of a link move in waves: planned together, run one after the other, stopped where one turns back."""
+"""Moves all topics of a link in waves: planned together, run one by one, stopped when one rolls back."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ALL_TOPICS = ".*"
 
 @dataclass(frozen=True, slots=True)
 class WavesPlan(SwitchPlan):
-    """`waves` of topics; `record` is of all of them at once, and is not run."""
+    """`waves`: topics by wave. `record`: a state with all topics, which is not run."""
 
     asked: SwitchPlanRequest | None = None
     waves: tuple[Wave, ...] = ()
 
 
 def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> WavesPlan:
-    """Of all topics that one link carries to `asked.to`: what stands in the way of any of them refuses all."""
+    """Plans all topics that one link replicates to `asked.to`: an obstacle for one refuses all."""
     if asked.topics or asked.group:
         raise ConfigError("--all means all topics of a link", hint="leave topics and --group out")
     if asked.wave < 1:
@@ -55,14 +55,14 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
 
 
 def run(planned: WavesPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
-    """The last wave that was begun, as it ended."""
+    """Returns the last wave that began, at the end."""
     if planned.record is None or planned.asked is None:
         raise planned.refused or ConfigError("nothing is to be switched")
     return _go_on(planned.asked, secrets.token_hex(16), 1, planned.waves, settings, store, asking)
 
 
 def resume(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
-    """Goes on with a switch whose process is no more, and with the waves that are left behind it."""
+    """Resumes a switch whose process is gone, and the waves after it."""
     waves = find_unfinished_waves(store, asked)
     if waves is None:
         ended = resume_switch(asked, settings, store, asking)
@@ -76,8 +76,9 @@ def resume(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -
 
 
 def find_unfinished_waves(store: Store, asked: str = "") -> WaveProgress | None:
-    """The plan that was left between two waves, where no switch is open: by the first letters of its id or of its last
-    switch's, or without a word the newest one."""
+    """Returns the plan that stopped between two waves, if no switch is open. `asked`: begin of the plan's id or of the
+    last switch's; if empty, the newest.
+    """
     found = list_switches(store)
     if any(not one.record.ended and one.id.startswith(asked) for one in found):
         return None
@@ -86,13 +87,11 @@ def find_unfinished_waves(store: Store, asked: str = "") -> WaveProgress | None:
 
 
 def describe_waves(store: Store) -> list[str]:
-    """What is to be said of plans of waves: those that are under way or owed, and the newest where it fell."""
     plans = find_wave_plans(one.record for one in list_switches(store))
     return [one.sentence() for number, one in enumerate(plans) if not one.over or (number == 0 and one.left)]
 
 
 def topics_moved_by(store: Store, asked: str) -> list[str]:
-    """Expressions for the topics that a switch, or a whole plan of waves, has moved."""
     found = [one for one in find_wave_plans(one.record for one in list_switches(store)) if one.id.startswith(asked)]
     names = found[0].moved if len(found) == 1 else find_switch(store, asked).record.names()
     if not names:

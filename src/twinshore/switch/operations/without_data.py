@@ -1,6 +1,6 @@
-"""A switch without data, planned: of topics that no link carries the writers move at once, and what is there stays.
+"""Plans a switch without data: writers of topics without a link move at once, and old records stay.
 
-It is told before who has not read all of it yet. Whoever reads on at the new home begins where the old log ends.
+The plan shows which groups have not read everything. Consumers on the new home begin at the end offset of the old log.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ WHOLE_NAMES_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class OldHomeOffsets:
-    """What the old home has of the topics: where each partition begins and ends."""
-
     begins: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
 
@@ -60,7 +58,7 @@ class OldHomeOffsets:
 
 
 def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
-    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
+    """Raises ConfigError if no topic matches; obstacles are `refused`, in one sentence."""
     settings.cluster(asked.to)
     names = [one.replace("\\", "") for one in asked.topics if TOPIC_NAME_PATTERN.fullmatch(one)]
     alone = asked.kind is SwitchKind.PLANNED and not (asked.group or asked.wave or asked.of or asked.producer)
@@ -105,7 +103,7 @@ def _opened(name: str, settings: Settings) -> KafkaCluster:
 
 
 def _home(asked: SwitchPlanRequest, names: Sequence[str], settings: Settings, links: Sequence[Link]) -> KafkaCluster:
-    """The one cluster beside that to which they go that has these topics, or the source of the links that are named."""
+    """Returns the one other cluster that has these topics; with `links`, only their sources count."""
     others = [name for name in settings.clusters if name != asked.to]
     if asked.links:
         others = sorted({one.source for one in links_leading_to(asked, links)})
@@ -133,7 +131,7 @@ def _there(cluster: KafkaCluster, names: Sequence[str] | None) -> dict[str, Topi
 
 
 def _carried(link: Link, names: Sequence[str], links: Sequence[Link]) -> RefusedError | None:
-    """A link back would cut away what stays, since a twin begins where its source does."""
+    """A reverse link would delete the old records, since a twin begins where its source does."""
     for one in links:
         theirs = [name for name in names if admits(one, name)]
         if one.naming is TwinNaming.SAME and {one.source, one.target} == {link.source, link.target} and theirs:
@@ -182,7 +180,7 @@ def _held(cluster: KafkaCluster, names: Sequence[str]) -> OldHomeOffsets:
 
 
 def _own(new: KafkaCluster, old: OldHomeOffsets) -> RefusedError | None:
-    """A log that holds records, or has gone further than the old one, cannot go on where that ends."""
+    """A log with records, or past the end of the old one, cannot begin there."""
     there = _held(new, sorted({named.topic for named in old.ends}))
     holds = sorted(
         {one.topic for one, end in there.ends.items() if end > there.begins[one] or end > old.ends.get(one, 0)}
@@ -217,7 +215,7 @@ def _shown(names: Sequence[str], old: KafkaCluster, to: str, held: OldHomeOffset
 
 
 def _unread(old: KafkaCluster, held: OldHomeOffsets) -> dict[str, int]:
-    """How much each group that has places in the topics has not read of what is there."""
+    """Returns the number of unread offsets of each group with offsets in the topics."""
     unread: dict[str, int] = {}
     with closing(ConsumerGroups(old)) as groups:
         listing = groups.listed()
