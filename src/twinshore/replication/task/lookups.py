@@ -1,16 +1,16 @@
-"""What a link's user may do, asked by requests that change nothing: markers for a partition that no topic can have, the
+"""The slow calls of a task, in threads: connecting, finding leaders, inspecting twins, empty transactions.
+
+`BlockingCalls` returns results as values from `take`; a socket wakes the task's loop. A peer that hangs delays only its
+own call.
+
+`inspect_target` reads where twins end, which producer wrote the end, what leaders remember of the link, and what the
+sources hold.
+
+`EmptyTransactions` writes markers if the link's user may not write them directly. `task_core` decides what to ask next;
+threads, connections and clock are here.
+
+The rights of the link's user are tested with requests that change nothing: markers for an impossible partition, and
 deletion of records below a log's start.
-
-Looks at twins: where they end, who wrote that, what their leaders remember of the link, what the sources hold.
-
-Markers by closed units: empty transactions of the link's own, where its user may not write markers directly.
-
-What is asked next is decided by `replication/task/core/task_core.py`. Here are the threads, the connections and the
-clock.
-
-The pump's slow errands, in threads of their own: dialling, asking who leads, looking at twins.
-
-Results come back as values through `take`; a socket wakes the pump's loop. A peer that hangs costs its own errand only.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ NONEXISTENT_PARTITION = ("twinshore.nowhere", [2**31 - 1])
 
 
 def may_write_markers(target: KafkaCluster) -> bool:
-    """A broker checks the right before it looks for the partition, and each knows the right."""
+    """Whether the link's user may write markers. A broker checks the right before the partition, and any broker can
+    answer.
+    """
 
     def ask(connection: Connection, timeout_s: float) -> bool:
         connection.handwritten_version(MARKERS_KEY)
@@ -103,8 +105,9 @@ def may_write_markers(target: KafkaCluster) -> bool:
 def find_uncuttable(
     target: KafkaCluster, starts: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
 ) -> dict[TopicPartition, KafkaError]:
-    """Which of these logs cannot be cut now, and why. Each is asked to be cut where it begins. `ids`: which topic each
-    name must mean."""
+    """Returns the logs that cannot be cut now, and why. Tries to cut each at its present start. `ids`: the topic id of
+    each name.
+    """
     failed: dict[TopicPartition, KafkaError] = {}
     for topic in sorted({named.topic for named in starts}):
         # One by one: a topic that is another by now would hide what becomes of the others.
@@ -128,9 +131,9 @@ def inspect_target(
     stands: Mapping[TopicPartition, EpochOffset] = MappingProxyType({}),
     inherited: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, TargetState]:
-    """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
-    as far as known, which history of the source was carried. `inherited`: below which offsets the twins' logs are their
-    topics' own, of when they were at home there."""
+    """Inspects each partition and its twin. Raises KafkaError if any cannot be read. `stands`: the replicated history,
+    if known. `inherited`: below these offsets the twins' logs are their topics' own, from when they were at home there.
+    """
     partitions, there = list(twins), list(twins.values())
     start = target.list_offsets(there, OffsetKind.EARLIEST)
     high = target.list_offsets(there, OffsetKind.HIGH_WATERMARK)
@@ -186,7 +189,7 @@ def _with_histories(
     here: Mapping[TopicPartition, EpochOffset],
     stands: Mapping[TopicPartition, EpochOffset],
 ) -> dict[TopicPartition, TargetState]:
-    """Asks the source where the epochs end that its records below the twins' ends have, and those that were carried."""
+    """Asks the source where the epochs end: of its records below the twins' ends, and of what was replicated."""
     said: dict[TopicPartition, dict[int, EpochEnd]] = {named: {} for named in found}
     for known in (here, stands):
         wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
@@ -211,13 +214,13 @@ def _tail(
 
 
 def _fence(producers: Iterable[ProducerState], ours: int) -> int:
-    """The highest coordinator epoch of our markers; -1 where there are none."""
+    """The highest coordinator epoch of the link's markers, or -1."""
     marks = marker_producer_id(ours)
     return max((one.coordinator_epoch for one in producers if one.producer_id == marks), default=-1)
 
 
 def _open_from(producers: Iterable[ProducerState]) -> int:
-    """Where the first transaction begins that is open; -1 where none is."""
+    """Where the first open transaction begins, or -1."""
     return min((one.current_txn_start for one in producers if one.current_txn_start >= 0), default=-1)
 
 
@@ -230,9 +233,10 @@ def _below_markers(
     last: int,
     own: int,
 ) -> tuple[int, bool]:
-    """Which offset tells whether both have the same history where the twin ends in markers, which every log may have;
-    and whether they differ there. The source shows a record where a marker is, or the last record is another.
-    `own`: up to where the log is its topic's own, whose records of aborted transactions are passed over."""
+    """Compares histories if the twin ends in markers, which prove nothing. Returns the offset to compare, and whether
+    both differ there: the source shows a record where a marker is, or the last records differ. `own`: below it aborted
+    transactions are skipped, as the log is the topic's own.
+    """
     try:
         if any(read_contents(source, named, last, last + 1, committed=True)):
             return last, True
@@ -245,8 +249,9 @@ def _below_markers(
 
 
 def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, told_to: int) -> TargetState:
-    """Also with where the twin shows no record of what nobody told of and the source has no more: it never crossed, or
-    nobody ever saw it. Of what lies too far back, or is damaged, nothing else is known."""
+    """Adds where the twin has no record of offsets that were never reported and are gone from the source: never
+    replicated, or never visible. Offsets too far back, or damaged ones, count as without a record.
+    """
     end = min(seen.high_watermark, seen.log_end, seen.source_start)
     begin = max(told_to, seen.log_start, end - UNREPORTED_OFFSETS_MAX)
     if told_to >= end:
@@ -264,7 +269,7 @@ def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, 
 def _parting(
     source: KafkaCluster, target: KafkaCluster, named: TopicPartition, twin: TopicPartition, low: int, last: int
 ) -> int:
-    """From where on both hold other records, `last` being one of them."""
+    """Returns from where records differ, if they do at `last`."""
 
     def unlike_at(offset: int) -> bool:
         try:
@@ -283,8 +288,9 @@ def _by_unit(
     ours: int,
     producers: Iterable[ProducerState],
 ) -> bool:
-    """Whether the tail may be a closed unit's marker. The ids of units change, when coordinators forget them; what
-    never does is that they write no records."""
+    """Whether the last batch may be a marker of an empty transaction. Producer ids change when coordinators forget
+    them, but such a producer never writes records.
+    """
     if batch is None:
         return False
     tail = batch[1]
@@ -318,23 +324,23 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class MarkersFinished:
-    """Runs that are over, one way or the other: no unit is open on their partitions any more."""
+    """Finished runs: no transaction is open on their partitions any more."""
 
     marks: list[PendingMarkers]
     answers: list[MarkerOutcome]
 
 
 class WriteLeaseLost(Exception):
-    """This pump may write nothing more."""
+    """This task may write nothing more."""
 
 
 def transactional_id_prefix(link: str, producer_id: int) -> str:
-    """What the transactional ids of a link begin with. Its producer id is nobody else's on that target."""
+    """The prefix of a link's transactional ids; the link's producer id is unique on the target."""
     return f"twinshore.{link}.{producer_id}."
 
 
 class EmptyTransactions:
-    """The hand that writes them, beside the pump's loop. `holds`: whether the partitions may still be written."""
+    """Writes markers by empty transactions, in threads. `holds`: whether the partitions may still be written."""
 
     def __init__(
         self,
@@ -346,7 +352,7 @@ class EmptyTransactions:
         report: Callable[[MarkersFinished], None],
         cluster_id: str = "",
     ) -> None:
-        """`prefix` is the link's; a lane's next pump has the same ids, and so closes what this one leaves open."""
+        """`prefix`: the link's. The next attempt of a task has the same ids, and so ends what this one leaves open."""
         self._prefix, self._holds, self._report = prefix, holds, report
         self._waiting: deque[MarkerRunProgress] = deque()
         self._news = threading.Condition()
@@ -361,7 +367,7 @@ class EmptyTransactions:
             thread.start()
 
     def take(self, marks: Iterable[PendingMarkers]) -> None:
-        """Writes these; each is reported once no unit is open on its partition."""
+        """Writes these; each is reported once no transaction is open on its partition."""
         runs = [MarkerRunProgress(one, one.blank.base, one.blank.end - one.blank.base) for one in marks]
         if runs:
             with self._news:
@@ -369,9 +375,10 @@ class EmptyTransactions:
                 self._news.notify(min(len(runs), TRANSACTIONAL_IDS))
 
     def settled(self) -> set[TopicPartition]:
-        """To be asked before any look at a twin: closes what a dead pump of this lane left open. Returns where a marker
-        of any other pump of the link is still due, which is not to be looked at yet. Also tells of what has troubled
-        the units since it was last asked: what became of them then, only a look can say."""
+        """Call before any inspection: ends what a dead attempt of this task left open. Returns the partitions with a
+        due marker of the link's other tasks; they must not be inspected yet. Raises the last trouble, whose outcome
+        only an inspection shows.
+        """
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
@@ -385,7 +392,7 @@ class EmptyTransactions:
         return TransactionalIds(self._watch, patience_s=TRANSACTION_PATIENCE_S, go=self.go).open_of(self._prefix)
 
     def go(self) -> None:
-        """To be asked before each request: what was sent before the grant ran out is fenced by the next holder."""
+        """Call before each request; raises WriteLeaseLost. The next holder fences earlier requests."""
         if self._closed or not self._holds():
             raise WriteLeaseLost
 
@@ -434,8 +441,6 @@ class EmptyTransactions:
 
 
 class TransactionalIdWorker:
-    """One transactional id and its connections."""
-
     def __init__(self, target: KafkaCluster, name: str, go: Callable[[], None]) -> None:
         self._cluster, self._name, self._go = target, name, go
         self._talk = TransactionalIds(self._cluster, patience_s=TRANSACTION_PATIENCE_S, go=go)
@@ -444,8 +449,7 @@ class TransactionalIdWorker:
         self._writer = TransactionalProducer(name, -1, -1)
 
     def hold(self) -> None:
-        """Takes the id, unless this pump has it. A round that waits for the coordinator is not waited for: that is a
-        KafkaError which passes."""
+        """Acquires the id, unless held. Raises a retriable KafkaError while a round waits for the coordinator."""
         if self._core.held:
             return
         if not self._turn.acquire(timeout=ACQUIRE_TIMEOUT_S):
@@ -456,7 +460,7 @@ class TransactionalIdWorker:
             self._turn.release()
 
     def round(self, runs: list[MarkerRunProgress]) -> list[tuple[MarkerRunProgress, MarkerOutcome]]:
-        """One unit over all of them; returns those that are over."""
+        """Runs one transaction over all runs; returns the finished ones."""
         with self._turn:
             return self._carried(self._core.round(runs))
 
@@ -519,7 +523,7 @@ class ConnectionOpened:
 
 @dataclass(frozen=True, slots=True)
 class LeadersFound:
-    """`silent`: the side that did not answer, with its `error`; "" where both did."""
+    """`silent`: the side that did not answer, with its `error`; "" if both did."""
 
     routes: dict[TopicPartition, PartitionLeaders]
     error: str = ""
@@ -531,7 +535,7 @@ InspectionResult = TargetState | KafkaError | None
 
 @dataclass(frozen=True, slots=True)
 class TwinsInspected:
-    """None where a closed unit of ours must be over first."""
+    """None: an empty transaction of the link must end first."""
 
     seen: dict[TopicPartition, InspectionResult]
 
@@ -540,7 +544,7 @@ CallResult = ConnectionOpened | LeadersFound | TwinsInspected | MarkersFinished
 
 
 class BlockingCalls:
-    """Runs errands for one pump; `close` lets go of every connection it holds."""
+    """Blocking calls of one task. `close` closes all their connections."""
 
     def __init__(self, order: TaskConfig, holds: Callable[[], bool]) -> None:
         """`holds`: whether the partitions may still be written."""
@@ -570,7 +574,7 @@ class BlockingCalls:
         )
 
     def take(self) -> list[CallResult]:
-        """Everything reported since the last call."""
+        """Returns everything reported since the last call."""
         with contextlib.suppress(BlockingIOError):
             while self.wake_socket.recv(4096):
                 pass
@@ -580,7 +584,7 @@ class BlockingCalls:
         return found
 
     def learn(self, orders: Iterable[PartitionConfig]) -> None:
-        """What the twins of these partitions are called; all else speaks of them by their sources' names."""
+        """Learns the twins' names; all other calls use the source's names."""
         for order in orders:
             self._ids[order.twin_named.topic] = bytes.fromhex(order.target_topic_id)
             if order.twin:
@@ -589,7 +593,7 @@ class BlockingCalls:
     # An errand answers whatever happens: the pump waits for it.
 
     def dial(self, side: str, node: int, key: object) -> None:
-        """Opens a separate connection to a broker, for the pump to drive."""
+        """Opens a connection for the task to drive."""
 
         def errand() -> CallResult:
             try:
@@ -600,7 +604,7 @@ class BlockingCalls:
         self._send(errand)
 
     def ask_routes(self, tracks: Iterable[PartitionReplicator]) -> None:
-        """Who leads these partitions on both sides, and whether their topics are still the same."""
+        """Looks up both sides' leaders, and whether topics are still the same."""
         wanted = {track.named: (track.source_key[0], track.target_id) for track in tracks}
 
         def errand() -> CallResult:
@@ -616,7 +620,7 @@ class BlockingCalls:
         self._send(errand)
 
     def look(self, partitions: Iterable[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
-        """Where the twins of these partitions end, and what the source holds; leader by leader, so many at a time."""
+        """Inspects twins and sources, grouped by leader, at most INSPECTION_PARTITIONS_MAX at a time."""
         by_node: dict[int, list[TopicPartition]] = {}
         for named in partitions:
             by_node.setdefault(tracks[named].route.target if named in tracks else -1, []).append(named)
@@ -627,7 +631,7 @@ class BlockingCalls:
     def _look_at_led(
         self, partitions: list[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]
     ) -> None:
-        """By the same leader; mapped ones each by itself."""
+        """Inspects twins of one leader; each mapped one on its own."""
         mapped = written_positions(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
         stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
@@ -640,7 +644,7 @@ class BlockingCalls:
             self._send(lambda n=named, look=look: TwinsInspected({n: look()}), self._looks)  # type: ignore[misc]
 
     def cut(self, before: dict[TopicPartition, int], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
-        """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
+        """Deletes the twins' records below these offsets. After a failure the driver does so within a minute."""
 
         if not before:
             return
@@ -679,7 +683,7 @@ class BlockingCalls:
             self._bell.send(b"!")
 
     def _cluster(self, side: str) -> KafkaCluster:
-        """A client of this thread's own, so that one slow broker never blocks another errand."""
+        """A client of this thread, so that a slow broker blocks no other call."""
         mine: dict[str, KafkaCluster] | None = getattr(self._own, "clusters", None)
         if mine is None:
             mine = self._own.clusters = {}
@@ -715,13 +719,13 @@ class BlockingCalls:
         return found
 
     def _mute(self, twins: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, KafkaError]:
-        """Partitions that nobody can be asked about now, on either side: the others do not wait for them."""
+        """Partitions that do not answer now, on either side; the others do not wait."""
         _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
         _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         return here | {named: there[twin] for named, twin in twins.items() if twin in there}
 
     def _uncut(self, found: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
-        """Those of the looks that must say more: offsets are to be filled, and the twin's log cut behind them."""
+        """The results that must also say whether the twin's log can be cut, as offsets must be filled."""
         due = {named: seen for named, seen in found.items() if seen.log_end < seen.source_start}
         if not due:
             return {}
@@ -739,7 +743,7 @@ class BlockingCalls:
         return seen_again
 
     def _aged(self, found: dict[TopicPartition, TargetState]) -> dict[TopicPartition, TargetState]:
-        """The looks with where records begin that are young enough, where the queue asks for that."""
+        """Adds where young enough records begin, if the queue has an age limit."""
         if not self._max_age_ms or not found:
             return found
         source = self._cluster("source")
@@ -770,7 +774,7 @@ class BlockingCalls:
         stands: dict[TopicPartition, EpochOffset],
         inherited: dict[TopicPartition, int],
     ) -> dict[TopicPartition, InspectionResult]:
-        """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
+        """Inspects a group. On an error the group is halved, so that one bad partition does not hide the others."""
         try:
             twins = {named: self._twins.get(named, named) for named in partitions}
             due = self.units.settled() if self.units else set()

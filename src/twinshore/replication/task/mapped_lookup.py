@@ -1,7 +1,7 @@
-"""Looks at a mapped twin: which batches of ours landed beyond what was told, and which records of the source they are.
+"""Inspects a mapped twin: which batches landed beyond what was reported, and which source records they hold.
 
-Readings are taken so that none can be younger than what it is compared with: what the leader remembers, then the log's
-end, then the batches up to there.
+Each reading is older than what it is compared with: first the leader's memory, then the log end, then the batches up to
+there.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def inspect_mapped_target(
     *,
     drops: bool = False,
 ) -> TargetState:
-    """Where to go on with one partition; raises KafkaError when it cannot be read. `stand`: as far as known, which
-    history of the source was carried. `drops`: a fresh queue may have left records out."""
+    """Inspects one partition; raises KafkaError if unreadable. `stand`: the replicated history, if known. `drops`: a
+    drop-oldest queue may have left out records.
+    """
     states = [one for one in target.describe_producers([twin])[twin] if one.producer_id == producer_id]
     remembered = (states[0].last_sequence, states[0].last_timestamp) if states else None
     end = target.list_offsets([twin], OffsetKind.LOG_END)[twin]
@@ -121,8 +122,9 @@ def inspect_mapped_target(
 def _history(
     source: KafkaCluster, named: TopicPartition, position: int, span: tuple[int, int], stand: EpochOffset
 ) -> tuple[int, int, int]:
-    """In which epoch the source's last record below `position` was written, the one to fetch on with, and from where on
-    it has another history, if it has."""
+    """Returns the leader epoch of the source's last record below `position`, the epoch for the next fetch, and from
+    where the history differs (-1: it does not).
+    """
     last = position - 1
     theirs = source.read_tail_batch(named, last) if span[0] <= last < span[1] else None
     here = EpochOffset(theirs.leader_epoch if theirs else UNKNOWN_EPOCH, position)
@@ -157,7 +159,7 @@ def _landed(
     remembered: tuple[int, int] | None,
     found: FindOffsetRuns,
 ) -> tuple[PositionVerdict, list[OffsetRun]]:
-    """`found` says of what landed which records of the source it is."""
+    """`found` maps landed batches to source records."""
     ours: list[LandedBatch] = []
     at = max(span[0], reach.target)
     for _, header in read_batches(target, twin, at, span[1], committed=False):
@@ -188,7 +190,7 @@ def _landed(
 
 
 def _gone(reach: WrittenPosition, source_start: int, _fresh: list[LandedBatch]) -> StopAt:
-    """More has landed than was told, and the source has the first of it no more: nothing is left to count by."""
+    """More landed than was reported, and the source has lost the first of these records: counting is impossible."""
     sentence = (
         f"the source's log now begins at {source_start}, behind {reach.source}, up to which was told what the link"
         " wrote; more had landed, and which records those were cannot be known"
@@ -204,7 +206,7 @@ def _counted(
     reach: WrittenPosition,
     fresh: list[LandedBatch],
 ) -> list[OffsetRun] | StopAt:
-    """Record for record as the source shows them from the reach on; the last one is compared."""
+    """Counts records from `reach` on, as the source shows them, and compares the last."""
     extents = map_landed_batches(reach, fresh, read_visible_runs(source, named, reach.source))
     if isinstance(extents, UnclearLanding):
         return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, extents.sentence)
@@ -225,9 +227,9 @@ def _sought(
     span: tuple[int, int],
     fresh: list[LandedBatch],
 ) -> list[OffsetRun] | StopAt:
-    """Each record by what it says, as a fresh queue may have left out what lay between. The source is asked from the
-    time of the earliest on, and at first not much beyond that of the latest. `span`: where the source begins and ends,
-    as it may have nothing of that time any more."""
+    """Matches records by content, as a drop-oldest queue may have left out some. Searches the source from the time of
+    the earliest, at first to shortly after the latest. `span`: the source's log start and end.
+    """
     ours = [
         one
         for landed in fresh
@@ -267,8 +269,9 @@ def _parted(
     *,
     drops: bool,
 ) -> StopAt | None:
-    """Whether the source has another history by now than the one that was carried: it lost its end, and grew again.
-    Where records were dropped, there are some behind the last one that landed."""
+    """Whether the source's history is no longer the replicated one, as the source lost its end and grew again. With
+    drops, records exist after the last one that landed.
+    """
     at, behind = reach.last_source, reach.source - 1
     if at < 0:
         return None

@@ -1,17 +1,15 @@
-"""A pump's connections to leaders, as its flows want them: requests go, answers become what they say. A source's are
-received into the buffers that its flow names.
+"""Runs tasks inside Spark: one task, or a task group of several small tasks.
 
-The loop that carries one lane: sockets, clocks, errands and the desk, as the pure core of the pump wants them.
+`SourceConnection` and `TargetConnection` connect a task to partition leaders. They send the requests of their fetcher
+or producer and pass responses back. Fetch responses are received into the buffers that the fetcher names.
 
-What comes is told to the core, what it commands is carried out at once. When its grant runs out the connections are
-closed, half a request included, which a broker never executes.
+`TaskRunner` is the loop of one task: sockets, clocks, blocking calls and the coordinator, around the pure `TaskCore`.
+Events go to the core, and the core's commands are carried out at once. When the write lease runs out, all connections
+are closed, even halfway through a request. A broker never executes half a request.
 
-The loop of a raft: the pumps of several small lanes side by side, in one Spark task.
-
-Each pump is what it is alone: its own line to the desk, its own grant, its own connections. The raft only gives it its
-turns. What ends one pump ends no other.
-
-What runs inside Spark: one task, for a tide of one lane or of a raft.
+`TaskGroupRunner` runs the tasks of several small sets of partitions side by side. Each task has its own coordinator
+connection, write lease and leader connections. The group only gives out turns. The end of one task does not end
+another.
 """
 
 from __future__ import annotations
@@ -99,11 +97,11 @@ WAKE_BYTES = 1 << 20
 
 
 class CoordinatorLost(TwinshoreError):
-    """The driver cannot be reached; the grant decides how long the pump goes on."""
+    """The driver cannot be reached. The write lease decides how long the task may go on."""
 
 
 class DriverConnection:
-    """Blocking writes of small lines, non-blocking reads. `hello`: what it says of itself, first of all."""
+    """A connection to the driver: blocking writes of small lines, non-blocking reads. `hello` is sent first."""
 
     def __init__(self, host: str, port: int, **hello: Any) -> None:
         try:
@@ -122,7 +120,7 @@ class DriverConnection:
         return self._sock.fileno()
 
     def tell(self, message: JsonMessage, within_s: float = SEND_TIMEOUT_S) -> None:
-        """One message to the driver. A stuck driver costs no more time than this."""
+        """Sends one message to the driver. Raises CoordinatorLost after `within_s` seconds."""
         line = encode_line(message)
         try:
             self._sock.settimeout(within_s)
@@ -131,7 +129,7 @@ class DriverConnection:
             raise CoordinatorLost(f"the driver cannot be told: {error}") from error
 
     def heard(self) -> list[JsonMessage]:
-        """Every message that has come."""
+        """Returns every message that has arrived. Raises CoordinatorLost."""
         self._sock.setblocking(False)
         while True:
             try:
@@ -154,7 +152,7 @@ class DriverConnection:
 
 
 class CoordinatorClient(DriverConnection):
-    """A pump's."""
+    """A task's connection to the coordinator."""
 
     def __init__(self, order: TaskConfig) -> None:
         who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
@@ -164,18 +162,18 @@ class CoordinatorClient(DriverConnection):
         self.tell(encode_message(word))
 
     def words(self) -> list[CoordinatorMessage]:
-        """All that have come."""
+        """Returns every coordinator message that has arrived."""
         return [decode_for_task(message) for message in self.heard()]
 
 
 class HasFileno(Protocol):
-    """What a selector looks at."""
+    """An object that a selector can watch."""
 
     def fileno(self) -> int: ...
 
 
 class Outbox:
-    """Buffers on their way into a socket."""
+    """Buffers that are being written to a socket."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -186,11 +184,11 @@ class Outbox:
         self._waiting = buffers
 
     def detach(self) -> None:
-        """Copies what the kernel has not taken, so that the buffers it lies in are free."""
+        """Copies what the kernel has not taken, so that the original buffers are free."""
         self._waiting = [bytes(piece) for piece in self._waiting]
 
     def push(self) -> bool:
-        """Gives the kernel what it takes; True once everything is taken."""
+        """Writes what the kernel takes. True once everything is written."""
         waiting = self._waiting
         while waiting:
             taken = self.transport.sendv(waiting)
@@ -201,7 +199,7 @@ class Outbox:
 
 
 class SourceConnection:
-    """One connection to a leader on the source, for a share of its partitions."""
+    """One connection to a leader on the source, for a share of that leader's partitions."""
 
     def __init__(self, flow: SourceFetcher, connection: Connection) -> None:
         self.flow = flow
@@ -215,7 +213,7 @@ class SourceConnection:
         return self.outbox.transport.fileno()
 
     def ask(self, fetch: SendFetch) -> bool:
-        """Sends a fetch; True when the kernel took it whole."""
+        """Sends a fetch. True if the kernel took all of the request."""
         order = fetch.order
         body = encode_fetch_by_id(
             session_id=order.session_id,
@@ -232,7 +230,7 @@ class SourceConnection:
         return self.outbox.push()
 
     def receive(self, now_s: float) -> tuple[FetchResponseById, int] | None:
-        """The whole answer once it is there, and its size."""
+        """Returns a fetch response and its size in bytes, or None while the response is incomplete."""
         hold = self.flow.receiving
         if hold is None:
             raise KafkaError(
@@ -267,7 +265,7 @@ class SourceConnection:
 
 
 class TargetConnection:
-    """One connection to a leader on the target. `producer`: the link's id and epoch."""
+    """One connection to a leader on the target. `producer`: the link's producer id and epoch."""
 
     def __init__(self, flow: TargetProducer, connection: Connection, producer: tuple[int, int]) -> None:
         self.flow = flow
@@ -283,7 +281,9 @@ class TargetConnection:
         return self.outbox.transport.fileno()
 
     def send(self, flight: TargetRequest) -> bool:
-        """Puts a request on its way; `push` goes on with it when the kernel has room again. True where it has all."""
+        """Starts to send a request; `push` continues when the kernel has room. True once the kernel has taken
+        everything.
+        """
         deadline_s = flight.sent_s + self.flow.limits.produce_timeout_s + RESPONSE_SLACK_S
         if flight.sent:
             body = self._produce(flight.sent)
@@ -318,18 +318,19 @@ class TargetConnection:
         return encode_produce(self.flow.version, list(topics.values()), timeout_ms=timeout_ms)
 
     def push(self) -> bool:
-        """Gives the kernel what it takes; True once it has everything."""
+        """Writes what the kernel takes. True once everything is written."""
         if self.flow.writing and self.outbox.push():
             self.flow.written()
         return not self.flow.writing
 
     def wake_at(self, due_bytes: int) -> None:
-        """Until so many bytes of answers are there nobody need be woken."""
+        """Holds back the read event until `due_bytes` of responses have arrived."""
         self.outbox.transport.expect_bytes(max(1, due_bytes - self._exchange.framer.waiting))
 
     def receive(self, now_s: float) -> Iterator[CompletedRequest]:
-        """Every answer that is complete, those too behind which the target hangs up or says what nobody understands:
-        that is raised once they have been taken."""
+        """Yields every complete response. If the target closes the connection or sends a malformed response, raises
+        only after the responses before that have been yielded.
+        """
         exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
         while True:
             got = transport.recv_into(framer.room())
@@ -346,8 +347,9 @@ class TargetConnection:
                 raise protocol_violation_error(error, self.outbox.connection.place) from error
 
     def _read(self, answer: Response, now_s: float) -> CompletedRequest | None:
-        """What it says; None where the other half is still to come. Of one that cannot be read the request stays
-        unanswered."""
+        """Returns what a response completes, or None while a second response is still to come. A request whose response
+        cannot be parsed stays unanswered.
+        """
         view, position, key = answer.view, answer.position, answer.asked.api.key
         if key == MARKERS_KEY:
             self.flow.marked(parse_markers(view, position))
@@ -367,7 +369,7 @@ class TargetConnection:
 
 
 def unregister(selector: selectors.BaseSelector, line: HasFileno) -> None:
-    """Has the selector look at it no more, also where it is closed already."""
+    """Removes `line` from the selector, even if `line` is already closed."""
     try:
         selector.unregister(line)
     except (KeyError, ValueError):
@@ -383,11 +385,12 @@ Handler = Callable[[int], None]
 
 
 class TaskRunner:
-    """One lane's worker for the length of a tide. `run` returns the sentence that says why it ended."""
+    """Runs one task attempt. `run` returns the sentence that says why the attempt ended."""
 
     def __init__(self, order: TaskConfig, reading: SharedFetch | None = None) -> None:
-        """`reading`: with whose other pumps this one reads together, all in one thread; one of its own where it is of a
-        broadcast and carried apart."""
+        """`reading`: the shared fetch of the tasks of this broadcast that run in the same thread. Without one, a
+        broadcast's task gets a shared fetch of its own.
+        """
         self.order = order
         who = (order.producer_id, order.producer_epoch, order.fence)
         self.lane = TaskPartitions(
@@ -429,7 +432,7 @@ class TaskRunner:
         }
 
     def run(self) -> str:
-        """Pumps until told to finish, or until the grant is gone."""
+        """Replicates until told to finish, or until the write lease runs out."""
         core = self.core
         try:
             while not core.ended:
@@ -441,18 +444,20 @@ class TaskRunner:
         return core.ended
 
     def fileno(self) -> int:
-        """Readable while `turn` has something to hear."""
+        """A descriptor that is readable while `turn` has events to handle."""
         return self._selector.fileno()
 
     def due_s(self, quiet_s: float) -> float:
-        """When it wants a turn though nothing comes: at its next timers, `quiet_s` later where it only goes on."""
+        """When the task needs a turn without an event: at its next timers, and `quiet_s` later while it is merely
+        running.
+        """
         if self._pending():
             return 0.0
         at_s = self.core.timers_at_s
         return at_s + quiet_s if self.core.going and not self.lane.finishing else at_s
 
     def turn(self, wait_s: float) -> None:
-        """What has come, or comes within this time, and what follows from it."""
+        """Handles the events that have come or come within `wait_s`, and what follows from them."""
         came = self._selector.select(wait_s if not self._pending() else 0.0)
         begun_s = steady_s()
         for key, mask in came:
@@ -592,7 +597,7 @@ class TaskRunner:
         self.let_go()
 
     def hang_up(self) -> None:
-        """Its lines, at once, half a request included."""
+        """Closes all connections at once, even halfway through a request."""
         self.lane.leave()
         for source in self._sources.values():
             source.close()
@@ -602,7 +607,7 @@ class TaskRunner:
         self._selector.close()
 
     def let_go(self) -> None:
-        """What its errands hold; one of them may be in the middle of a call."""
+        """Closes the blocking calls. May wait, as one of them may be in progress."""
         self._scout.close()
 
 
@@ -613,7 +618,9 @@ READ = selectors.EVENT_READ
 
 
 class TaskGroupRunner:
-    """One tide of it. `run` returns once the driver has told it to leave, or is gone, and no pump is left."""
+    """Runs one attempt of a task group. `run` returns once the driver has stopped the group, or is lost, and no task is
+    left.
+    """
 
     def __init__(self, order: TaskGroupConfig) -> None:
         who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
@@ -631,7 +638,7 @@ class TaskGroupRunner:
         self._afloat_at_s = 0.0
 
     def run(self) -> str:
-        """Gives turns to whoever has something to do."""
+        """Gives turns to the tasks that have something to do."""
         try:
             while self._pumps or not self._leaving:
                 self._turn()
@@ -714,7 +721,9 @@ class TaskGroupRunner:
         self._selector.register(pump, READ)
 
     def _tell_turn(self, berth: int) -> None:
-        """Before it: where this task dies or freezes in it, nobody could say so any more."""
+        """Reports whose turn comes next, before the turn: if the process dies or freezes in that turn, a later report
+        is impossible.
+        """
         if self._tells and berth != self._told:
             self._told = berth
             self._say(SlotTurn(berth))
@@ -727,15 +736,18 @@ class TaskGroupRunner:
                 self._let_go()
 
     def _let_go(self) -> None:
-        """Nobody can be told anything any more: no pump begins, and each that is here knows by its own line and grant
-        how long it may go on."""
+        """Gives up the driver connection: no task starts any more. Running tasks go on as long as their own coordinator
+        connections and write leases allow.
+        """
         self._leaving = self._lost = True
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self._line)
 
 
 def _let_go_aside(pump: TaskRunner) -> None:
-    """The others' turns do not wait until its errands are over, unless this process may have no thread more."""
+    """Closes a task's blocking calls in a thread, so that other tasks keep their turns. If no thread can be started,
+    closes them here.
+    """
     try:
         threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
     except RuntimeError:
@@ -749,15 +761,14 @@ GC_THRESHOLD_OBJECTS = 10_000
 
 
 def tune_garbage_collector() -> None:
-    """What is loaded by now stays, and what waits is no garbage: the collector walks the one never and the other
-    seldom."""
+    """Freezes what is loaded by now and makes collections rare: objects that wait to be sent are no garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD_OBJECTS)
 
 
 def run_tasks(orders: Iterable[str]) -> Iterator[str]:
-    """The body of a tide's only task. Yields the sentence that says how each tide ended."""
+    """The body of a Spark task. Yields the sentence that says how each attempt ended."""
     # Imported here: the driver ships this function without loading the pump.
     from twinshore.replication.task.core.messages import TaskGroupConfig, parse_task_config
     from twinshore.runtime.compile import build_while_running

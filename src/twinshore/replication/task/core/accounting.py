@@ -1,5 +1,5 @@
-"""What was fetched and is to be told once it is acknowledged, and who wrote it: what a producer that switches to the
-twin must be known by. Pure.
+"""What was fetched and is reported once acknowledged, and which producers wrote it: a producer that switches to the
+twin is recognized by these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ BATCHES_PER_PRODUCER = 5  # batches per producer id that a broker itself remembe
 
 
 class PendingProgress(NamedTuple):
-    """One fetch of a partition: offsets [begin, end), its source batches and their producers, and what nobody sees."""
+    """One fetch of a partition: offsets [begin, end), source batches, their producers, and the gaps that readers do not
+    see.
+    """
 
     begin: int
     end: int
@@ -34,14 +36,14 @@ class PendingProgress(NamedTuple):
 def empty_progress(
     begin: int, end: int, now_ms: int, *, blanks: tuple[OffsetGap, ...] = (), epoch: int = -1
 ) -> PendingProgress:
-    """Offsets of which no record was fetched."""
+    """Offsets without a fetched record."""
     return PendingProgress(
         begin=begin, end=end, size=0, batches=0, seen_ms=now_ms, producers=[], blanks=blanks, epoch=epoch
     )
 
 
 class AcknowledgedProgress(NamedTuple):
-    """What is acknowledged of what was noted, up to `end`. `first_ms` is 0 where that is nothing."""
+    """The acknowledged part, up to `end`. `first_ms` is 0 if nothing is."""
 
     end: int
     size: int
@@ -53,7 +55,7 @@ class AcknowledgedProgress(NamedTuple):
 
 
 def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) -> AcknowledgedProgress:
-    """Takes out what lies wholly below `acked`. What is `told` up to there counts no more."""
+    """Takes out the fetches that are wholly below `acked`. Gaps below `told` were counted before."""
     producers: Producers = []
     size = batches = unseen = first_ms = 0
     reached = epoch = -1
@@ -68,8 +70,9 @@ def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) 
 
 
 def truncate_pending(noted: deque[PendingProgress], end: int, told: EpochOffset) -> int:
-    """Takes out what lies at `end` or above. Returns the source's leader epoch of the last record below, where that is
-    known; `told` is what was noted before."""
+    """Removes what is at `end` or above. Returns the source's leader epoch of the last record below, if known. `told`:
+    what was reported before.
+    """
     while noted and noted[-1].end > end:
         entry = noted.pop()
         if entry.begin < end:
@@ -80,7 +83,7 @@ def truncate_pending(noted: deque[PendingProgress], end: int, told: EpochOffset)
 
 
 def latest_batches(seen: Producers) -> Producers:
-    """The last five batches of each idempotent producer: what a retry after a switch is known by."""
+    """The last five batches of each idempotent producer, which identify a retry after a switch."""
     kept: Producers = []
     times: dict[int, int] = {}
     for entry in reversed(seen):
@@ -94,7 +97,7 @@ def latest_batches(seen: Producers) -> Producers:
 
 @dataclass(slots=True)
 class SourceState:
-    """What is known of a partition's source: where it begins and ends, and how it was read."""
+    """The source of a partition: log start and end, and how reads went."""
 
     end: int = 0
     start: int = 0
@@ -109,8 +112,9 @@ class SourceState:
 
 @dataclass(slots=True)
 class ProgressLog:
-    """What a partition's accounts have told, up to `to`; `epoch` is that of the last record below. `noted` was fetched
-    and is told once it is acknowledged."""
+    """Progress reported up to `to`; `epoch` is the leader epoch of the last record below. `noted`: fetched, and
+    reported once acknowledged.
+    """
 
     to: int = 0
     epoch: int = -1
@@ -124,14 +128,15 @@ class ProgressLog:
 
     @property
     def stand(self) -> EpochOffset:
-        """Which history of the source was carried, and how far that was told."""
+        """The history that was replicated, and up to where that is reported."""
         return EpochOffset(self.epoch, self.to)
 
     def account(
         self, named: TopicPartition, acked: int, source: SourceState, may_tell: Callable[[int], int]
     ) -> PartitionProgress | None:
-        """What was acknowledged since the last account; None when nothing was and the source stands still. `may_tell`:
-        what may be told of an epoch now; once it may be, it is told though nothing crosses."""
+        """Returns the progress since the last call. None if there is none and the source is unchanged. `may_tell`: the
+        epoch that may be reported now; a withheld epoch is reported later, even without new offsets.
+        """
         if self.epoch_unreported and may_tell(self.epoch) == self.epoch:
             self.source = (-1, -1)
         found = self._account(named, acked, source)
@@ -174,7 +179,7 @@ class ProgressLog:
         )
 
     def nothing(self, named: TopicPartition, source_start: int, source_end: int) -> PartitionProgress:
-        """An account of no record."""
+        """Returns progress without a record."""
         return PartitionProgress(
             topic=named.topic,
             partition=named.partition,

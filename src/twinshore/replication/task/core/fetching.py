@@ -1,8 +1,8 @@
-"""What each source connection should ask next: one fetch session per line, and which partitions changed since. Pure.
+"""What each source connection fetches next: one fetch session per stream, and the partitions that changed since.
 
-Token buckets hold a lane to its share of a link's and of topics' throttles, and say who goes first. Bytes are counted
-as they are fetched, not as they are sent: a throttled partition is then simply not asked for, keeps no receive buffer
-busy and holds back nobody. A bucket may go into debt by one answer; what is over is waited out.
+Token buckets hold a task to its share of the link's and the topics' throttles, and give precedence by weight. Bytes are
+counted when fetched, not when sent: a throttled partition is not fetched, so it keeps no buffer busy and delays no
+other. A bucket may go into debt by one response, and then waits.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ SESSION_LOST_CODES = frozenset({70, 71, 106})  # id not found, wrong epoch, topi
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Bytes that may be fetched now. `spent` and `hungry` are for whoever shares a throttle out: since the last report,
-    and whether more would have been fetched."""
+    """Bytes that may be fetched now. `spent`: since the last report. `hungry`: more would have been fetched."""
 
     bytes_s: float
     level: float = 0.0
@@ -57,7 +56,7 @@ class TokenBucket:
         return self.level >= self.burst * OPEN_RATIO
 
     def opens_in_s(self) -> float:
-        """From its last filling on."""
+        """Seconds from the last refill."""
         return max(0.0, self.burst * OPEN_RATIO - self.level) / self.bytes_s
 
     def spend(self, size: int) -> None:
@@ -69,7 +68,7 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class TokenBuckets:
-    """`link` is None where the link has no throttle. Topics without an entry have neither throttle nor weight."""
+    """`link` is None without a throttle. Topics without an entry have neither throttle nor weight."""
 
     link: TokenBucket | None = None
     topics: dict[str, TokenBucket] = field(default_factory=dict)
@@ -82,11 +81,11 @@ class TokenBuckets:
 
     @property
     def bounding(self) -> bool:
-        """Whether anything here bounds anything."""
+        """Whether any throttle or weight applies."""
         return bool(self.link or self.topics or self.weights)
 
     def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
-        """New bounds, 0 for none; what was saved or owed under the old ones stays."""
+        """Sets new limits, 0 for none. Levels and debts stay."""
         self.link = _adjusted(self.link, link_bytes_s) if link_bytes_s else None
         self.topics = {topic: _adjusted(self.topics.get(topic), rate) for topic, rate in topics.items()}
         if weights != self.weights:
@@ -95,7 +94,7 @@ class TokenBuckets:
             self._contending.clear()
 
     def refill(self, now_s: float) -> list[str]:
-        """Time passed; topics that may be fetched again."""
+        """Returns the topics that may be fetched again."""
         if self.link:
             self.link.refill(now_s)
         found = []
@@ -115,16 +114,16 @@ class TokenBuckets:
         return bucket is None or bucket.open
 
     def bytes_max(self) -> int:
-        """For one fetch; 0: no bound."""
+        """For one fetch; 0: no limit."""
         return max(FETCH_BYTES_MIN, int(self.link.level)) if self.link else 0
 
     def wait_ms_max(self) -> int:
-        """How long a broker may hold a fetch: no longer than until a topic that is not asked for now may be."""
+        """How long a broker may hold a fetch: until the first throttled topic opens."""
         waits = [bucket.opens_in_s() for bucket in self.topics.values() if bucket.hungry and not bucket.open]
         return max(5, int(1000 * min(waits))) if waits else UNBOUNDED_WAIT_MS
 
     def partition_bytes(self, topic: str, wanted: int, *, weighed: bool = True) -> int:
-        """How much of one partition is asked for at a time: less where it is throttled, or where others go first."""
+        """How much of one partition to fetch at a time: less if throttled, or if others go first."""
         bucket = self.topics.get(topic)
         if bucket:
             wanted = min(wanted, max(FETCH_BYTES_MIN, int(bucket.burst) // max(1, self.partitions.get(topic, 1))))
@@ -138,11 +137,11 @@ class TokenBuckets:
         return self.weights.get(topic, PRIORITY_DEFAULT)
 
     def first(self) -> int:
-        """The highest weight among those that have something to catch up with; 0: nobody has."""
+        """The highest weight among partitions that are behind; 0: none is."""
         return max(self._contending, default=0)
 
     def spend(self, topic: str, size: int) -> bool:
-        """So much was fetched; whether the topic may not be asked for any more."""
+        """Counts fetched bytes. Returns whether that closed the topic's bucket."""
         if self.link:
             self.link.spend(size)
         bucket = self.topics.get(topic)
@@ -153,7 +152,7 @@ class TokenBuckets:
         return was_open and not bucket.open
 
     def stands(self, key: Hashable, topic: str, *, behind: bool) -> bool:
-        """Whether a partition has something to catch up with; says whether others are to be asked otherwise now."""
+        """Notes whether a partition is behind. Returns whether that changes the precedence."""
         if not self.weights or behind == (key in self._behind):
             return False
         before = self.first()
@@ -168,8 +167,9 @@ class TokenBuckets:
         return before != self.first()
 
     def report(self, now_s: float) -> dict[str, list[float]] | None:
-        """By topic, "" for the link: bytes per second since the last report, and whether more would have been fetched.
-        Those that used nothing are left out; None where nothing is bounded."""
+        """By topic, "" for the link: bytes per second since the last report, and 1.0 if more would have been fetched.
+        Unused topics are left out. None without a throttle.
+        """
         took_s, self._reported_at_s = now_s - self._reported_at_s, now_s
         whole = {"": self.link, **self.topics} if self.link else self.topics
         if not whole:
@@ -183,8 +183,9 @@ class TokenBuckets:
 
 
 def measure_whole_batches(records: memoryview) -> tuple[int, int]:
-    """Bytes of the whole batches that were fetched, and the offset behind them; -1 where there is none. A batch that
-    was cut short comes again and counts then."""
+    """Bytes of complete batches, and the offset after them; -1 if there is none. An incomplete batch is fetched again
+    and counts then.
+    """
     size, at, following = len(records), 0, -1
     while at + 61 <= size:
         end = at + 12 + int.from_bytes(records[at + 8 : at + 12], "big")
@@ -204,8 +205,9 @@ def _adjusted(bucket: TokenBucket | None, bytes_s: float) -> TokenBucket:
 
 
 class FetchSession:
-    """One incremental fetch session (KIP-227): only what changed is asked, so a thousand quiet partitions cost nothing.
-    Remembers what the broker believes we want; `changes` says what to send so that it believes the right thing."""
+    """One incremental fetch session (KIP-227): only changes are requested, so a thousand quiet partitions cost nothing.
+    Remembers what the broker believes we want.
+    """
 
     def __init__(self) -> None:
         self.session_id = 0
@@ -215,7 +217,7 @@ class FetchSession:
     def changes(
         self, wanted: Iterable[FetchPartitionById], unwanted: Iterable[SourcePartitionKey]
     ) -> tuple[list[FetchPartitionById], list[SourcePartitionKey]]:
-        """What to put in the next request: partitions new or moved, and those to forget."""
+        """The next request: partitions new or changed, and those to forget."""
         told = self._told
         # A broker adds what is asked before it removes what is forgotten: forgetting must not undo asking.
         forgotten = [key for key in unwanted if told.pop(key, None) is not None]
@@ -231,17 +233,17 @@ class FetchSession:
         return len(self._told)
 
     def position(self, key: SourcePartitionKey) -> int:
-        """From where the broker reads this partition as far as it was told; -1 while it is not asked for."""
+        """The offset that the broker knows for this partition; -1 if not fetched."""
         want = self._told.get(key)
         return want.position if want else -1
 
     def epoch_asked(self, key: SourcePartitionKey) -> int:
-        """In which epoch of its leader this partition is asked for; -1 where none was named."""
+        """The leader epoch that the fetch of this partition named; -1 for none."""
         want = self._told.get(key)
         return want.leader_epoch if want else -1
 
     def answered(self, session_id: int) -> None:
-        """The broker took the request: the next one continues the session."""
+        """The broker accepted the request; the session continues."""
         if session_id == 0:
             self.reset()
             return
@@ -249,7 +251,7 @@ class FetchSession:
         self.epoch = self.epoch + 1 if self.epoch < 2**31 - 1 else 1
 
     def reset(self) -> None:
-        """The next request opens a new session and names everything again."""
+        """The next request opens a new session."""
         self.session_id = 0
         self.epoch = 0
         self._told.clear()
@@ -265,7 +267,7 @@ class PlannedFetch(NamedTuple):
 
 
 class FetchScheduler:
-    """Only partitions that run, and whose target takes something, are asked for."""
+    """Fetches only running partitions whose target accepts data."""
 
     def __init__(self, limits: TaskLimits) -> None:
         self._partition_bytes_widest = limits.partition_bytes_widest
@@ -299,18 +301,18 @@ class FetchScheduler:
         return route.source, track.order.partition % self._streams
 
     def wake(self, track: PartitionReplicator) -> None:
-        """Something about it changed: the next request of its line says so."""
+        """Checks a changed partition with the next request of its stream."""
         self.ask_again(track)
         if self.seat:
             self.seat.call(track)
 
     def ask_again(self, track: PartitionReplicator) -> None:
-        """The next request of its line says whether it is asked for."""
+        """Like `wake`, without a look into the shared window."""
         if track.route.source >= 0:
             self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
 
     def forget(self, track: PartitionReplicator, route: PartitionLeaders) -> None:
-        """Its line under `route` shall ask for it no more."""
+        """Stops fetching the partition on its stream under `route`."""
         if route.source >= 0:
             self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
         if self.seat:
@@ -318,21 +320,21 @@ class FetchScheduler:
         self.buckets.stands(track.source_key, track.order.topic, behind=False)
 
     def hold(self, node: int, *, held: bool) -> None:
-        """A target that takes nothing: what would go there is not fetched until it does."""
+        """Suspends or resumes fetches for a target that accepts nothing."""
         (self._held.add if held else self._held.discard)(node)
         for track in self._tracks.values():
             if track.route.target == node:
                 self.wake(track)
 
     def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
-        """New throttles and weights: everything is asked anew under them."""
+        """Sets new throttles and weights."""
         self.buckets.bound(link_bytes_s, topics, weights)
         self._count()
         for track in self._tracks.values():
             self.wake(track)
 
     def refill(self, now_s: float) -> None:
-        """Time passed: what was throttled may be asked for again."""
+        """Refills the buckets; topics that open are fetched again."""
         if self.seat:
             self.seat.tick(now_s)
         topics = self.buckets.refill(now_s)
@@ -346,7 +348,7 @@ class FetchScheduler:
         )
 
     def order(self, line: FetchStream) -> PlannedFetch | None:
-        """The next fetch of a line; None while it has nothing to ask."""
+        """Returns the next fetch of a stream, or None."""
         if self.buckets.shut():
             self._leave_to_others()
             return None
@@ -378,14 +380,14 @@ class FetchScheduler:
         return PlannedFetch(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
     def _leave_to_others(self) -> None:
-        """While its throttle is shut, what it reads for all is left to another; who reads is seen once it opens."""
+        """While the throttle is shut, another task reads for all."""
         if seat := self.seat:
             for track in seat.partitions_read_for_others():
                 seat.let_go(track)
                 self.ask_again(track)
 
     def _is_ours(self, track: PartitionReplicator, line: FetchStream, *, asks: bool) -> bool:
-        """Whether the source is asked for what may be asked, and not another lane, for all that read together."""
+        """Whether this task fetches the partition, or another does for all."""
         if self.seat is None:
             return asks
         if not asks:
@@ -393,12 +395,12 @@ class FetchScheduler:
         return asks and self.seat.reads(track, line)
 
     def _bytes_asked(self, track: PartitionReplicator) -> int:
-        """How much of a partition is asked for: what is read for all goes by no weights of this link's."""
+        """How much to fetch of a partition. Reads for all ignore this link's weights."""
         leads = self.seat is not None and self.seat.leads(track)
         return self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max, weighed=not leads)
 
     def asks(self, track: PartitionReplicator, line: FetchStream) -> bool:
-        """Whether the line shall ask for it now, unless too much of it waits to be sent."""
+        """Whether the stream may fetch this partition now, regardless of how much waits to be sent."""
         return (
             track.phase is Phase.RUNNING
             and track.stop_after is None
@@ -412,8 +414,9 @@ class FetchScheduler:
     def answered(
         self, line: FetchStream, answer: FetchResponseById
     ) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
-        """The partitions of an answer that were asked from where they still stand; all of the line, with
-        its error, where the fetch failed as a whole. An answer from before a move or a look is of no use."""
+        """Returns the partitions of a response that are still at the fetched offset. A fetch that failed as a whole
+        gives all partitions of the stream, with its error.
+        """
         session = self._sessions[line]
         if self.seat:
             self.seat.heard(line, sum(len(part.records) for part in answer.partitions))
@@ -440,7 +443,7 @@ class FetchScheduler:
         return found
 
     def _failed(self, line: FetchStream, error: int) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
-        """A fetch that failed as a whole failed for each partition that its line is for."""
+        """Reports a failed fetch as a failure of each partition on the stream."""
         return [
             (track, FetchedPartitionById(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
             for track in self._tracks.values()
@@ -463,8 +466,9 @@ class FetchScheduler:
                 self.wake(track)
 
     def widen(self, answer: FetchResponseById) -> None:
-        """A far source: its leaders are read by several fetches at a time, so that one is read while another is on its
-        way; and partitions that filled what they may bring in one round trip may bring more in the next."""
+        """For a far source: several streams per leader, so that one is read while another is in flight. Partitions that
+        filled their limit may bring more.
+        """
         if self._streams < self._far_streams:
             self._part()
         for part in answer.partitions:
@@ -474,7 +478,7 @@ class FetchScheduler:
                 self.wake(track)
 
     def _part(self) -> None:
-        """Parts the lines. What an old line still brings counts, unless the new one was asked for it meanwhile."""
+        """Splits the streams. Responses of an old stream count until the new one has asked."""
         before = {track: self.line_of(track, track.route) for track in self._tracks.values() if track.route.source >= 0}
         self._streams = self._far_streams
         for track, line in before.items():
@@ -483,7 +487,7 @@ class FetchScheduler:
                 self.wake(track)
 
     def reset(self, line: FetchStream) -> None:
-        """The line's session is over: everything is asked anew."""
+        """Ends the stream's session: everything is fetched again."""
         self._sessions.setdefault(line, FetchSession()).reset()
         for track in self._tracks.values():
             if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:

@@ -1,8 +1,8 @@
-"""What desk, pumps and rafts say to each other: typed values, and the lines of JSON that they travel as. Pure.
+"""Messages between coordinator, tasks and task groups, as typed values and as lines of JSON.
 
-What a pump says are commands of its core. What the desk says is below. Each side's words are encoded and decoded here
-alone, and driver and pump are of one version. A **raft** is a set of small lanes, of several links, whose pumps run
-side by side in one Spark task.
+A task's messages are commands of its core. The coordinator's messages are below. All messages are encoded and decoded
+in this module alone; driver and task are of one version. A **task group** is a set of small tasks, of several links,
+that run side by side in one Spark task.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ MessageT = TypeVar("MessageT")
 
 
 class Assign(NamedTuple):
-    """More partitions."""
+    """Adds partitions to the task."""
 
     tracks: tuple[PartitionConfig, ...]
 
 
 class StartWriting(NamedTuple):
-    """Begin to write. `told`: how far each partition is accounted for; `reached`: how far mapped twins are written;
-    `paces`: what the pump before learnt of quotas; `untouched`: new twins that no pump was let write before."""
+    """Starts to write. `told`: how far each partition's progress is recorded. `reached`: how far mapped twins are
+    written. `paces`: what the previous task learnt about quotas. `untouched`: new twins that no task was ever allowed
+    to write.
+    """
 
     handovers: tuple[Handoff, ...]
     told: Mapping[TopicPartition, EpochOffset]
@@ -63,20 +65,20 @@ class StartWriting(NamedTuple):
 
 
 class LeaseGranted(NamedTuple):
-    """Go on for so long, counted from the question that was asked at `asked_s` on the pump's own clock."""
+    """Extends the write lease by `grant_s` seconds, counted from the request made at `asked_s` on the task's own clock."""
 
     asked_s: float
     grant_s: float
 
 
 class Release(NamedTuple):
-    """Let go of this partition."""
+    """Stops this partition and hands it over."""
 
     named: TopicPartition
 
 
 class TaskRateLimits(NamedTuple):
-    """The lane's share of each throttle in bytes a second, 0: none, and the weights of topics."""
+    """The task's share of each throttle in bytes a second (0: unlimited), and the weights of topics."""
 
     link: float
     topics: Mapping[str, float]
@@ -84,13 +86,13 @@ class TaskRateLimits(NamedTuple):
 
 
 class TakeOver(NamedTuple):
-    """Partitions that another lane let go of stand there."""
+    """Positions of partitions that another task has released."""
 
     handovers: tuple[Handoff, ...]
 
 
 class Finish(NamedTuple):
-    """Stop in good order, and say where each partition stands."""
+    """Stop in good order, and report where each partition is."""
 
 
 class Stop(NamedTuple):
@@ -103,7 +105,7 @@ JsonMessage = dict[str, Any]
 
 
 def encode_line(message: JsonMessage) -> bytes:
-    """A message on its way: one line, in which a slotted value is the list of its fields."""
+    """Encodes a message as one line of JSON. A value with slots becomes the list of its fields."""
     return (json.dumps(message, separators=(",", ":"), default=_fields_of) + "\n").encode()
 
 
@@ -112,7 +114,6 @@ def _fields_of(value: Any) -> list[Any]:
 
 
 def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | TaskGroupMessage) -> JsonMessage:
-    """A word of any side, as it travels."""
     fields = word._asdict() if isinstance(word, tuple) else dataclasses.asdict(word)
     if isinstance(word, StartWriting):  # no key in JSON is more than a text
         fields |= {"told": list(word.told.items()), "reached": list(word.reached.items())}
@@ -120,7 +121,7 @@ def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | T
 
 
 def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
-    """What the desk said, out of its JSON form."""
+    """Decodes a coordinator message."""
     match message["what"]:
         case "assign":
             return Assign(tuple(_orders(message)))
@@ -146,7 +147,7 @@ def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
 
 
 def decode_for_coordinator(message: JsonMessage) -> TaskMessage:
-    """What a pump said, out of its JSON form; KeyError, TypeError or ValueError where it is none."""
+    """Decodes a task's message. Raises KeyError, TypeError or ValueError for anything else."""
     match message["what"]:
         case "taskready":
             return TaskReady()
@@ -193,8 +194,9 @@ def _incidents(message: JsonMessage) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class TaskGroupConfig:
-    """All that a raft's task needs to begin: which lanes it carries is said at the desk, while it runs. `tells`: it
-    says before each turn whose it is."""
+    """All that a task group needs to start. Its tasks are assigned later, by the coordinator. `tells`: report before
+    each turn whose turn comes.
+    """
 
     raft: int
     tide: int
@@ -209,7 +211,7 @@ class TaskGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """To the raft: begin a pump with this order. `berth` is this pump's number, never used again."""
+    """To the task group: start a task with this order. `berth`: the task's slot number, never used again."""
 
     berth: int
     order: TaskConfig
@@ -217,24 +219,24 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTaskGroup:
-    """To the raft: take no more pumps, and end once those there have ended."""
+    """To the task group: accept no more tasks, and end once all running ones have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskGroupAlive:
-    """Of the raft: its loop turns. Said every second."""
+    """From the task group, every second: the loop is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotTurn:
-    """Of the raft: now comes the turn of this berth's pump; 0: nobody's. Said where its order wants that."""
+    """From the task group: the turn of this slot's task begins; 0: no task's. Sent only if `TaskGroupConfig.tells`."""
 
     berth: int
 
 
 @dataclass(frozen=True, slots=True)
 class SlotEnded:
-    """Of the raft: the pump of this berth is over, and why."""
+    """From the task group: the task of this slot has ended, and why."""
 
     berth: int
     sentence: str
@@ -246,18 +248,18 @@ TaskGroupCommand = StartTask | StopTaskGroup
 
 
 def parse_task_config(text: str) -> TaskConfig | TaskGroupConfig:
-    """What a Spark task is to carry: one lane, or a raft."""
+    """Parses the order of a Spark task: one task, or a task group."""
     kind: type[TaskConfig | TaskGroupConfig] = TaskGroupConfig if "raft" in json.loads(text) else TaskConfig
     return json_adapter(kind).validate_json(text)
 
 
 def decode_for_task_group(message: dict[str, Any]) -> TaskGroupCommand:
-    """A word of the driver, out of its JSON form; ValueError where it is none."""
+    """Decodes a driver message. Raises ValueError for anything else."""
     return _heard(message, {"starttask": StartTask, "stoptaskgroup": StopTaskGroup}, "a raft")
 
 
 def decode_from_task_group(message: dict[str, Any]) -> TaskGroupMessage:
-    """A word of the raft, out of its JSON form; ValueError where it is none."""
+    """Decodes a task group's message. Raises ValueError for anything else."""
     return _heard(message, {"taskgroupalive": TaskGroupAlive, "slotturn": SlotTurn, "slotended": SlotEnded}, "a driver")
 
 
@@ -269,8 +271,9 @@ def _heard(message: dict[str, Any], words: Mapping[str, type[MessageT]], who: st
 
 
 def narrow_limits(limits: TaskLimits, high_bytes: int = 0) -> TaskLimits:
-    """The limits of a lane on a raft: no turn of one pump keeps the others from asking for their grants in time.
-    `high_bytes`: what a broadcast holds for lanes that are behind, of which one fetch may bring a part."""
+    """Narrows the limits of a task in a group, so that no turn of one task delays another's lease renewal.
+    `high_bytes`: what a broadcast may hold for tasks that are behind; one fetch may bring a part of it.
+    """
     fetch_bytes = min(limits.fetch_bytes_max, FETCH_BYTES_MAX)
     partition_bytes = min(limits.partition_bytes_max, PARTITION_BYTES_MAX)
     widest = limits

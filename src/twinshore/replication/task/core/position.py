@@ -1,19 +1,17 @@
-"""Runs of markers: which partition gets how many in the next request, and what its answer proves.
+"""Where a twin ends, and whether replication may go on from there: one inspection, one verdict.
 
-A marker takes one offset that no consumer sees. No sequence guards it and no leader epoch, so it goes only where
-nothing of ours can still be on its way and the log has just been seen to end; the log's end, read right behind it on
-the same connection, says what came of it.
+All ends are read at the log end, not at the high watermark: mixed levels would put data at wrong offsets on replicated
+topics.
 
-Where does the twin end, and may we go on from there? One look, one pure verdict.
+A marker takes one offset that no consumer sees. Neither a sequence nor a leader epoch guards markers. So they are
+written only if no request of the link can be in flight and the log end was just seen. The log end, read right after on
+the same connection, shows the result.
 
-All readings are taken at one height (the log end, not the high watermark), because mixing heights puts data at wrong
-offsets on replicated topics.
+Ends and sequences alone do not reveal a source that lost its end and grew past it, nor a foreign write below the link's
+batches. So the last records of both sides are compared.
 
-Whether a twin's last records are its source's: ends and sequences alone do not tell a source that lost its end and
-grew beyond it again, nor a foreign write that lies below batches of ours. Pure.
-
-What an error in an answer means for a partition: look again, or stop with an incident. Codes get their meaning in
-`kafka.protocol.error_codes`; here they get their consequence.
+Errors lead to another inspection or stop the partition. `kafka.protocol.error_codes` defines the codes; this module
+defines their effect.
 """
 
 from __future__ import annotations
@@ -53,22 +51,22 @@ T = TypeVar("T")
 
 
 def marker_producer_id(producer_id: int) -> int:
-    """The producer id that writes a link's markers.
+    """Returns the producer id that writes a link's markers.
 
-    One of its own, since a marker of the data's id would bring a forgotten writer back with a sequence that begins at
-    0. Brokers count ids up from 0, so the upper half is never given to anybody.
+    Under the data's id, a marker would restore a forgotten producer with a sequence from 0. Brokers count ids up from
+    0, so the upper half is never assigned.
     """
     return producer_id | _MARKER_BIT
 
 
 def is_marker_producer_id(producer_id: int) -> bool:
-    """Whether it writes the markers of some link."""
     return producer_id >= _MARKER_BIT
 
 
 class MarkerRun(NamedTuple):
-    """So many markers for one partition; `fence` is the coordinator epoch: a broker takes none below its highest. `led`
-    is the leader epoch in which the log's end is known (-1: not known)."""
+    """`times` markers for one partition. `fence`: the coordinator epoch; a broker accepts none below its highest.
+    `led`: the leader epoch in which the log end is known, -1 if unknown.
+    """
 
     topic: str
     partition: int
@@ -78,7 +76,7 @@ class MarkerRun(NamedTuple):
 
 
 class MarkerOutcome(NamedTuple):
-    """What one partition of a marker request was answered: a code, and the log end behind it (-1: not read)."""
+    """The result for one partition of a marker request: error code and log end (-1: not read)."""
 
     topic: str
     partition: int
@@ -89,7 +87,7 @@ class MarkerOutcome(NamedTuple):
 def group_markers(
     runs: Iterable[MarkerRun], producer_id: int, producer_epoch: int
 ) -> list[tuple[TransactionMarker, int]]:
-    """The runs as one request, in few distinct markers: each names all partitions that need it equally often."""
+    """Groups the runs into few distinct markers: each names all partitions that need it equally often."""
     found: list[tuple[TransactionMarker, int]] = []
     by_fence: dict[int, list[MarkerRun]] = {}
     for run in runs:
@@ -108,12 +106,11 @@ def group_markers(
 
 
 def end_offset_queries(runs: Iterable[MarkerRun]) -> list[tuple[str, list[tuple[int, int]]]]:
-    """The partitions whose log ends tell of the runs, topic by topic, each with the epoch that it was led in."""
+    """The partitions to query for log ends, by topic, each with its known leader epoch."""
     return _by_topic(runs, lambda run: (run.partition, run.led))
 
 
 def partitions_by_topic(runs: Iterable[MarkerRun]) -> list[tuple[str, list[int]]]:
-    """Their partitions, topic by topic."""
     return _by_topic(runs, lambda run: run.partition)
 
 
@@ -128,14 +125,16 @@ RawBatch = tuple[Buffer, BatchHeader]
 
 
 def differ_at(source: RawBatch | None, twin: RawBatch | None, offset: int) -> bool:
-    """Whether they hold different records there."""
+    """Whether both hold different records at `offset`."""
     return last_difference(source, twin, offset) == offset
 
 
 def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -> int:
-    """The last offset up to `last` at which both hold a record, and another one; -1 where there is none. Nothing is
-    said of what one of them lacks, or of what cannot be read: cleaners take records, damage is found when it is
-    fetched, and the twin has a separate marker wherever consumers see nothing."""
+    """Returns the last offset up to `last` where both hold a record and the records differ, or -1.
+
+    Missing and unreadable records are ignored: cleaners remove records, a fetch finds damage, and the twin has separate
+    markers for invisible offsets.
+    """
     if source is None or twin is None or twin[1].attributes & CONTROL_FLAG:
         return -1
     try:
@@ -152,7 +151,9 @@ def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -
 
 
 def first_difference(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
-    """The first offset that is unlike, where `last` is: logs that part stay parted, but for places without records."""
+    """Returns the first differing offset, if `last` differs: diverged logs stay diverged, except where records are
+    missing.
+    """
     while low < last:
         middle = (low + last) // 2
         if unlike_at(middle):
@@ -170,8 +171,9 @@ def _records(batch: RawBatch, last: int) -> dict[int, Record]:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The twin's last batch. `unit`: a marker of somebody who wrote no record here, as closed units leave. `control`:
-    it is a marker of any kind."""
+    """The twin's last batch. `unit`: a marker by a producer without records here, as empty transactions leave.
+    `control`: any marker.
+    """
 
     base_offset: int
     last_offset: int
@@ -183,19 +185,24 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """`producer` is what the twin's leader remembers of the link: last sequence and last timestamp; None if nothing.
-    `producer_epoch` is that of this memory. `open_from`: where somebody's transaction begins that is still open on the
-    twin; -1 where none is, and asked only of a log that was at home there.
+    """The state of a twin and its source, as an inspection found it.
 
-    `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
-    coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
-    source's at that offset; None while the source does not show it, as right after an election. `unlike_from`: from
-    where on both hold other records, as far as that was looked for. `wrote_epoch`: the leader epoch in which the
-    source's last record below the twin's end was written, `source_epoch`: the one to fetch on with, since a source may
-    have forgotten the other; -1 where not known. `parted`: from where on leader epochs say that the source has another
-    history than the one that was carried; -1 where they do not. `uncut`: why the twin's log may not be cut; asked only
-    where offsets are to be filled. `young_from`: below it all records of the source are too old for a fresh queue; -1
-    where it has no age; `young_epoch` is the leader epoch of the last of these, as far as known.
+    `producer`: last sequence and time stamp of the link that the twin's leader remembers, None if it has none;
+    `producer_epoch`: the epoch of these. `open_from`: where the first open transaction of another producer begins, or
+    -1; read only for a log that was at home on the target.
+
+    `source_start` and `source_end`: the source's log start and end, read after the twin. `fence`: the highest
+    coordinator epoch of the link's markers that the leader remembers. `unlike`: the twin's last record differs from the
+    source's; None while the source does not show that record, as after an election. `unlike_from`: from where records
+    differ, as far as compared.
+
+    `wrote_epoch`: the leader epoch of the source's last record below the twin's end. `source_epoch`: the epoch for the
+    next fetch, as a source may have forgotten the other. Both -1 if unknown. `parted`: from where leader epochs show
+    that the source's history is not the replicated one, or -1.
+
+    `uncut`: why the twin's log may not be cut; read only if offsets must be filled. `young_from`: all records of the
+    source below are too old for a drop-oldest queue, -1 without an age limit. `young_epoch`: the leader epoch of the
+    last of these, if known.
     """
 
     log_start: int
@@ -227,10 +234,10 @@ class TargetState:
 
 @dataclass(frozen=True, slots=True)
 class ResumeAt:
-    """The twin ends at `position` and the log is ours; the next record there has `next_sequence`.
+    """The twin ends at `position`, where the next record has `next_sequence`.
 
-    `last_timestamp` is -1 when the broker has forgotten us. Where the source begins later than the twin ends, offsets
-    up to `gap_to` hold nothing any more.
+    `last_timestamp` is -1 if the broker has forgotten the link. If the source begins after the twin's end, offsets up
+    to `gap_to` are lost.
     """
 
     position: int
@@ -241,7 +248,7 @@ class ResumeAt:
 
 @dataclass(frozen=True, slots=True)
 class InspectAgain:
-    """Not to be judged yet; look again."""
+    """No verdict is possible yet; inspect again."""
 
     sentence: str
 
@@ -260,9 +267,9 @@ PositionVerdict = ResumeAt | InspectAgain | StopAt
 def judge_position(
     seen: TargetState, stamp: SequenceMap, inherited: int = 0, *, carried: bool = True
 ) -> PositionVerdict:
-    """Go only when both ends, the tail batch and the broker's memory of us tell the same story. Below `inherited` the
-    log is the topic's own: whoever wrote its last batch there, we go on behind it. `carried`: whether a receipt says
-    that we wrote behind it."""
+    """Allows replication only if both ends, the last batch and the broker's memory of the link agree. Below `inherited`
+    the log is the topic's own, by any producer. `carried`: progress says that the link wrote after that.
+    """
     end = seen.log_end
     if seen.high_watermark != end:
         return InspectAgain(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
@@ -306,7 +313,7 @@ def judge_position(
 
 
 def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
-    """Why an empty log may not end where it does: what its home wrote there at last never crossed, and is no more."""
+    """Returns why an empty log may not end there: its home's last records were never replicated, and are deleted."""
     end = seen.log_end
     if wrote or not inherited or end <= inherited:
         return None
@@ -318,7 +325,7 @@ def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
 
 
 def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: int, *, wrote: bool) -> StopAt | None:
-    """Why the last batch may not be there. `wrote`: the link has written here since the topic changed homes."""
+    """Returns why the last batch may not be there. `wrote`: the link has written since the topic changed homes."""
     end = seen.log_end
     if tail.last_offset < inherited or tail.producer_id == marker_producer_id(stamp.producer_id):
         return None
@@ -344,7 +351,7 @@ def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: 
 
 
 def _parted(seen: TargetState, stamp: SequenceMap, following: int, inherited: int) -> StopAt:
-    """The twin's records are not the source's, or not of the history that the source has now."""
+    """The twin's records differ from the source's, or from its present history."""
     end = seen.log_end
     if not seen.unlike:
         return StopAt(IncidentKind.TRUNCATION, seen.parted, end, describe_divergence(seen.parted))
@@ -358,13 +365,13 @@ def _parted(seen: TargetState, stamp: SequenceMap, following: int, inherited: in
 
 
 def describe_divergence(offset: int) -> str:
-    """What to say where leader epochs tell that the source lost what the twin has."""
     return f"the source's history differs from offset {offset} on: it lost what the twin already has"
 
 
 def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) -> bool:
-    """Whether no number of markers since the anchor, which no sequence counts, explains the next sequence. What is
-    inherited is no more counted than markers are: there sequences begin with 0, wherever the log ended then."""
+    """Whether no number of markers since the anchor explains the next sequence. Sequences count neither markers nor
+    inherited offsets; after the latter they start from 0.
+    """
     if inherited:
         return (end - following) % SEQUENCE_SPAN > end
     markers = (sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end) - following) % SEQUENCE_SPAN
@@ -372,8 +379,9 @@ def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) ->
 
 
 class ErrorAction(Enum):
-    """What a code in an answer about one partition means for it. What the table leaves out `PASSES`: brokers newer than
-    this version have more codes, and to wait for what never passes harms less than to stop for what does."""
+    """What an error code means for a partition. A code without an entry, as of newer brokers, means RETRY: a needless
+    wait harms less than a needless stop.
+    """
 
     RETRY = "is asked again, for as long as it takes"
     AUTHORIZATION = "rests until a right is given"
@@ -454,7 +462,9 @@ RETRY_S_MAX = 2.0
 
 
 def judge_source_error(part: FetchedPartitionById, position: int, failures: int = 0) -> PartitionStopped | None:
-    """A halt, or None: refresh the leaders and look again. `failures`: so many times already, with nothing between."""
+    """Returns why the partition stops, or None: refresh the leaders and inspect again. `failures`: consecutive ones
+    before.
+    """
     if part.diverging_epoch:
         _, end = part.diverging_epoch
         if end >= position:
@@ -481,8 +491,9 @@ def judge_source_error(part: FetchedPartitionById, position: int, failures: int 
 
 
 def judge_target_error(part: ProducedPartition, parcel: OutgoingBatch, refusals: int) -> PartitionStopped | None:
-    """A halt, or None: look at the twin, then go on from where it ends. `refusals`: so many before, with nothing taken
-    in between; a look that could not be had is none."""
+    """Returns why the partition stops, or None: inspect the twin and go on. `refusals`: consecutive ones before; a
+    failed inspection counts as none.
+    """
     kind, means = error_kind(part.error), error_action(part.error)
     where = f"offsets {parcel.base} to {parcel.end - 1}"
     if means is ErrorAction.AUTHORIZATION:
@@ -508,12 +519,11 @@ def judge_target_error(part: ProducedPartition, parcel: OutgoingBatch, refusals:
 
 
 def error_action(code: int) -> ErrorAction:
-    """What a code means for the partition that it is about."""
     return ERROR_ACTIONS.get(code, (ErrorAction.RETRY, ""))[0]
 
 
 def judge_failed_inspection(error: KafkaError | None, told_to: int) -> PositionVerdict:
-    """What follows from a look that could not be had."""
+    """The verdict if an inspection failed."""
     if error is not None and error.code in AUTHORIZATION_CODES:
         return StopAt(
             IncidentKind.RIGHTS_LOST, told_to, told_to, f"the twin cannot be compared with its source: {error}"
@@ -522,7 +532,7 @@ def judge_failed_inspection(error: KafkaError | None, told_to: int) -> PositionV
 
 
 def stop_for_missing_topic(named: TopicPartition, acked: int, side: str, *, recreated: bool) -> PartitionStopped:
-    """A side has no such topic any more, or another one of its name."""
+    """The topic is gone from one side, or was deleted and created again."""
     what = "is another one of the same name now" if recreated else "is there no more"
     return PartitionStopped(
         IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {named.topic} on the {side} {what}", IncidentSide(side)
@@ -530,7 +540,9 @@ def stop_for_missing_topic(named: TopicPartition, acked: int, side: str, *, recr
 
 
 def stop_for_misplaced_batch(parcel: OutgoingBatch, base: int) -> PartitionStopped:
-    """Our batch lies elsewhere on the twin. The broker held our own batches in order, so others wrote in between."""
+    """A batch of the link has another offset on the twin. The broker kept the link's batches in order, so another
+    producer wrote.
+    """
     if base > parcel.base:
         sentence = f"someone else wrote offsets {parcel.base} to {base - 1} of the twin; the source's landed behind"
         return PartitionStopped(IncidentKind.FOREIGN_WRITE, parcel.base, base, sentence)
@@ -541,7 +553,7 @@ def stop_for_misplaced_batch(parcel: OutgoingBatch, base: int) -> PartitionStopp
 def report_lost_by_target(
     named: TopicPartition, position: int, told_to: int, source_start: int = 0
 ) -> list[PartitionIncident]:
-    """What to tell where the twin ends before what it had acknowledged; it crosses once more."""
+    """Reports acknowledged offsets that the twin lost; they are replicated again."""
     if position >= told_to:
         return []
     sentence = f"the target lost offsets {position} to {told_to - 1}, which it had acknowledged; they are carried again"
@@ -561,12 +573,12 @@ def to_partition_incident(named: TopicPartition, halt: PartitionStopped) -> Part
 
 
 def retry_pause_s(failures: int) -> float:
-    """How long before the next look, after so many in a row."""
+    """The pause before the next inspection after consecutive failures."""
     return min(RETRY_S_MAX, 0.02 * (1 << min(failures, 7)))
 
 
 def needed_fetch_bytes(records: memoryview, limit: int) -> int:
-    """The partition limit that lets a batch larger than the present limit arrive whole."""
+    """The partition limit with which a batch larger than `limit` arrives whole."""
     if len(records) >= 12:
         return min(PARTITION_BYTES_LIMIT, max(limit, int.from_bytes(records[8:12], "big") + 12))
     return min(PARTITION_BYTES_LIMIT, limit * 2)

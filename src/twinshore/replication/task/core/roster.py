@@ -1,4 +1,4 @@
-"""The partitions of a lane: which are carried, by whom they are led, which of them stop. Pure."""
+"""The partitions of a task: which are replicated, which brokers lead them, and which stop."""
 
 from __future__ import annotations
 
@@ -56,14 +56,17 @@ NO_TRANSACTIONS_REASON = (
 
 
 class SilenceTracker:
-    """Of one lane. A line to the source counts as heard once a fetch is answered, one to the target once it is made:
-    what a leader there does not answer, each partition knows for itself."""
+    """Which brokers of both sides do not answer one task. A source connection has answered once a fetch is answered, a
+    target connection once it is open. Unanswered produce requests are tracked by each partition.
+    """
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, object], tuple[float, str]] = {}
 
     def met(self, side: str, key: object, why: str, now_s: float) -> None:
-        """No answer there, or no connection. `key`: a node of the target, a line of the source, or ANYBODY."""
+        """Notes a missing answer or connection. `key`: a node of the target, a fetch stream of the source, or
+        WHOLE_SIDE.
+        """
         since_s, _ = self._since.get((side, key), (now_s, ""))
         self._since[side, key] = (since_s, why)
 
@@ -71,7 +74,9 @@ class SilenceTracker:
         self._since.pop((side, key), None)
 
     def asked(self, silent: str, why: str, now_s: float) -> None:
-        """Both sides were asked who leads: which did not answer, "" where both did. The source is asked first."""
+        """Takes the result of a leader lookup. `silent`: the side that did not answer, "" if both did. The source is
+        asked first.
+        """
         if silent != "source":
             self.over("source", WHOLE_SIDE)
         if silent:
@@ -82,7 +87,9 @@ class SilenceTracker:
     def told(
         self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler, now_s: float, still: Container[int] = ()
     ) -> list[PartitionIncident]:
-        """What is to be told now of partitions that stand. `still`: leaders of twins that throttle us."""
+        """Returns the incidents of stalled partitions that are due now. `still`: leaders of twins that throttle this
+        task.
+        """
         found: list[PartitionIncident] = []
         waiting = [track for track in tracks if track.phase is not Phase.STOPPED and not track.leaving]
         if self._since:
@@ -92,7 +99,7 @@ class SilenceTracker:
         return found
 
     def _keep(self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler) -> None:
-        """Whoever leads nothing of ours any more may be silent: should it lead again, that is another time."""
+        """Forgets the silence of brokers that lead no partition of this task any more."""
         needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}
         for track in tracks:
             needed |= {("target", track.route.target), ("source", fetches.line_of(track, track.route))}
@@ -138,8 +145,9 @@ class SilenceTracker:
 
 
 def make_handoff(track: PartitionReplicator, now_s: float) -> Handoff | None:
-    """Where the twin ends, if that is known for certain. Else, for as long as something of ours may still land, that
-    alone: whoever looks next would wait for less, or take it for what comes."""
+    """Returns where the twin ends, if that is certain. If not, and requests may still land, returns only that: a
+    successor would otherwise wait too briefly, or mistake them for its own. None if neither is needed.
+    """
     strays = track.strays
     stands = track.phase is Phase.RUNNING and not track.in_flight
     if not stands or track.acked < max(track.write_from, track.old.end):
@@ -171,8 +179,9 @@ def _of(track: PartitionReplicator, position: int, now_s: float, *, calm: bool, 
 
 
 def accept_handoff(track: PartitionReplicator, entry: Handoff, now_s: float) -> bool:
-    """The last holder has said where it stood: whether no look is needed, as it is where the line broke while we stood
-    by. What may still land of it counts in any case."""
+    """Applies what the previous task reported, and returns whether that spares an inspection. An inspection is needed
+    if a connection broke during standby. Requests that may still land count in any case.
+    """
     if track.phase not in (Phase.UNVERIFIED, Phase.VERIFYING):
         return False
     fits = (
@@ -191,7 +200,7 @@ def accept_handoff(track: PartitionReplicator, entry: Handoff, now_s: float) -> 
 
 
 class TaskPartitionsBase:
-    """`incidents` is what is to be told, `stale_routes` whether leaders are to be looked up."""
+    """`incidents`: those to report. `stale_routes`: whether leaders must be looked up."""
 
     def __init__(
         self,
@@ -214,7 +223,7 @@ class TaskPartitionsBase:
         self.stale_routes = True
 
     def assign(self, orders: Iterable[PartitionConfig]) -> None:
-        """Adds partitions; each twin is looked at before anything is written to it."""
+        """Adds partitions. Each twin is inspected before the task writes to it."""
         for order in orders:
             if order.named in self.tracks:
                 continue
@@ -224,7 +233,9 @@ class TaskPartitionsBase:
             self.stale_routes = True
 
     def release(self, named: TopicPartition) -> None:
-        """Another lane shall carry it: nothing more is fetched or sent; `released` says when it stands still."""
+        """Prepares a partition for another task: nothing more is fetched or sent. `released` returns it once it is
+        idle.
+        """
         track = self.tracks.get(named)
         if track is not None:
             track.set_back()
@@ -232,9 +243,11 @@ class TaskPartitionsBase:
             self.fetches.remove(track)
 
     def released(self, now_s: float) -> list[tuple[TopicPartition, Handoff | None, PartitionProgress | None]]:
-        """Partitions that stand still and are no longer ours, with their handover and last account. What a broker may
-        still take of a lost line is known here alone: no other pump begins before it has had its time. Nor does one
-        before all of its accounts have gone."""
+        """Removes the released partitions that are idle; returns each with its handoff and last progress.
+
+        No other task may start on a partition while a broker may still accept requests of a lost connection, which only
+        this task knows, or while progress is unreported.
+        """
         found = []
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
             early = any(TopicPartition(one.topic, one.partition) == track.named for one in self._early)
@@ -247,13 +260,15 @@ class TaskPartitionsBase:
         return found
 
     def keep_only(self, named: Set[TopicPartition]) -> None:
-        """Before the word to go: partitions that were given to another lane meanwhile are forgotten."""
+        """Forgets partitions that were given to another task before this one started to write."""
         for track in [track for track in self.tracks.values() if track.named not in named]:
             self.fetches.remove(track)
             del self.tracks[track.named]
 
     def routed(self, named: TopicPartition, route: PartitionLeaders) -> None:
-        """Leaders as the metadata has them now. A move never loses order: the target's is looked at anew."""
+        """Applies the leaders from metadata. A leader change never breaks the order: after one on the target, the twin
+        is inspected again.
+        """
         track = self.tracks.get(named)
         if track is None or track.phase is Phase.STOPPED:
             return
@@ -273,7 +288,7 @@ class TaskPartitionsBase:
         self.wake(track)
 
     def lines(self) -> tuple[set[FetchStream], set[int]]:
-        """The connections that the partitions on their way need now: to sources, to targets."""
+        """Returns the connections that running partitions need: fetch streams of the source, nodes of the target."""
         running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
         sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
         return sources, {t.route.target for t in running if t.route.target >= 0}
@@ -285,7 +300,7 @@ class TaskPartitionsBase:
             self._stop(track, halt)
 
     def refuses(self, track: PartitionReplicator, cut: ParsedFetch) -> bool:
-        """Whether a fresh queue may not take this; then it is stopped."""
+        """Whether a drop-oldest queue must refuse `cut`. If so, the partition stops."""
         seat = self.fetches.seat
         found = find_transactional(cut) if seat and not seat.rules.transactions else None
         if found:
@@ -293,8 +308,7 @@ class TaskPartitionsBase:
         return found is not None
 
     def drop_too_old(self, track: PartitionReplicator, now_ms: int) -> None:
-        """Of a fresh queue: what its last look found too old is dropped, by what it says itself, once all that the twin
-        has is told."""
+        """Drops what the last inspection found too old for a drop-oldest queue, once all that the twin has is reported."""
         seat, (epoch, to) = self.fetches.seat, track.old
         if not seat or not seat.drops(track) or track.phase is not Phase.RUNNING or track.fetched < track.write_from:
             return
@@ -304,7 +318,7 @@ class TaskPartitionsBase:
             self.wake(track)
 
     def without_too_old(self, track: PartitionReplicator, done: ParsedFetch, now_ms: int) -> ParsedFetch:
-        """What of a lane's own reading a fresh queue takes."""
+        """Returns the part of the task's own read that a drop-oldest queue accepts."""
         seat = self.fetches.seat
         if not seat or not seat.drops(track) or done.halt:
             return done
@@ -322,7 +336,7 @@ class TaskPartitionsBase:
     # -- accounts
 
     def accounts(self, now_s: float) -> list[PartitionProgress]:
-        """What each partition carried since the last call."""
+        """Returns the progress of each partition since the last call."""
         found, self._early = self._early, []
         found += [carried for track in self.tracks.values() if (carried := track.account(now_s))]
         for track in self.tracks.values():
@@ -330,14 +344,14 @@ class TaskPartitionsBase:
         return found
 
     def report_early(self, track: PartitionReplicator, now_s: float) -> None:
-        """Before a look, which forgets what was acknowledged and not told: it may be in vain for long."""
+        """Collects progress before an inspection, which forgets what is acknowledged and unreported, and may take long."""
         self._early += [carried] if (carried := track.account(now_s)) else []
 
     def handovers(self, now_s: float) -> list[Handoff]:
         return [entry for track in self.tracks.values() if (entry := make_handoff(track, now_s))]
 
     def settled(self) -> bool:
-        """Nothing of ours is on its way to any target."""
+        """Whether no request is in flight to any target."""
         return not any(track.in_flight for track in self.tracks.values())
 
     def _tell_drops(self, track: PartitionReplicator) -> None:
@@ -352,7 +366,7 @@ class TaskPartitionsBase:
         self.incidents.append(answers.to_partition_incident(track.named, halt))
 
     def wake(self, track: PartitionReplicator) -> None:
-        """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
+        """Marks a change: the next fetch of its stream checks the partition again, and waiting batches may be sent."""
         self.fetches.wake(track)
         if track.waiting and track.route.target >= 0:
             self._ready.setdefault(track.route.target, {})[track] = None
