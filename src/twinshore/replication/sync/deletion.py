@@ -1,7 +1,7 @@
-"""Deletion and re-creation, with hands: `TopicJudge` looks at both clusters, and `lifecycle` decides what becomes of
-each known topic; the follower does it, `mirror plan` says it.
+"""Deletion and re-creation of topics. `TopicJudge` observes both clusters, and `lifecycle` decides about each known
+topic. `DeletedTopics` carries the decisions out; `mirror plan` prints them.
 
-What concerns lanes and the planner is left as orders for the driver's task, which takes them at its next turn.
+Orders about tasks and the planner are left for the controller, which takes them at its next turn.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ DELETE_RETRY_S = 60.0
 
 
 class JudgedTopic(NamedTuple):
-    """A topic as it was seen, what is remembered of it, and what holds for it now."""
+    """An observed topic, what is remembered, and the rules now."""
 
     look: TopicObservation
     memory: LifecycleState
@@ -75,7 +75,7 @@ class JudgedTopic(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether both sides are what the store knows, and of one shape, and nothing is remembered of an end."""
+        """Whether both sides are as the store knows them and of one shape, and no deletion is remembered."""
         seen = self.look
         ids = (seen.source.topic_id, seen.target.topic_id)
         same = ids == (seen.known_source_id, seen.known_target_id)
@@ -83,8 +83,9 @@ class JudgedTopic(NamedTuple):
 
 
 class TopicJudge:
-    """One thread's. `links`: all of the settings. `link` gives names and policies, which no operator's word changes;
-    what operators said is asked of the store at each look and each deletion."""
+    """For one thread. `links`: all in the settings. `link` gives names and policies, which operators cannot override;
+    operators' orders are read from the store at each poll and deletion.
+    """
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class TopicJudge:
         self._missed: dict[str, int] = {}
 
     def look(self, doubted: Collection[str] = ()) -> dict[str, JudgedTopic]:
-        """Every topic that has, or had, a twin. `doubted`: where a pump stopped."""
+        """Observes all topics that have or had a twin. `doubted`: topics where a task stopped."""
         known: dict[str, TwinRow] = {}
         for row in self._store.twins.of(self._link.name):
             known.setdefault(row.topic, row)
@@ -115,7 +116,9 @@ class TopicJudge:
         return self._judged(looks)
 
     def objections(self, topics: Sequence[str]) -> dict[str, str]:
-        """Why nothing may delete the twins of these topics, as settings and operators say at this moment."""
+        """Why the twins of these topics must not be deleted, by the present settings and operators' orders; "" if they
+        may be.
+        """
         if not topics:
             return {}
         now = effective_links(self._links, self._store)[self._link.name]
@@ -126,7 +129,7 @@ class TopicJudge:
         }
 
     def decide(self, one: JudgedTopic, at_ms: int) -> list[LifecycleAction]:
-        """What is to be done at this moment; the target is asked what the twin holds where that matters."""
+        """Decides what to do now. Reads what the twin holds only if needed."""
         look, memory, rules = one
         acts = lifecycle.decide_actions(look, memory, rules, None, at_ms)
         if AskTwinRanges(look.topic) not in acts:
@@ -163,7 +166,9 @@ class TopicJudge:
 
 @dataclass(frozen=True, slots=True)
 class ControllerOrder:
-    """For the driver. `withdraw`: off the lanes first. `again`: the planner decides anew. `forget`: the store has."""
+    """An order for the controller. `withdraw`: stop the topic's tasks first. `again`: plan the topic again. `forget`:
+    the store has forgotten the topic.
+    """
 
     topic: str
     withdraw: bool = False
@@ -172,8 +177,9 @@ class ControllerOrder:
 
 
 class DeletedTopics:
-    """`orders` and `doubt` may be called by any thread, the rest by the follower's alone. `active`: whether the link is
-    ours to act for, asked again before each deletion."""
+    """`orders` and `doubt` are safe for any thread, the rest for the sync thread only. `active`: whether this process
+    acts for the link, checked again before each deletion.
+    """
 
     def __init__(
         self,
@@ -202,7 +208,7 @@ class DeletedTopics:
         self._carried: frozenset[str] = frozenset()
 
     def orders(self, carried: Iterable[str]) -> list[ControllerOrder]:
-        """What the driver shall do now; `carried` are the topics its lanes carry at this moment."""
+        """Takes the controller's orders. `carried`: topics that tasks replicate now."""
         self._carried = frozenset(carried)
         found = []
         while self._orders:
@@ -210,22 +216,22 @@ class DeletedTopics:
         return found
 
     def doubt(self, topics: Iterable[str]) -> bool:
-        """Whether anything is to be looked at sooner for it."""
+        """Notes doubted topics; returns whether an earlier poll is needed."""
         with self._guard:
             before = len(self._doubted)
             self._doubted.update(topics)
             return len(self._doubted) > before
 
     def again(self, topic: str) -> None:
-        """The planner shall decide about it anew."""
+        """Orders a new plan for the topic."""
         self._orders.append(ControllerOrder(topic))
 
     def is_plain(self, topic: str) -> bool:
-        """Whether the last look found both sides as they are known."""
+        """Whether the last poll found both sides as known."""
         return topic not in self._unusual
 
     def look(self) -> None:
-        """One look at every topic that has, or had, a twin. One that cannot be looked at hinders no other."""
+        """Observes and handles every topic. A failure for one does not affect others."""
         with self._guard:
             doubted, self._doubted = self._doubted, set()
         judged = self.judging.look(doubted)
@@ -254,7 +260,7 @@ class DeletedTopics:
                 return
 
     def _waited(self, one: JudgedTopic) -> JudgedTopic:
-        """With how long an announced deletion has waited; the store keeps it for the next process."""
+        """Adds how long an announced deletion has waited; the store keeps that for the next process."""
         topic = one.look.topic
         served = self._delays.served(topic, one.memory, self._clock_s())
         row = self._delays.row(topic, one.memory, served, one.rules.follow.delete_after_s)
@@ -263,7 +269,7 @@ class DeletedTopics:
         return one._replace(memory=served)
 
     def _do(self, act: LifecycleAction, look: TopicObservation, at_ms: int) -> bool:
-        """Whether the next act may follow at once: a twin is not touched before its pumps have let go of it."""
+        """Returns whether the next action may follow at once: a twin is untouched until its tasks have stopped."""
         match act:
             case AskTwinRanges(topic):
                 raise KafkaError(f"{self._target.name} did not say of each partition what the twin {look.twin} holds")
@@ -289,7 +295,7 @@ class DeletedTopics:
         return True
 
     def _delete(self, act: DeleteTwin, topic_id: str) -> bool:
-        """Nothing that is not so at this moment counts: what was asked a while ago may have changed."""
+        """Deletes the twin if nothing objects now; earlier answers may be outdated."""
         topic, tried_s = act.topic, self._refused_s.get(act.topic)
         if topic in self._carried or not self._active() or self.judging.objections([topic])[topic]:
             return False
@@ -344,7 +350,7 @@ class DeletedTopics:
         return [row for row in here if row.incident.kind in kinds]
 
     def _opened(self) -> dict[str, set[str]]:
-        """What the ledger says became of topics, whoever told it: an earlier process, or another mirror meanwhile."""
+        """Open rows about deleted topics, also by an earlier process or another mirror."""
         found: dict[str, set[str]] = {}
         for row in self._store.ledger.rows(self._link.name, open_only=True):
             if row.incident.partition < 0 and row.incident.kind in ENDED_KINDS:
@@ -352,7 +358,7 @@ class DeletedTopics:
         return found
 
     def _over(self, topic: str, opened: set[str]) -> None:
-        """Both sides are as they are known: what was told of them is past."""
+        """Closes rows about a topic whose sides are as known again."""
         told = self._told.get(topic, set()) | opened
         if told:
             self._close(topic, *map(IncidentKind, told))

@@ -1,14 +1,13 @@
-"""What would follow, without any of it being done: what the follower has judged and compared, in lines.
+"""Compares both clusters every few seconds in everything but records, and changes the target to follow.
 
-ACLs that follow, with hands; and whether the rules of a new twin stand, before which nothing is carried to it.
+`ConfigSync` is a separate task, so that no slow call delays replication. It acts only while this process owns the link,
+and all its actions may be repeated.
 
-A topic that the planner wants to carry for the first time is asked for by the driver's task and looked at by the
-follower's. Its rules stand when a look finds them all on the target.
+`AclSync` makes ACLs follow, and tells whether the rules of a new twin are in place, before which nothing is replicated
+there. The controller asks for topics that are new to the planner, and the sync thread checks them. Rules are in place
+once a poll finds all of them on the target.
 
-Every few seconds: compare both clusters in everything but records, and make the target follow.
-
-A separate task, so that no slow errand here holds up what carries records. It acts
-only while the link is this process's own, and everything it does may be done twice.
+`preview_sync` lists what would follow, and changes nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ PREVIEW_TOPICS_PER_REQUEST = 500
 def preview_sync(
     link: Link, settings: Settings, store: Store, shared: SharedConnections, soon: Iterable[str]
 ) -> list[PreviewLine]:
-    """Every change and every remark; `soon` are topics whose twins would be made first."""
+    """Returns every change and remark. `soon`: topics whose twins would be made first."""
     with LinkClients(link, settings, patience_s=10.0, shared=shared) as ends:
         safety = SafetyPolicy(settings, lambda _: None)
         judging = TopicJudge(link, ends.source, ends.target, store, links=settings.links, safety=safety)
@@ -110,7 +109,7 @@ def _lines(comparing: ClusterComparison, judging: TopicJudge, soon: Iterable[str
 
 
 def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
-    """Every known topic, as often as the follower looks before it counts one as gone."""
+    """Judges known topics, with as many polls as `ConfigSync` needs to count one as gone."""
     judged: dict[str, JudgedTopic] = {}
     for _ in range(MISSED_POLLS_MIN):
         judged = judging.look()
@@ -120,7 +119,7 @@ def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
 
 
 def preview_topic(judging: TopicJudge, one: JudgedTopic) -> list[PreviewLine]:
-    """What the follower would do about a topic now, or what it waits for."""
+    """What would be done about a topic now, or what is waited for."""
     topic = one.look.topic
     found: list[PreviewLine] = []
     for act in judging.decide(one, wall_ms()):
@@ -165,7 +164,7 @@ def _acls(comparing: ClusterComparison, topics: set[str]) -> list[PreviewLine]:
 
 
 def _outputs(link: Link, topics: Collection[str]) -> list[PreviewLine]:
-    """Expressions for what groups write that hold nothing back now."""
+    """Output expressions of groups that match no topic now."""
     return [
         Remark("outputs", repr(expression), said) for expression, said in unmatched_outputs(link.groups.outputs, topics)
     ]
@@ -187,7 +186,7 @@ NO_ACLS_HINT = "or `acls = false` in the link's section `follow`, to carry it wi
 
 @dataclass(frozen=True, slots=True)
 class _Why:
-    """Why rules do not stand: a kind of the ledger's, and what is to be done."""
+    """Why rules are not in place: incident kind, sentence, remedy and side."""
 
     kind: IncidentKind
     sentence: str
@@ -196,8 +195,9 @@ class _Why:
 
 
 class AclSync:
-    """One link's; `link` gives it as it holds now. `admit` and `news` are the driver's, `look` the follower's. `wake`:
-    have a look soon. `ours`: all users of Twinshore that the settings name."""
+    """ACLs of one link; `link` returns the link as it is now. `admit` and `news` are called by the controller, `look`
+    by the sync thread. `wake`: poll soon. `ours`: all Twinshore users in the settings.
+    """
 
     def __init__(
         self,
@@ -224,13 +224,12 @@ class AclSync:
 
     @property
     def _link(self) -> Link:
-        """The link as it holds now."""
         return self._now()
 
     # -- the driver's
 
     def admit(self, steps: Sequence[CarryTopic], known: Container[str]) -> tuple[list[CarryTopic], list[Refuse]]:
-        """The steps of `known` topics, and of others whose rules stand; and why some of the rest must wait."""
+        """Returns the steps of `known` topics and of those whose rules are in place, and why some others must wait."""
         now_s = time.monotonic()
         with self._guard:
             if self._none_follow:
@@ -248,7 +247,7 @@ class AclSync:
         return [step for step in steps if step.topic not in waiting], refused
 
     def news(self) -> bool:
-        """Whether topics that waited may go since this was last asked."""
+        """Whether waiting topics may go since the last call."""
         with self._guard:
             news, self._news = self._news, False
         return news
@@ -256,8 +255,9 @@ class AclSync:
     # -- the follower's
 
     def look(self) -> None:
-        """Compares both sides' rules and makes the target's follow, where they shall. Tells who else may change
-        Twinshore's own topics on either side."""
+        """Compares the rules of both sides, and changes the target's if ACLs follow. Reports other users that may
+        change Twinshore's own topics on either side.
+        """
         if not self._link.follow.acls:
             self._set_none_follow(none=True)
             with suppress(TwinshoreError):
@@ -285,7 +285,7 @@ class AclSync:
             raise KafkaError(reason)
 
     def _tell_open_topics(self, *rules: frozenset[Acl] | None) -> None:
-        """Of a cluster that does not say whom it takes the mirror for, nothing can be told."""
+        """Reports nothing of a cluster where the mirror's principal is unknown."""
         if not self._active():
             return
         said = [
@@ -301,7 +301,7 @@ class AclSync:
         )
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
-        """Why no rule can follow; empty where they do."""
+        """Returns why no rule can follow, or ""."""
         known = self._store.link_states.of(self._link.name)
         sight = ClusterComparison(self._link, self._source, self._target, self._store).acls(theirs, ours, topics, known)
         twins = sight.floor.twins
@@ -322,7 +322,7 @@ class AclSync:
         return ""
 
     def _judge(self, soon: set[str], why: Mapping[str, _Why], made: set[str]) -> None:
-        """What was made a moment ago stands when the next look sees it."""
+        """Rules made just now count once the next poll finds them."""
         self._tell(why)
         unseen = {topic for topic in soon if self._link.twin_of(topic) in made}
         stands = soon - why.keys() - unseen
@@ -357,7 +357,9 @@ class AclSync:
             raise
 
     def _set_none_follow(self, *, none: bool) -> None:
-        """No ACL follows, by the settings, for want of an authorizer or of the right to read: nothing waits for any."""
+        """Sets whether no ACL follows, by settings, without an authorizer or without the right to read; then no topic
+        waits.
+        """
         with self._guard:
             self._news |= none and not self._none_follow
             self._none_follow = none
@@ -376,7 +378,7 @@ def _because(away: IncidentKind, error: KafkaError) -> _Why:
 
 
 def _without_us(theirs: frozenset[Acl], floor: AclContext, soon: set[str], reason: str) -> dict[str, _Why]:
-    """Topics whose twins everybody could use until the mirror knows who it is."""
+    """Topics whose twins all users could use until the mirror's principal is known."""
     shut = {topic for topic in soon if floor.shut_unless_ruled or decisions.has_acl_for(theirs, topic)}
     return dict.fromkeys(
         shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_ACLS_HINT}", IncidentSide.TARGET)
@@ -392,9 +394,10 @@ PAUSE_S = 0.2
 
 
 class ConfigSync:
-    """`link` gives the link as it holds now, whatever operators have said since. `active`: whether it is ours to act
-    for. `leaves`: whether a switch has the topic, and gives its twin other settings. `log` gets a sentence for whatever
-    changes, once."""
+    """`link` returns the link as it is now, with operators' orders. `active`: whether this process acts for the link.
+    `leaves`: whether a switch has the topic and changes its twin's settings. `log` gets a sentence for each change,
+    once.
+    """
 
     def __init__(
         self,
@@ -434,16 +437,15 @@ class ConfigSync:
 
     @property
     def _link(self) -> Link:
-        """The link as it holds now."""
         return self._now()
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Pumps stopped at these: look at once."""
+        """Polls at once, as tasks stopped at these topics."""
         if self.endings.doubt(topics):
             self._task.wake()
 
     def poll_soon(self) -> None:
-        """Operators said something: look at once."""
+        """Polls at once, as after an operator's order."""
         self._task.wake()
 
     def close(self) -> None:
@@ -456,7 +458,7 @@ class ConfigSync:
         return PAUSE_S + self._link.follow.every_s
 
     def look(self) -> None:
-        """One look at everything that follows; what cannot be done is told, and hinders nothing else."""
+        """Polls everything that follows. Failures are logged, and do not stop the other parts."""
         try:
             self._held = self._held or pin_cluster_ids(self._link, self._store, self._source, self._target)
         except Exception as error:
@@ -491,7 +493,7 @@ class ConfigSync:
             self._log(f"{self._link.name}: {sentence}")
 
     def _ids(self) -> dict[str, str]:
-        """Each topic that has a twin, and the twin's topic id."""
+        """Each topic with a twin, and the twin's topic id."""
         return {row.topic: row.target_topic_id for row in self._store.twins.of(self._link.name)}
 
     # -- topic settings
@@ -529,8 +531,7 @@ class ConfigSync:
     def _compacted(
         self, source: Mapping[str, decisions.TopicSettings], known: Mapping[str, str], chosen: Iterable[str]
     ) -> list[LinkStateRow]:
-        """Topics that are compacted, or were when they were looked at last: a proof has to know for as long as the
-        cleaned part is there."""
+        """Topics that are compacted, or were at the last poll: a proof must know while the cleaned part exists."""
         before = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
         ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
         rows = []
@@ -543,7 +544,7 @@ class ConfigSync:
         return rows
 
     def _turn(self, topics: list[str]) -> list[str]:
-        """The next of the topics: all of them where they are few, else by turns."""
+        """The next topics: all of them if few, else a part by turns."""
         if len(topics) <= TOPICS_PER_POLL:
             return topics
         rest = [topic for topic in topics if topic > self._next_topic]
