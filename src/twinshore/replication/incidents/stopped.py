@@ -1,12 +1,11 @@
-"""One row of the ledger for a link and a kind: what is so now, in one sentence.
+"""Which partitions of a link are stopped by an incident, and when their tasks get them back.
 
-Which partitions of a link rest because of an incident, and when they are given back to their lanes.
+The incident log decides: a partition is stopped while it has an open row that stops it. Closing the row resumes the
+partition, whether an operator runs `twinshore mirror resume` or this class closes it after a successful retry. So stops
+survive every restart.
 
-The ledger decides: a partition rests while a row that stops it is open. Whoever closes the row, an operator with
-`twinshore mirror resume` or this class itself when a retry went well, gives it back. So it outlives every restart.
-
-The rows of topics that are refused as a whole outlive the process that wrote them, too, and close with it or without
-it: when the topic is carried, and when there is no such topic to carry any more.
+Rows of topics refused as a whole also survive the process. They close, by any process, once the topic is replicated or
+no longer exists.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ from twinshore.state.store import Store
 def report_link_incident(
     store: Store, link: str, kind: IncidentKind, sentence: str, log: Callable[[str], None]
 ) -> None:
-    """The open row of the whole link says this from now on; it is over where there is nothing to say. `log` gets a new
-    sentence too."""
+    """Keeps one open row of this kind for the whole link, with `sentence`; an empty one closes the row. `log` gets each
+    new sentence.
+    """
     now_ms = wall_ms()
     rows = [row for row in store.ledger.rows(link, open_only=True) if row.incident.kind is kind]
     for row in [row for row in rows if row.incident.sentence != sentence]:
@@ -60,7 +60,7 @@ class StopStage(Enum):
 
 @dataclass(slots=True)
 class StoppedPartition:
-    """`retries`: it may be tried again unasked. `marked`: the store says so too. `until_s`: when its step is due."""
+    """`retries`: retried automatically. `marked`: the store has the state. `until_s`: when the next step is due."""
 
     retries: bool
     stage: StopStage
@@ -70,7 +70,7 @@ class StoppedPartition:
 
 
 class PlacedPartitions(Protocol):
-    """What it needs of the desk."""
+    """What `StoppedPartitions` needs of the coordinator."""
 
     def placed(self, link: str) -> Mapping[TopicPartition, int]: ...
 
@@ -78,21 +78,21 @@ class PlacedPartitions(Protocol):
 
 
 class ReportedIncidents(Protocol):
-    """What it needs of who writes down what pumps tell."""
+    """What `StoppedPartitions` needs of the recorder of task reports."""
 
     def take_recorded(self, link: str) -> Collection[PartitionIncident]: ...
 
     def passes(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None: ...
 
     def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
-        """The kinds that are not over, and up to where their rows are."""
+        """The kinds that are not over, and up to which offset their rows go."""
 
     def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
-        """When a pump last told of it, on the monotonic clock, and how far its twin was; zeros where none has."""
+        """When a task last reported the partition, on the monotonic clock, and the twin's end then; zeros for never."""
 
 
 class StoppedPartitions:
-    """One link's. All calls are the driver's task's."""
+    """Stopped partitions of one link. For the controller's thread only."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class StoppedPartitions:
         *,
         held: Callable[[], frozenset[TopicPartition]] = frozenset,
     ) -> None:
-        """`held`: partitions that rest for the time being, whatever the ledger says of them."""
+        """`held`: partitions that are paused for now, in addition to the incident log's."""
         self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
         self._rests: dict[TopicPartition, StoppedPartition] = {}
         self._held_now, self._held = held, frozenset[TopicPartition]()
@@ -112,16 +112,16 @@ class StoppedPartitions:
         self._looked_at_s = 0.0
 
     def __len__(self) -> int:
-        """How many partitions rest, or are held."""
+        """The number of stopped or held partitions."""
         return len(self._rests.keys() | self._held)
 
     def __contains__(self, named: TopicPartition) -> bool:
-        """Whether it must not be put on a lane now."""
+        """Whether the partition must not be assigned now."""
         rest = self._rests.get(named)
         return named in self._held or (rest is not None and rest.stage is not StopStage.RETRYING)
 
     def begin(self) -> None:
-        """What the ledger says at the beginning of a term."""
+        """Reads the incident log at the beginning of an epoch."""
         self._rests.clear()
         self._passing.clear()
         self._recorder.take_recorded(self._link)
@@ -136,7 +136,7 @@ class StoppedPartitions:
                     self._recorder.passes(self._link, named, row.incident.kind, row.incident.to_offset)
 
     def turn(self) -> set[str]:
-        """Topics whose partitions shall be supplied again."""
+        """Returns topics whose partitions must be assigned again."""
         now_s = time.monotonic()
         for told in self._recorder.take_recorded(self._link):
             self._hear(told)
@@ -155,7 +155,7 @@ class StoppedPartitions:
         return freed | self._resumed(rows) | self._retried(rows, now_s)
 
     def forget(self, topic: str) -> None:
-        """The topic begins anew: what stopped its partitions is past."""
+        """Closes a topic's rows, as the topic begins again."""
         for named in [named for named in self._rests if named.topic == topic]:
             del self._rests[named]
         for named, rows in self._open().items():
@@ -163,7 +163,7 @@ class StoppedPartitions:
                 self._close(rows)
 
     def _hold(self) -> set[str]:
-        """Topics of partitions that need not be held any more."""
+        """Topics of partitions that are no longer held."""
         before, now = self._held, self._held_now()
         if not (before or now):
             return set()
@@ -197,7 +197,7 @@ class StoppedPartitions:
                 self._log(f"{self._link}: {named}: over: {kind} (incident {ids[-1]}{also})")
 
     def _resumed(self, rows: dict[TopicPartition, list[IncidentRow]]) -> set[str]:
-        """Partitions whose rows somebody closed."""
+        """Topics of partitions whose rows were closed."""
         found = set()
         for named, rest in list(self._rests.items()):
             if _stopping(rows.get(named, [])) or rest.stage is StopStage.LEAVING:
@@ -239,18 +239,18 @@ class StoppedPartitions:
 
 
 def _over(row: IncidentRow, left: Mapping[IncidentKind, int]) -> bool:
-    """Whether the twin is past it, by how far the kinds are that are not over."""
+    """Whether the twin is past the row's offsets. `left`: the kinds that are not over, and their offsets."""
     return row.incident.kind not in left or 0 <= row.incident.to_offset <= left[row.incident.kind]
 
 
 def read_stopped_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
-    """Partitions that rest, each with the open rows that stop it."""
+    """Stopped partitions, with the open rows that stop them."""
     found = {named: _stopping(rows) for named, rows in _of_partitions(store, link).items()}
     return {named: rows for named, rows in found.items() if rows}
 
 
 def are_retried(rows: list[IncidentRow]) -> bool:
-    """Whether what they stop is tried again unasked."""
+    """Whether the stopped partitions are retried automatically."""
     return all(row.incident.policy.effect is IncidentEffect.RETRIES for row in rows)
 
 
@@ -267,14 +267,14 @@ def _stopping(rows: list[IncidentRow]) -> list[IncidentRow]:
 
 
 def partitions_added(step: Grow) -> PartitionIncident:
-    """What the ledger says of a topic that got more partitions."""
+    """The incident of a topic that got more partitions."""
     kind, twin = IncidentKind.PARTITION_ADDED, step.twin or step.topic
     sentence = f"topic {step.topic} has {step.partitions} partitions on the source now; twin {twin} was given as many"
     return PartitionIncident(step.topic, -1, kind, -1, -1, sentence, kind_entry(kind).policy)
 
 
 class IncidentWriter(Protocol):
-    """Who writes it into the ledger."""
+    """Writes to the incident log."""
 
     def stopped(self, link: str, stoppage: PartitionIncident) -> None: ...
 
@@ -282,8 +282,9 @@ class IncidentWriter(Protocol):
 
 
 class RefusedTopics:
-    """One link's. All calls are the driver's task's. `doubt` gets topics that seem made again: the follower knows
-    what their twins hold and what the policy is, and tells."""
+    """Refused topics of one link. For the controller's thread only. `doubt` gets topics that seem to be created again:
+    `DeletedTopics` knows their twins and the policy, and reports.
+    """
 
     def __init__(
         self,
@@ -307,22 +308,22 @@ class RefusedTopics:
         return self._steps.get(topic) is not None or topic in self._put_off
 
     def begin(self) -> None:
-        """What the ledger says at the beginning of a term; nobody knows yet whether it still holds."""
+        """Reads the incident log at the beginning of an epoch; whether the rows still hold is unknown."""
         self._steps = {row.incident.topic: None for row in self._rows()}
         self._missed.clear()
 
     def made(self, topics: Iterable[str]) -> None:
-        """Their twins have just been made."""
+        """Notes twins that have just been made."""
         now_s = time.monotonic()
         self._made = {topic: at_s for topic, at_s in self._made.items() if now_s - at_s < NEW_TWIN_GRACE_S}
         self._made |= dict.fromkeys(topics, now_s)
 
     def pause_s(self, usual_s: float) -> float:
-        """When to survey again."""
+        """The pause before the next scan."""
         return min(usual_s, EARLY_SCAN_S) if self._put_off else usual_s
 
     def add(self, step: Refuse) -> None:
-        """Tells it, unless it is known, or as new as its twin."""
+        """Reports a refusal, unless known or if its twin is too new."""
         topic = step.topic
         if (
             step.kind is IncidentKind.TARGET_AWAY
@@ -345,15 +346,17 @@ class RefusedTopics:
         self._steps[topic] = step
 
     def over(self, topic: str) -> None:
-        """Nothing is said against it any more."""
+        """The topic is no longer refused."""
         if topic in self._steps:
             self._recorder.mended(self._link, topic)
             del self._steps[topic]
             self._log(f"{self._link}: topic {topic} is no longer refused")
 
     def keep(self, there: Iterable[str], undecided: Collection[Refuse] = (), elsewhere: Iterable[str] = ()) -> None:
-        """`there` are the topics that the link carries, `undecided` those whose home nobody knows: others are refused
-        no more, since nobody would carry them. Nor are those at home `elsewhere`, which the link the other way has."""
+        """Closes refusals of topics that the link no longer replicates. `there`: topics that it does. `undecided`:
+        refusals of topics with unknown home. `elsewhere`: topics at home on the other side, which the reverse link
+        replicates.
+        """
         self._put_off.clear()
         for topic in elsewhere:
             self.over(topic)
@@ -381,7 +384,7 @@ class RefusedTopics:
 
 
 def _ends(row: IncidentRow, twins: Container[str]) -> bool:
-    """Whether the row ends with its topic. What became of twins is the follower's to say."""
+    """Whether the row ends with its topic. `DeletedTopics` closes rows about twins."""
     told = row.incident
     if told.policy.effect is not IncidentEffect.TOPIC or told.kind is IncidentKind.RECREATED_TOPIC:
         return False
