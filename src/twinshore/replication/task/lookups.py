@@ -1,16 +1,11 @@
 """The slow calls of a task, in threads: connecting, finding leaders, inspecting twins, empty transactions.
 
-`BlockingCalls` returns results as values from `take`; a socket wakes the task's loop. A peer that hangs delays only its
-own call.
-
-`inspect_target` reads where twins end, which producer wrote the end, what leaders remember of the link, and what the
-sources hold.
-
-`EmptyTransactions` writes markers if the link's user may not write them directly. `task_core` decides what to ask next;
+`BlockingCalls` returns results from `take`; a socket wakes the task's loop. A hanging peer delays only its own call.
+`EmptyTransactions` writes markers if the link's user may not write them directly. `task_core` decides what to ask;
 threads, connections and clock are here.
 
-The rights of the link's user are tested with requests that change nothing: markers for an impossible partition, and
-deletion of records below a log's start.
+The user's rights are tested with requests that change nothing: markers for an impossible partition, and deletion below
+a log's start.
 """
 
 from __future__ import annotations
@@ -83,13 +78,13 @@ from twinshore.replication.task.core.task_core import (
 )
 from twinshore.replication.task.mapped_lookup import inspect_mapped_target
 
-# Answers of a broker that will not cut a log until somebody changes a right, or the topic's settings.
+# Codes of a broker that cuts no log until an administrator changes a right, or the topic's settings.
 DELETE_RECORDS_DENIED_CODES = AUTHORIZATION_CODES | {Code.POLICY_VIOLATION}
 NONEXISTENT_PARTITION = ("twinshore.nowhere", [2**31 - 1])
 
 
 def may_write_markers(target: KafkaCluster) -> bool:
-    """Whether the link's user may write markers. A broker checks the right before the partition, and any broker can
+    """Whether the link's user may write markers. Brokers check the right before the partition, and any broker can
     answer.
     """
 
@@ -105,12 +100,10 @@ def may_write_markers(target: KafkaCluster) -> bool:
 def find_uncuttable(
     target: KafkaCluster, starts: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
 ) -> dict[TopicPartition, KafkaError]:
-    """Returns the logs that cannot be cut now, and why. Tries to cut each at its present start. `ids`: the topic id of
-    each name.
-    """
+    """Returns the logs that cannot be cut, and why. Tries a cut at each present start. `ids`: topic ids by name."""
     failed: dict[TopicPartition, KafkaError] = {}
     for topic in sorted({named.topic for named in starts}):
-        # One by one: a topic that is another by now would hide what becomes of the others.
+        # One by one: a topic that was created again would hide the results of the others.
         ours = {named: at for named, at in starts.items() if named.topic == topic}
         try:
             failed |= target.delete_records_of_each(ours, {topic: ids[topic]})[1]
@@ -119,7 +112,7 @@ def find_uncuttable(
     return failed
 
 
-# Offsets of a twin that are read to learn what crossed untold and is gone from its source.
+# Offsets of a twin to read for unreported records that are gone from its source.
 UNREPORTED_OFFSETS_MAX = 200_000
 
 
@@ -131,8 +124,8 @@ def inspect_target(
     stands: Mapping[TopicPartition, EpochOffset] = MappingProxyType({}),
     inherited: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, TargetState]:
-    """Inspects each partition and its twin. Raises KafkaError if any cannot be read. `stands`: the replicated history,
-    if known. `inherited`: below these offsets the twins' logs are their topics' own, from when they were at home there.
+    """Inspects partitions and twins. Raises KafkaError if any cannot be read. `stands`: the replicated history, if
+    known. `inherited`: below, a twin's log is the topic's own, from when it was at home there.
     """
     partitions, there = list(twins), list(twins.values())
     start = target.list_offsets(there, OffsetKind.EARLIEST)
@@ -145,7 +138,7 @@ def inspect_target(
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
     found, here = {}, {}
     for named, twin in twins.items():
-        # Who writes between two readings makes them disagree, and no more than that.
+        # A write between two readings only makes them disagree.
         still = end[twin] == again[twin]
         tail = _tail(target, twin, start[twin], high[twin], end[twin]) if still else None
         last = end[twin] - 1
@@ -155,12 +148,12 @@ def inspect_target(
         other: bool | None = None if shared else False
         theirs = source.read_batch(named, last) if shown else None
         here[named] = EpochOffset(theirs[1].leader_epoch if theirs else UNKNOWN_EPOCH, end[twin])
-        own = inherited.get(named, 0)  # What was aborted there crossed as markers, and consumers see neither.
+        own = inherited.get(named, 0)  # Aborted records there were replicated as markers; both are invisible.
         hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL_FLAG
         if shown and tail and (tail[1].attributes & CONTROL_FLAG or hidden):
             last, other = _below_markers(source, target, named, twin, low, last, own)
         elif shown:
-            # All that both last batches hold: who wrote lost records once more may have changed only some of them.
+            # Compare both last batches whole: a rewrite of lost records may have changed only some.
             at = last_difference(theirs, tail, last)
             last, other = (at, True) if at >= 0 else (last, False)
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
@@ -189,7 +182,6 @@ def _with_histories(
     here: Mapping[TopicPartition, EpochOffset],
     stands: Mapping[TopicPartition, EpochOffset],
 ) -> dict[TopicPartition, TargetState]:
-    """Asks the source where the epochs end: of its records below the twins' ends, and of what was replicated."""
     said: dict[TopicPartition, dict[int, EpochEnd]] = {named: {} for named in found}
     for known in (here, stands):
         wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
@@ -214,7 +206,6 @@ def _tail(
 
 
 def _fence(producers: Iterable[ProducerState], ours: int) -> int:
-    """The highest coordinator epoch of the link's markers, or -1."""
     marks = marker_producer_id(ours)
     return max((one.coordinator_epoch for one in producers if one.producer_id == marks), default=-1)
 
@@ -233,9 +224,8 @@ def _below_markers(
     last: int,
     own: int,
 ) -> tuple[int, bool]:
-    """Compares histories if the twin ends in markers, which prove nothing. Returns the offset to compare, and whether
-    both differ there: the source shows a record where a marker is, or the last records differ. `own`: below it aborted
-    transactions are skipped, as the log is the topic's own.
+    """Compares histories if the twin ends in markers, which prove nothing. Returns the compared offset, and whether
+    both differ there. `own`: below, aborted transactions are skipped, as the log is the topic's own.
     """
     try:
         if any(read_contents(source, named, last, last + 1, committed=True)):
@@ -244,13 +234,13 @@ def _below_markers(
         if at >= 0:
             return at, differ_at(source.read_batch(named, at), target.read_batch(twin, at), at)
     except WireError:
-        pass  # Damage is found when it is fetched.
+        pass  # A fetch finds damage.
     return last, False
 
 
 def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, told_to: int) -> TargetState:
-    """Adds where the twin has no record of offsets that were never reported and are gone from the source: never
-    replicated, or never visible. Offsets too far back, or damaged ones, count as without a record.
+    """Adds where the twin has no record of offsets that were never reported and are gone from the source. Offsets too
+    far back, or damaged, count as without a record.
     """
     end = min(seen.high_watermark, seen.log_end, seen.source_start)
     begin = max(told_to, seen.log_start, end - UNREPORTED_OFFSETS_MAX)
@@ -269,8 +259,6 @@ def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, 
 def _parting(
     source: KafkaCluster, target: KafkaCluster, named: TopicPartition, twin: TopicPartition, low: int, last: int
 ) -> int:
-    """Returns from where records differ, if they do at `last`."""
-
     def unlike_at(offset: int) -> bool:
         try:
             return differ_at(source.read_batch(named, offset), target.read_batch(twin, offset), offset)
@@ -288,8 +276,8 @@ def _by_unit(
     ours: int,
     producers: Iterable[ProducerState],
 ) -> bool:
-    """Whether the last batch may be a marker of an empty transaction. Producer ids change when coordinators forget
-    them, but such a producer never writes records.
+    """Whether the last batch may be a marker of an empty transaction. Coordinators may forget its producer id, but such
+    a producer never writes records.
     """
     if batch is None:
         return False
@@ -312,8 +300,8 @@ def _described(batch: tuple[bytes, BatchHeader] | None, *, unit: bool) -> LastBa
 
 TRANSACTIONAL_IDS = 2
 TRANSACTION_PARTITIONS_MAX = 200
-TRANSACTION_PARTITIONS_MIN = 32  # are not worth a second unit beside the first
-TRANSACTION_TIMEOUT_S = 20.0  # the coordinator closes a unit that is open for longer
+TRANSACTION_PARTITIONS_MIN = 32  # fewer are not worth a second transaction
+TRANSACTION_TIMEOUT_S = 20.0  # the coordinator aborts a transaction that is open for longer
 TRANSACTION_PATIENCE_S = 10.0
 TRANSACTION_CALL_S = 10.0
 RETRY_INTERVAL_S = 0.2
@@ -335,7 +323,7 @@ class WriteLeaseLost(Exception):
 
 
 def transactional_id_prefix(link: str, producer_id: int) -> str:
-    """The prefix of a link's transactional ids; the link's producer id is unique on the target."""
+    """Unique on the target by the link's producer id."""
     return f"twinshore.{link}.{producer_id}."
 
 
@@ -352,7 +340,7 @@ class EmptyTransactions:
         report: Callable[[MarkersFinished], None],
         cluster_id: str = "",
     ) -> None:
-        """`prefix`: the link's. The next attempt of a task has the same ids, and so ends what this one leaves open."""
+        """`prefix`: the link's. A task's next attempt has the same ids, and so ends what this one leaves open."""
         self._prefix, self._holds, self._report = prefix, holds, report
         self._waiting: deque[MarkerRunProgress] = deque()
         self._news = threading.Condition()
@@ -375,9 +363,9 @@ class EmptyTransactions:
                 self._news.notify(min(len(runs), TRANSACTIONAL_IDS))
 
     def settled(self) -> set[TopicPartition]:
-        """Call before any inspection: ends what a dead attempt of this task left open. Returns the partitions with a
-        due marker of the link's other tasks; they must not be inspected yet. Raises the last trouble, whose outcome
-        only an inspection shows.
+        """Call before any inspection: ends what a dead attempt left open. Returns the partitions with a due marker of
+        the link's other tasks, not to be inspected yet. Raises the last trouble, whose outcome only an inspection
+        shows.
         """
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
@@ -388,7 +376,7 @@ class EmptyTransactions:
             except KafkaError as error:
                 if error.code not in AUTHORIZATION_CODES:
                     raise
-                # Markers will be refused, with a sentence; all else may cross.
+                # Markers will be refused, with a sentence; all else may be replicated.
         return TransactionalIds(self._watch, patience_s=TRANSACTION_PATIENCE_S, go=self.go).open_of(self._prefix)
 
     def go(self) -> None:
@@ -413,11 +401,11 @@ class EmptyTransactions:
             try:
                 over = slot.round(runs)
             except WriteLeaseLost:
-                # A grant may come late. Where none does, who has the partitions next closes what is open.
+                # The lease may be extended late. If not, the next holder of the partitions ends the open transactions.
                 time.sleep(RETRY_INTERVAL_S)
                 continue
             except Exception as error:
-                # Whatever it is, the next round closes what this one left open.
+                # In any case the next round ends what this one left open.
                 self._tell(f"closed units: {type(error).__name__}: {error}")
                 time.sleep(RETRY_INTERVAL_S)
                 continue
@@ -460,7 +448,6 @@ class TransactionalIdWorker:
             self._turn.release()
 
     def round(self, runs: list[MarkerRunProgress]) -> list[tuple[MarkerRunProgress, MarkerOutcome]]:
-        """Runs one transaction over all runs; returns the finished ones."""
         with self._turn:
             return self._carried(self._core.round(runs))
 
@@ -544,13 +531,11 @@ CallResult = ConnectionOpened | LeadersFound | TwinsInspected | MarkersFinished
 
 
 class BlockingCalls:
-    """Blocking calls of one task. `close` closes all their connections."""
-
     def __init__(self, order: TaskConfig, holds: Callable[[], bool]) -> None:
         """`holds`: whether the partitions may still be written."""
         self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}
         self._producer_id = order.producer_id
-        # Below which age a fresh queue takes records; 0: of any.
+        # Up to which age a drop-oldest queue takes records; 0: any.
         self._max_age_ms = int(order.queue.max_age_s * 1000) if order.queue.fresh else 0
         self._twins: dict[TopicPartition, TopicPartition] = {}
         self._ids: dict[str, bytes] = {}
@@ -559,12 +544,12 @@ class BlockingCalls:
         self._guard = threading.Lock()
         self._reports: SimpleQueue[CallResult] = SimpleQueue()
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout")
-        # Looks may wait long for the one or the other broker; dials and questions about routes must not wait for them.
+        # Inspections may wait long for a broker; connects and leader lookups must not wait for them.
         self._looks = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout's look")
         self.wake_socket, self._bell = socket.socketpair()
         self.wake_socket.setblocking(False)
         self._bell.setblocking(False)
-        # Who writes markers where they may not be written directly.
+        # Writes markers if they may not be written directly.
         self.units = (
             EmptyTransactions(
                 order.target, order.units, order.lane, holds=holds, report=self._tell, cluster_id=order.target_id
@@ -584,13 +569,13 @@ class BlockingCalls:
         return found
 
     def learn(self, orders: Iterable[PartitionConfig]) -> None:
-        """Learns the twins' names; all other calls use the source's names."""
+        """Learns twin names; other calls use the source's."""
         for order in orders:
             self._ids[order.twin_named.topic] = bytes.fromhex(order.target_topic_id)
             if order.twin:
                 self._twins[order.named] = order.twin_named
 
-    # An errand answers whatever happens: the pump waits for it.
+    # Each call returns a result in any case, as the task waits for it.
 
     def dial(self, side: str, node: int, key: object) -> None:
         """Opens a connection for the task to drive."""
@@ -604,7 +589,7 @@ class BlockingCalls:
         self._send(errand)
 
     def ask_routes(self, tracks: Iterable[PartitionReplicator]) -> None:
-        """Looks up both sides' leaders, and whether topics are still the same."""
+        """Looks up leaders on both sides, and whether topics are still the same."""
         wanted = {track.named: (track.source_key[0], track.target_id) for track in tracks}
 
         def errand() -> CallResult:
@@ -620,7 +605,7 @@ class BlockingCalls:
         self._send(errand)
 
     def look(self, partitions: Iterable[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
-        """Inspects twins and sources, grouped by leader, at most INSPECTION_PARTITIONS_MAX at a time."""
+        """Inspects twins and sources, by leader and in groups."""
         by_node: dict[int, list[TopicPartition]] = {}
         for named in partitions:
             by_node.setdefault(tracks[named].route.target if named in tracks else -1, []).append(named)
@@ -631,7 +616,6 @@ class BlockingCalls:
     def _look_at_led(
         self, partitions: list[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]
     ) -> None:
-        """Inspects twins of one leader; each mapped one on its own."""
         mapped = written_positions(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
         stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
@@ -719,13 +703,13 @@ class BlockingCalls:
         return found
 
     def _mute(self, twins: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, KafkaError]:
-        """Partitions that do not answer now, on either side; the others do not wait."""
+        """Partitions that do not answer; the others do not wait."""
         _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
         _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         return here | {named: there[twin] for named, twin in twins.items() if twin in there}
 
     def _uncut(self, found: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
-        """The results that must also say whether the twin's log can be cut, as offsets must be filled."""
+        """The results that must tell whether the twin's log can be cut."""
         due = {named: seen for named, seen in found.items() if seen.log_end < seen.source_start}
         if not due:
             return {}
@@ -743,16 +727,15 @@ class BlockingCalls:
         return seen_again
 
     def _aged(self, found: dict[TopicPartition, TargetState]) -> dict[TopicPartition, TargetState]:
-        """Adds where young enough records begin, if the queue has an age limit."""
         if not self._max_age_ms or not found:
             return found
         source = self._cluster("source")
-        # What lies above the high watermark is not looked at by its time: who is asked has not seen it.
+        # Offsets above the high watermark are not checked by time: the source does not show them.
         high, _ = source.offsets_of_each(found, OffsetKind.HIGH_WATERMARK)
         young, _ = source.first_since_each(found, wall_ms() - self._max_age_ms)
         known = {named: young[named] if young[named] >= 0 else high[named] for named in young.keys() & high.keys()}
         for named, at in known.items():
-            # What is dropped is of a history, too: the epoch of its last record tells later whether that still holds.
+            # Dropped records have a history, too: the epoch of the last one shows later whether that still holds.
             due = at > max(found[named].log_end, found[named].source_start)
             below = source.read_batch(named, at - 1) if due else None
             found[named] = with_young_offset(found[named], at, below[1] if below else None)
@@ -774,7 +757,7 @@ class BlockingCalls:
         stands: dict[TopicPartition, EpochOffset],
         inherited: dict[TopicPartition, int],
     ) -> dict[TopicPartition, InspectionResult]:
-        """Inspects a group. On an error the group is halved, so that one bad partition does not hide the others."""
+        """Inspects a group. Errors halve the group, so that one bad partition does not hide the others."""
         try:
             twins = {named: self._twins.get(named, named) for named in partitions}
             due = self.units.settled() if self.units else set()

@@ -1,7 +1,6 @@
 """Inspects a mapped twin: which batches landed beyond what was reported, and which source records they hold.
 
-Each reading is older than what it is compared with: first the leader's memory, then the log end, then the batches up to
-there.
+Each reading is older than what is compared with: the leader's memory, the log end, then the batches.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from twinshore.replication.task.core.position import (
 )
 
 DISAGREEMENT_KIND = IncidentKind.POSITION_DISAGREEMENT
-# How many records of the source are looked through for what landed; each takes 16 bytes here.
+# Records of the source to search for what landed; each takes 16 bytes.
 SEARCH_RECORDS_MAX = 4_000_000
-# Records do not come in the order of their time stamps, but seldom so far out of it.
+# Records are seldom further out of the order of their time stamps.
 TIMESTAMP_SLACK_MS = 60_000
 FindOffsetRuns = Callable[[list[LandedBatch]], list[OffsetRun] | StopAt]
 RETENTION_LOSS_SENTENCE = (
@@ -92,7 +91,7 @@ def inspect_mapped_target(
         verdict, extents = _landed(target, producer_id, twin, reach, (start, end), remembered, found)
     if drops and isinstance(verdict, ResumeAt):
         runs = offsets_between(reach.source, extents)
-        # What the source has no more was not sent, as what was lies elsewhere: nobody need look at it.
+        # Offsets that the source has lost were not sent: what was sent is in the offset runs.
         dropped = [
             (begin, end)
             for begin, end in runs
@@ -100,7 +99,7 @@ def inspect_mapped_target(
         ]
     epoch = wrote = UNKNOWN_EPOCH
     if isinstance(verdict, ResumeAt):
-        # Before records are compared: what they tell holds for the history that was asked for.
+        # Before records are compared: the comparison holds for the queried history.
         wrote, epoch, parted = _history(source, named, verdict.position, (source_start, source_stop), stand)
         if parted >= 0:
             verdict = StopAt(IncidentKind.TRUNCATION, parted, verdict.position, describe_divergence(parted))
@@ -123,7 +122,7 @@ def _history(
     source: KafkaCluster, named: TopicPartition, position: int, span: tuple[int, int], stand: EpochOffset
 ) -> tuple[int, int, int]:
     """Returns the leader epoch of the source's last record below `position`, the epoch for the next fetch, and from
-    where the history differs (-1: it does not).
+    where the history differs, or -1.
     """
     last = position - 1
     theirs = source.read_tail_batch(named, last) if span[0] <= last < span[1] else None
@@ -159,7 +158,6 @@ def _landed(
     remembered: tuple[int, int] | None,
     found: FindOffsetRuns,
 ) -> tuple[PositionVerdict, list[OffsetRun]]:
-    """`found` maps landed batches to source records."""
     ours: list[LandedBatch] = []
     at = max(span[0], reach.target)
     for _, header in read_batches(target, twin, at, span[1], committed=False):
@@ -190,7 +188,7 @@ def _landed(
 
 
 def _gone(reach: WrittenPosition, source_start: int, _fresh: list[LandedBatch]) -> StopAt:
-    """More landed than was reported, and the source has lost the first of these records: counting is impossible."""
+    """More landed than was reported, and the source has lost the first of these records."""
     sentence = (
         f"the source's log now begins at {source_start}, behind {reach.source}, up to which was told what the link"
         " wrote; more had landed, and which records those were cannot be known"
@@ -206,7 +204,7 @@ def _counted(
     reach: WrittenPosition,
     fresh: list[LandedBatch],
 ) -> list[OffsetRun] | StopAt:
-    """Counts records from `reach` on, as the source shows them, and compares the last."""
+    """Counts records from `reach` on, and compares the last."""
     extents = map_landed_batches(reach, fresh, read_visible_runs(source, named, reach.source))
     if isinstance(extents, UnclearLanding):
         return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, extents.sentence)
@@ -227,8 +225,8 @@ def _sought(
     span: tuple[int, int],
     fresh: list[LandedBatch],
 ) -> list[OffsetRun] | StopAt:
-    """Matches records by content, as a drop-oldest queue may have left out some. Searches the source from the time of
-    the earliest, at first to shortly after the latest. `span`: the source's log start and end.
+    """Matches records by content, as a drop-oldest queue leaves out some. Searches from the time of the earliest, at
+    first to shortly after the latest. `span`: the source's log start and end.
     """
     ours = [
         one
@@ -269,9 +267,7 @@ def _parted(
     *,
     drops: bool,
 ) -> StopAt | None:
-    """Whether the source's history is no longer the replicated one, as the source lost its end and grew again. With
-    drops, records exist after the last one that landed.
-    """
+    """Whether the source lost its end and grew again. With drops, records exist after the last one that landed."""
     at, behind = reach.last_source, reach.source - 1
     if at < 0:
         return None

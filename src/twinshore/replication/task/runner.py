@@ -1,15 +1,11 @@
-"""Runs tasks inside Spark: one task, or a task group of several small tasks.
-
-`SourceConnection` and `TargetConnection` connect a task to partition leaders. They send the requests of their fetcher
-or producer and pass responses back. Fetch responses are received into the buffers that the fetcher names.
+"""Runs tasks inside Spark: one task, or a group of small tasks.
 
 `TaskRunner` is the loop of one task: sockets, clocks, blocking calls and the coordinator, around the pure `TaskCore`.
 Events go to the core, and the core's commands are carried out at once. When the write lease runs out, all connections
-are closed, even halfway through a request. A broker never executes half a request.
+are closed, even halfway through a request: a broker never executes half a request.
 
-`TaskGroupRunner` runs the tasks of several small sets of partitions side by side. Each task has its own coordinator
-connection, write lease and leader connections. The group only gives out turns. The end of one task does not end
-another.
+`TaskGroupRunner` runs several tasks side by side. Each has its own coordinator connection, write lease and leader
+connections. The end of one task does not end another.
 """
 
 from __future__ import annotations
@@ -92,7 +88,7 @@ SEND_TIMEOUT_S = 1.0
 CLIENT_ID = "twinshore-pump"
 BUFFER_BYTES_MIN = 256 << 10
 READ_COMMITTED = 1
-# A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
+# A turn costs about as much as receiving 100 KB, and a response is parsed only once it is complete.
 WAKE_BYTES = 1 << 20
 
 
@@ -129,7 +125,7 @@ class DriverConnection:
             raise CoordinatorLost(f"the driver cannot be told: {error}") from error
 
     def heard(self) -> list[JsonMessage]:
-        """Returns every message that has arrived. Raises CoordinatorLost."""
+        """Returns all messages that have arrived. Raises CoordinatorLost."""
         self._sock.setblocking(False)
         while True:
             try:
@@ -162,19 +158,14 @@ class CoordinatorClient(DriverConnection):
         self.tell(encode_message(word))
 
     def words(self) -> list[CoordinatorMessage]:
-        """Returns every coordinator message that has arrived."""
         return [decode_for_task(message) for message in self.heard()]
 
 
 class HasFileno(Protocol):
-    """An object that a selector can watch."""
-
     def fileno(self) -> int: ...
 
 
 class Outbox:
-    """Buffers that are being written to a socket."""
-
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.transport = connection.transport
@@ -199,7 +190,7 @@ class Outbox:
 
 
 class SourceConnection:
-    """One connection to a leader on the source, for a share of that leader's partitions."""
+    """One connection to a source leader, for a share of its partitions."""
 
     def __init__(self, flow: SourceFetcher, connection: Connection) -> None:
         self.flow = flow
@@ -245,7 +236,7 @@ class SourceConnection:
             except WireError as error:
                 raise protocol_violation_error(error, self.outbox.connection.place) from error
             if answer is not None:
-                hold.buffer = framer.buffer  # a larger one, if need was
+                hold.buffer = framer.buffer  # larger, if needed
                 transport.expect_bytes(1)
                 return parse_fetch_by_id(answer.view, answer.position), len(answer.view)
             got = transport.recv_into(framer.room())
@@ -265,7 +256,7 @@ class SourceConnection:
 
 
 class TargetConnection:
-    """One connection to a leader on the target. `producer`: the link's producer id and epoch."""
+    """One connection to a target leader. `producer`: the link's producer id and epoch."""
 
     def __init__(self, flow: TargetProducer, connection: Connection, producer: tuple[int, int]) -> None:
         self.flow = flow
@@ -281,9 +272,7 @@ class TargetConnection:
         return self.outbox.transport.fileno()
 
     def send(self, flight: TargetRequest) -> bool:
-        """Starts to send a request; `push` continues when the kernel has room. True once the kernel has taken
-        everything.
-        """
+        """Starts to send a request; `push` continues. True once the kernel has taken everything."""
         deadline_s = flight.sent_s + self.flow.limits.produce_timeout_s + RESPONSE_SLACK_S
         if flight.sent:
             body = self._produce(flight.sent)
@@ -318,7 +307,6 @@ class TargetConnection:
         return encode_produce(self.flow.version, list(topics.values()), timeout_ms=timeout_ms)
 
     def push(self) -> bool:
-        """Writes what the kernel takes. True once everything is written."""
         if self.flow.writing and self.outbox.push():
             self.flow.written()
         return not self.flow.writing
@@ -328,8 +316,8 @@ class TargetConnection:
         self.outbox.transport.expect_bytes(max(1, due_bytes - self._exchange.framer.waiting))
 
     def receive(self, now_s: float) -> Iterator[CompletedRequest]:
-        """Yields every complete response. If the target closes the connection or sends a malformed response, raises
-        only after the responses before that have been yielded.
+        """Yields every complete response. If the target hangs up or sends a malformed response, raises after the ones
+        before that.
         """
         exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
         while True:
@@ -347,8 +335,8 @@ class TargetConnection:
                 raise protocol_violation_error(error, self.outbox.connection.place) from error
 
     def _read(self, answer: Response, now_s: float) -> CompletedRequest | None:
-        """Returns what a response completes, or None while a second response is still to come. A request whose response
-        cannot be parsed stays unanswered.
+        """Returns the completed request, or None while a second response is to come. An unreadable one stays
+        unanswered.
         """
         view, position, key = answer.view, answer.position, answer.asked.api.key
         if key == MARKERS_KEY:
@@ -388,8 +376,8 @@ class TaskRunner:
     """Runs one task attempt. `run` returns the sentence that says why the attempt ended."""
 
     def __init__(self, order: TaskConfig, reading: SharedFetch | None = None) -> None:
-        """`reading`: the shared fetch of the tasks of this broadcast that run in the same thread. Without one, a
-        broadcast's task gets a shared fetch of its own.
+        """`reading`: the shared fetch of this broadcast's tasks in the same thread. Without one, a broadcast's task
+        gets its own.
         """
         self.order = order
         who = (order.producer_id, order.producer_epoch, order.fence)
@@ -432,7 +420,6 @@ class TaskRunner:
         }
 
     def run(self) -> str:
-        """Replicates until told to finish, or until the write lease runs out."""
         core = self.core
         try:
             while not core.ended:
@@ -448,16 +435,14 @@ class TaskRunner:
         return self._selector.fileno()
 
     def due_s(self, quiet_s: float) -> float:
-        """When the task needs a turn without an event: at its next timers, and `quiet_s` later while it is merely
-        running.
-        """
+        """When the task needs a turn without an event. `quiet_s` delays the timers of a running task."""
         if self._pending():
             return 0.0
         at_s = self.core.timers_at_s
         return at_s + quiet_s if self.core.going and not self.lane.finishing else at_s
 
     def turn(self, wait_s: float) -> None:
-        """Handles the events that have come or come within `wait_s`, and what follows from them."""
+        """Handles the events that have come or come within `wait_s`."""
         came = self._selector.select(wait_s if not self._pending() else 0.0)
         begun_s = steady_s()
         for key, mask in came:
@@ -477,7 +462,7 @@ class TaskRunner:
 
     def _pending(self) -> bool:
         if self.core.going and (self.lane.uncut or self.lane.called):
-            return True  # While it stands by nothing of that is taken up.
+            return True  # A standby task takes up nothing of that.
         return any(line.outbox.transport.pending() for line in self._sources.values())
 
     def _do(self, wanted: Iterable[TaskCommand]) -> None:
@@ -538,7 +523,7 @@ class TaskRunner:
             unregister(self._selector, line)
             line.close()
 
-    # -- who speaks to us
+    # -- events
 
     def _on_desk(self, _mask: int) -> None:
         for word in self._desk.words():
@@ -607,18 +592,18 @@ class TaskRunner:
         self._selector.close()
 
     def let_go(self) -> None:
-        """Closes the blocking calls. May wait, as one of them may be in progress."""
+        """Closes the blocking calls. May wait for one in progress."""
         self._scout.close()
 
 
 ALIVE_INTERVAL_S = 1.0
-# A pump to which nothing comes is looked at so often: its deadlines and beats are seldom nearer.
+# An idle task gets turns this often: its deadlines and reports are seldom nearer.
 IDLE_POLL_INTERVAL_S = 0.1
 READ = selectors.EVENT_READ
 
 
 class TaskGroupRunner:
-    """Runs one attempt of a task group. `run` returns once the driver has stopped the group, or is lost, and no task is
+    """Runs one attempt of a task group. `run` returns once the group is stopped or the driver lost, and no task is
     left.
     """
 
@@ -627,18 +612,17 @@ class TaskGroupRunner:
         self._line = DriverConnection(order.desk_host, order.desk_port, **who)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._line, READ)
-        # Whether the driver hears whose turn it is, and whose it knows of.
+        # Whether turns are reported to the driver, and the last one that was.
         self._tells, self._told = order.tells, 0
-        # What pumps of one broadcast's lanes read together.
+        # Shared fetches of broadcasts' tasks.
         self._readings = SharedFetches()
-        # By pump its berth.
+        # The slot of each task.
         self._pumps: dict[TaskRunner, int] = {}
         self._leaving = False
         self._lost = False
         self._afloat_at_s = 0.0
 
     def run(self) -> str:
-        """Gives turns to the tasks that have something to do."""
         try:
             while self._pumps or not self._leaving:
                 self._turn()
@@ -670,7 +654,7 @@ class TaskGroupRunner:
         except CoordinatorLost as error:
             ended, died = error.message, False
         except Exception as error:
-            # This pump's alone: the others on the raft are other links'.
+            # Ends this task alone: the others in the group are of other links.
             ended, died = describe_error(error), True
         if ended:
             self._selector.unregister(pump)
@@ -699,7 +683,7 @@ class TaskGroupRunner:
         except Exception as error:
             if "berth" not in message:
                 raise
-            # As where the driver's package is another one than this worker's: the pumps that are here go on.
+            # For example if the driver's package differs from this worker's: running tasks go on.
             self._say(SlotEnded(message["berth"], f"its order is unreadable: {describe_error(error)}", died=True))
             return
         match word:
@@ -721,9 +705,7 @@ class TaskGroupRunner:
         self._selector.register(pump, READ)
 
     def _tell_turn(self, berth: int) -> None:
-        """Reports whose turn comes next, before the turn: if the process dies or freezes in that turn, a later report
-        is impossible.
-        """
+        """Reports the turn before it begins: a process that dies or freezes in that turn cannot report."""
         if self._tells and berth != self._told:
             self._told = berth
             self._say(SlotTurn(berth))
@@ -736,8 +718,8 @@ class TaskGroupRunner:
                 self._let_go()
 
     def _let_go(self) -> None:
-        """Gives up the driver connection: no task starts any more. Running tasks go on as long as their own coordinator
-        connections and write leases allow.
+        """Gives up the driver connection. No task starts any more; running ones go on by their own connections and
+        leases.
         """
         self._leaving = self._lost = True
         with contextlib.suppress(KeyError, ValueError):
@@ -745,9 +727,7 @@ class TaskGroupRunner:
 
 
 def _let_go_aside(pump: TaskRunner) -> None:
-    """Closes a task's blocking calls in a thread, so that other tasks keep their turns. If no thread can be started,
-    closes them here.
-    """
+    """Closes blocking calls in a thread, so that other tasks keep their turns; here only if no thread can start."""
     try:
         threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
     except RuntimeError:
@@ -755,13 +735,13 @@ def _let_go_aside(pump: TaskRunner) -> None:
             pump.let_go()
 
 
-# So many more objects than before that the collector looks at them. A pump leaves no cycles behind, and batches that
+# New objects before a collection. A task leaves no cycles behind, and batches that
 # wait to be sent are some ten objects each.
 GC_THRESHOLD_OBJECTS = 10_000
 
 
 def tune_garbage_collector() -> None:
-    """Freezes what is loaded by now and makes collections rare: objects that wait to be sent are no garbage."""
+    """Freezes what is loaded and makes collections rare: objects that wait to be sent are no garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD_OBJECTS)
@@ -769,7 +749,7 @@ def tune_garbage_collector() -> None:
 
 def run_tasks(orders: Iterable[str]) -> Iterator[str]:
     """The body of a Spark task. Yields the sentence that says how each attempt ended."""
-    # Imported here: the driver ships this function without loading the pump.
+    # Imported here: the driver ships this function without loading the task.
     from twinshore.replication.task.core.messages import TaskGroupConfig, parse_task_config
     from twinshore.runtime.compile import build_while_running
 
@@ -779,5 +759,5 @@ def run_tasks(orders: Iterable[str]) -> Iterator[str]:
         order = parse_task_config(text)
         try:
             yield TaskGroupRunner(order).run() if isinstance(order, TaskGroupConfig) else TaskRunner(order).run()
-        except CoordinatorLost as error:  # it stopped, or is out of reach, before this tide began
+        except CoordinatorLost as error:  # it stopped, or is unreachable, before this attempt began
             yield error.message

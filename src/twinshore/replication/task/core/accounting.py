@@ -1,5 +1,5 @@
-"""What was fetched and is reported once acknowledged, and which producers wrote it: a producer that switches to the
-twin is recognized by these.
+"""What was fetched and is reported once acknowledged, with its producers: they identify a producer that switches to the
+twin.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ class PendingProgress(NamedTuple):
     seen_ms: int
     producers: Producers
     blanks: tuple[OffsetGap, ...] = ()
-    epoch: int = -1  # the source's leader epoch of the last record below `end`, where that is known
+    epoch: int = -1  # the source's leader epoch of the last record below `end`, or -1
 
 
 def empty_progress(
     begin: int, end: int, now_ms: int, *, blanks: tuple[OffsetGap, ...] = (), epoch: int = -1
 ) -> PendingProgress:
-    """Offsets without a fetched record."""
     return PendingProgress(
         begin=begin, end=end, size=0, batches=0, seen_ms=now_ms, producers=[], blanks=blanks, epoch=epoch
     )
 
 
 class AcknowledgedProgress(NamedTuple):
-    """The acknowledged part, up to `end`. `first_ms` is 0 if nothing is."""
+    """The acknowledged part, up to `end`. `first_ms`: 0 for nothing."""
 
     end: int
     size: int
@@ -55,7 +54,7 @@ class AcknowledgedProgress(NamedTuple):
 
 
 def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) -> AcknowledgedProgress:
-    """Takes out the fetches that are wholly below `acked`. Gaps below `told` were counted before."""
+    """Takes fetches wholly below `acked`. Gaps below `told` were counted before."""
     producers: Producers = []
     size = batches = unseen = first_ms = 0
     reached = epoch = -1
@@ -70,8 +69,8 @@ def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) 
 
 
 def truncate_pending(noted: deque[PendingProgress], end: int, told: EpochOffset) -> int:
-    """Removes what is at `end` or above. Returns the source's leader epoch of the last record below, if known. `told`:
-    what was reported before.
+    """Removes what is at `end` or above. Returns the source's leader epoch below, if known. `told`: the progress
+    before.
     """
     while noted and noted[-1].end > end:
         entry = noted.pop()
@@ -97,45 +96,43 @@ def latest_batches(seen: Producers) -> Producers:
 
 @dataclass(slots=True)
 class SourceState:
-    """The source of a partition: log start and end, and how reads went."""
+    """The source's log start and end, and how reads went."""
 
     end: int = 0
     start: int = 0
-    # How often in a row it could not be read, and whether it was since it could not, or since we began.
+    # Consecutive failed reads, and whether one has succeeded since the last failure or the start.
     unread: int = 0
     heard: bool = False
-    # What a fetch may name as the source's leader epoch of the last record below `fetched`, or -1: the source may know
-    # only an earlier one there. Where -1, what is fetched next follows on as long as the source is led in `led`.
+    # The leader epoch that a fetch may name for the last record below `fetched`, or -1: the source may know
+    # only an earlier one there. If -1, the next fetch continues the history while the source is led in `led`.
     epoch: int = -1
     led: int = -1
 
 
 @dataclass(slots=True)
 class ProgressLog:
-    """Progress reported up to `to`; `epoch` is the leader epoch of the last record below. `noted`: fetched, and
-    reported once acknowledged.
-    """
+    """One partition's progress, reported up to `to`; `epoch`: the leader epoch below. `noted`: fetched, not reported."""
 
     to: int = 0
     epoch: int = -1
-    # Where the source began and ended in the last account.
+    # The source's log start and end in the last progress.
     source: tuple[int, int] = (-1, -1)
     gap_to: int = 0
     last_ms: int = 0
     noted: deque[PendingProgress] = field(default_factory=deque)
-    # The epoch was not told with the last account.
+    # The last progress withheld the epoch.
     epoch_unreported: bool = False
 
     @property
     def stand(self) -> EpochOffset:
-        """The history that was replicated, and up to where that is reported."""
+        """The replicated history, and up to where that is reported."""
         return EpochOffset(self.epoch, self.to)
 
     def account(
         self, named: TopicPartition, acked: int, source: SourceState, may_tell: Callable[[int], int]
     ) -> PartitionProgress | None:
-        """Returns the progress since the last call. None if there is none and the source is unchanged. `may_tell`: the
-        epoch that may be reported now; a withheld epoch is reported later, even without new offsets.
+        """Progress since the last call. None without any, if the source is unchanged too. `may_tell`: the epoch to
+        report now; a withheld one is reported later, even without new offsets.
         """
         if self.epoch_unreported and may_tell(self.epoch) == self.epoch:
             self.source = (-1, -1)
@@ -151,7 +148,7 @@ class ProgressLog:
             done = take_acknowledged(self.noted, acked, self.to)
             if done.first_ms and done.end > self.to:
                 return self._carried(named, done, source)
-        # Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning.
+        # Nothing was replicated; but the source may have grown, and then we lag, or lost its beginning.
         bounds = source.start, source.end
         astray = acked < self.to or source.end < acked
         if not source.heard or astray or bounds == self.source:
@@ -179,7 +176,6 @@ class ProgressLog:
         )
 
     def nothing(self, named: TopicPartition, source_start: int, source_end: int) -> PartitionProgress:
-        """Returns progress without a record."""
         return PartitionProgress(
             topic=named.topic,
             partition=named.partition,

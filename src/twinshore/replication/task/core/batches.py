@@ -1,13 +1,11 @@
 """Turns fetched batches into checked and joined outgoing batches, and gaps: offsets that no consumer sees.
 
 The result suits all targets that end at `write_from`. This is the task's hottest loop: an ordinary batch costs one
-header check and one CRC.
-
-Records of a source batch are replicated; its other offsets are taken by invisible markers. Fetches read below the last
-stable offset, so every transaction's outcome is known: a fetch names the aborted ones.
+header check and one CRC. Fetches read below the last stable offset and name the aborted transactions, so every outcome
+is known.
 
 A `SequenceMap` writes a batch header for one target: producer, and sequences derived from offsets. The body stays, so
-one batch serves several targets. The new CRC is computed from the old one, without reading the body.
+one batch serves several targets. The new CRC is computed from the old one.
 """
 
 from __future__ import annotations
@@ -48,10 +46,10 @@ from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
 from twinshore.state.core.values import TwinRow
 
 _ROOM_BYTES_MIN: Final = 1 << 20
-# Of so many records one batch is made where batches are written anew: a long one becomes several, each made quickly.
+# Record limit of a rewritten batch: a long one becomes several, each made quickly.
 REWRITTEN_RECORDS_MAX = 1 << 14
 MAGIC_OFFSET, MAGIC = 16, 2
-# What making one costs beside its records and bytes.
+# Cost of making one, besides its records and bytes.
 GAP_COST, SLICE_COST, JOIN_COST = 2, 8, 50
 REWRITE_ATTRIBUTES = CONTROL_FLAG | TRANSACTIONAL_FLAG | LOG_APPEND_TIME_FLAG
 BatchView = tuple[memoryview, BatchHeader]
@@ -59,8 +57,8 @@ BatchView = tuple[memoryview, BatchHeader]
 
 @dataclass(slots=True, eq=False)
 class PooledBuffer:
-    """A buffer and its use count: batches queued or being sent, and unparsed data. Free at zero. Each queue that takes
-    a batch counts once; making a batch counts nothing.
+    """A buffer and its uses: batches queued or being sent, and unparsed data. Free at zero. Each queue that takes a
+    batch counts once; making one counts nothing.
     """
 
     buffer: bytearray
@@ -68,7 +66,7 @@ class PooledBuffer:
 
 
 class BufferPool:
-    """One task's joiner and its buffers, which are never given back. `full`: fetch no more."""
+    """One task's joiner and buffers, which are never given back. `full`: fetch no more."""
 
     def __init__(self, limits: TaskLimits) -> None:
         most = limits.merged_bytes_max
@@ -79,18 +77,16 @@ class BufferPool:
         self.allow(limits.joined_bytes_max)
         self._rooms: list[PooledBuffer] = []
         self._current: PooledBuffer | None = None
-        # Those into which the view's batches were joined: whether or not they are queued yet, they are not free.
+        # Buffers of the view's joined batches: not free, even if not queued yet.
         self._fresh: list[PooledBuffer] = []
         self._filled = 0
         self._view: memoryview | None = None
         self._source: Any = None
 
     def allow(self, joined_bytes_max: int) -> None:
-        """Sets the limit of all buffers."""
         self._rooms_max = max(4, joined_bytes_max // self._room_bytes)
 
     def full(self) -> bool:
-        """Whether joined batches must leave before more is fetched."""
         if not self.below_bytes and self._joiner.able():
             self.below_bytes = self._below_bytes
         return len(self._rooms) >= self._rooms_max and all(room.uses for room in self._rooms)
@@ -104,9 +100,9 @@ class BufferPool:
         return max(1, bytes_max // self._room_bytes)
 
     def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[JoinedBatches, PooledBuffer] | None:
-        """Joins the batch `first`, at `place` of a fetch, with those that follow; None if none fits.
+        """Joins the batch `first`, at `place` of a fetch, with the next ones; None if none fits.
 
-        Queue what is wanted of one view before joining batches of another: queueing counts the buffer as used.
+        Queue a view's batches before joining another's: queueing counts the buffer as used.
         """
         if view is not self._view:
             self._view, self._source = view, as_source_array(view)
@@ -121,7 +117,6 @@ class BufferPool:
         return joined, hold
 
     def _room(self) -> PooledBuffer:
-        """A buffer with enough space at its end."""
         hold = self._current
         if hold is not None:
             if self._is_free(hold):
@@ -141,7 +136,7 @@ class BufferPool:
 
 
 class OffsetGap(NamedTuple):
-    """Offsets [base, end) that no consumer of the source sees: control records, aborted ones, holes of compaction."""
+    """Offsets [base, end) that no consumer of the source sees: control or aborted records, holes of compaction."""
 
     base: int
     end: int
@@ -153,7 +148,6 @@ class OffsetGap(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes kept busy."""
         return 0
 
 
@@ -175,7 +169,7 @@ def subtract_gaps(blanks: Iterable[OffsetGap], others: Sequence[OffsetGap]) -> l
 
 
 class FilledGap(OffsetGap):
-    """A gap before the link's first record, whose sequence follows from its offset in any case."""
+    """A gap before the link's first record, whose sequence follows from its offset."""
 
     __slots__ = ()
 
@@ -185,8 +179,8 @@ class FilledGap(OffsetGap):
 
 
 class SplitBatch(NamedTuple):
-    """Replicated records: a batch without holes, with the source's header except for what was cut. `unpacked`: bytes
-    unpacked for it.
+    """Records to replicate: a batch without holes, with the source's header except for what was cut. `unpacked`: bytes
+    unpacked for this.
     """
 
     body: Buffer
@@ -197,8 +191,8 @@ class SplitBatch(NamedTuple):
 def split_batch(
     view: memoryview, header: BatchHeader, position: int, write_from: int, aborted: AbortedTransactions
 ) -> Iterator[OffsetGap | SplitBatch]:
-    """Yields gaps and batches from `position` to the batch's end, in order. Below `write_from`, which the twin already
-    has, only gaps are named. Batches are made lazily.
+    """Yields gaps and batches from `position` to the batch's end, lazily. Below `write_from`, which is on the twin
+    already, only gaps are named.
     """
     offsets = list(visible_spans(view, header, position, aborted))
     runs = [(max(base, write_from), end) for base, end, seen in offsets if seen and end > write_from]
@@ -221,19 +215,18 @@ def split_batch(
 
 
 def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]]) -> Iterator[SplitBatch]:
-    """At least one batch for each run."""
     parts = [
         (at, min(at + REWRITTEN_RECORDS_MAX, end))
         for first, end in runs
         for at in range(first, end, REWRITTEN_RECORDS_MAX)
     ]
     if len(parts) > 1 and header.count == header.last_offset_delta + 1:
-        hole_free_runs(view, header)  # Nothing of a batch crosses of which a part cannot be read.
+        hole_free_runs(view, header)  # A partly unreadable batch is not replicated at all.
     return _fitting(view, header, parts)
 
 
 def _fitting(view: memoryview, header: BatchHeader, parts: list[tuple[int, int]]) -> Iterator[SplitBatch]:
-    """Halves batches that exceed the size a twin must accept: a producer may have compressed better than the task."""
+    """Halves batches above the size that a twin must accept: a producer may have compressed better."""
     fits = max(header.length + PREFIX_BYTES, MESSAGE_BYTES_DEFAULT) - HEADER_BYTES
     for (first, end), sliced in zip(parts, slice_runs(view, header, parts), strict=True):
         if len(sliced.body) <= fits or end - first == 1:
@@ -244,7 +237,7 @@ def _fitting(view: memoryview, header: BatchHeader, parts: list[tuple[int, int]]
 
 
 class PartitionStopped(Exception):
-    """The partition cannot go on at `offset`; the task makes an incident of this."""
+    """The partition cannot go on at `offset`. Becomes an incident."""
 
     def __init__(
         self, kind: IncidentKind, offset: int, end: int, sentence: str, side: IncidentSide | None = None
@@ -254,8 +247,8 @@ class PartitionStopped(Exception):
 
 
 class OutgoingBatch(NamedTuple):
-    """One batch to replicate: source offsets [base, end). The header's CRC is checked or made here. `room`: the buffer
-    of a joined body.
+    """One batch to replicate: source offsets [base, end). The header's CRC is checked or made. `room`: the buffer of a
+    joined body.
     """
 
     header: BatchHeader
@@ -268,8 +261,6 @@ class OutgoingBatch(NamedTuple):
 
 
 class SourceBatchStats(NamedTuple):
-    """Source batches from offset `base` on, for progress."""
-
     base: int
     size: int
     batches: int
@@ -278,7 +269,7 @@ class SourceBatchStats(NamedTuple):
 
 class ParsedFetch(NamedTuple):
     """A parsed fetch of one partition. `noted_to`: up to where batches below `write_from` were counted, not sent.
-    `blanks`: all gaps from the position on, also below `write_from`.
+    `blanks`: all gaps, also below `write_from`.
     """
 
     parcels: list[OutgoingBatch | OffsetGap]
@@ -303,11 +294,11 @@ def parse_batches(
 
 
 class BatchParser:
-    """One pass over a fetch, in portions. `more`: unparsed data is left. `aborted`: producer id and first offset of
-    each aborted transaction.
+    """One pass over a fetch, in portions. `more`: data is left. `aborted`: producer id and first offset of each aborted
+    transaction.
     """
 
-    # How all begin; most are made for one batch, and to set these would be a good part of what that costs.
+    # Initial values, on the class: most parsers handle one batch, and setting these would cost too much.
     more, work, leader_epoch = True, 0, -1
     _open: tuple[Iterator[OffsetGap | SplitBatch], BatchHeader] | None = None
     _next_offset = _joined_to = _place = _work_max = 0
@@ -333,8 +324,8 @@ class BatchParser:
         self._join_below = joining.below_bytes if joining else 0
 
     def parse(self, work_max: int) -> ParsedFetch:
-        """Parses the next portion, of about `work_max` units (some microseconds each). A halt ends the pass; batches
-        before it are still replicated.
+        """Parses about `work_max` units of some microseconds. A halt ends the pass; batches before are still
+        replicated.
         """
         if self._place:
             self.parcels, self.blanks, self.carried = [], [], []
@@ -373,7 +364,6 @@ class BatchParser:
         self._flush()
 
     def damage(self, error: WireError) -> PartitionStopped:
-        """Describes the unreadable batch."""
         end = max(self._next_offset, self.position + 1)
         if isinstance(error, TooLargeError):
             sentence = f"{error.message}; it must be written anew for the twin, since {self._odd}"
@@ -383,7 +373,7 @@ class BatchParser:
         )
 
     def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
-        """Parses one batch, or joins several; returns where the next begins."""
+        """Parses or joins; returns where the next batch begins."""
         base, length, epoch, _, _, attributes, last_delta, _, max_timestamp, producer_id, _, _, count = header
         position, end, after = self.position, base + last_delta + 1, place + PREFIX_BYTES + length
         if end <= position:
@@ -472,7 +462,6 @@ def batch_producer(header: BatchHeader) -> ProducerBatch:
 
 
 def _flush(small: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
-    """Merges waiting small batches into as few as the rules allow."""
     run: list[BatchView] = []
     size = 0
     for batch in small:
@@ -488,7 +477,7 @@ def _flush(small: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], lim
 
 
 def _pack(run: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
-    """Makes one batch, or a few if one would unpack to too much. If a batch is damaged, makes one for each before that."""
+    """Makes one batch, or a few if that would unpack to too much; or one for each before a damaged one."""
     done = 0
     try:
         while done < len(run):
@@ -529,7 +518,7 @@ def _oddity(header: BatchHeader) -> str:
 
 
 class SequenceMap(NamedTuple):
-    """Maps offsets to sequences on one twin. The data's own sequences let the broker compare and swap."""
+    """Maps offsets to sequences on one twin, so that the broker can compare and swap."""
 
     producer_id: int
     producer_epoch: int
@@ -543,11 +532,10 @@ class SequenceMap(NamedTuple):
         return cls(producer_id, written_epoch(epoch, twin.epoch), twin.anchor_offset, twin.anchor_sequence)
 
     def sequence(self, offset: int) -> int:
-        """The sequence of `offset`, if all offsets from the anchor on are records."""
+        """The sequence of `offset`, if only records lie between."""
         return sequence_of(self.anchor_offset, self.anchor_sequence, offset)
 
     def head(self, parcel: OutgoingBatch) -> bytes:
-        """The batch's header on the twin."""
         producer_id, producer_epoch, anchor_offset, anchor_sequence = self
         sequence = sequence_of(anchor_offset, anchor_sequence, parcel.base)
         return restamp(parcel.header, producer_id, producer_epoch, sequence)

@@ -1,12 +1,10 @@
 """What a task is told and what it reports, as frozen values that travel as JSON, mostly in `messages`.
 
 Leader epochs tell which history of the source a twin follows. A source that lost its end and grew again has other
-records at the same offsets, in a later leader epoch. With the epoch of one record, the source can be asked how far that
-history goes.
+records at the same offsets, in a later epoch. The source can tell how far the history of an epoch goes.
 
-How far a mapped twin is written follows from its batches' sequences. They count the link's records, so the broker
-compares and swaps as on an exact twin. What a dead task did not report is found again: the twin has the batches with
-their sequences, and the source, read from the written position on, has the record of each sequence.
+A mapped twin's sequences count the link's records, so the broker compares and swaps as on an exact twin. What a dead
+task did not report is found again: the twin has the batches with their sequences, and the source the record of each.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ UNKNOWN_EPOCH = -1
 
 
 class EpochOffset(NamedTuple):
-    """All below `end` is of one history, whose last record has leader epoch `epoch`: exact, or UNKNOWN_EPOCH."""
+    """All below `end` is of one history, whose last record has leader epoch `epoch`, or UNKNOWN_EPOCH."""
 
     epoch: int
     end: int
@@ -49,39 +47,34 @@ NO_EPOCH_OFFSET = EpochOffset(UNKNOWN_EPOCH, 0)
 
 
 def latest_epoch_offset(known: EpochOffset, told: EpochOffset) -> EpochOffset:
-    """The later of two reports. An epoch belongs to its own offset only."""
+    """The later of two reports."""
     older = told.end < known.end or (told.end == known.end and told.epoch == UNKNOWN_EPOCH)
     return known if older else told
 
 
 class EpochEnd(NamedTuple):
-    """The source's answer for an epoch: the largest one up to it that wrote here, and its end; -1 if unknown."""
+    """The source's answer for an epoch: the largest up to it that wrote here, and its end; -1 if unknown."""
 
     epoch: int
     end: int
 
 
 def divergence_offset(stand: EpochOffset, said: EpochEnd) -> int:
-    """Returns from where the source's history differs; -1 if it does not, or is unknown.
-
-    An earlier epoch that ends above `stand` proves nothing: if cleaners removed all records of an epoch, a newer
-    replica does not know that epoch.
+    """Returns from where the source's history differs, or -1. An earlier epoch that ends above `stand` proves nothing:
+    if cleaners removed all records of an epoch, newer replicas do not know that epoch.
     """
     known = stand.epoch >= 0 and said.end >= 0
     return said.end if known and said.end < stand.end else -1
 
 
 def choose_fetch_epoch(stand: EpochOffset, said: EpochEnd) -> int:
-    """The epoch for a fetch from `stand` on, as the source knows it; else UNKNOWN_EPOCH, as the source would refuse
-    others.
-    """
+    """The epoch for a fetch from `stand` on, if the source knows one; it would refuse others."""
     return said.epoch if stand.epoch >= 0 and said.end >= stand.end else UNKNOWN_EPOCH
 
 
 def compare_histories(told: EpochOffset, here: EpochOffset, said: Mapping[int, EpochEnd]) -> tuple[int, int]:
-    """Returns the epoch for a fetch from `here.end`, the twin's end, and from where the source's history differs (-1:
-    it does not). `told`: what was replicated. `here.epoch`: of the source's record right below. `said`: the source's
-    answers for both epochs.
+    """Returns the epoch for a fetch from `here.end`, the twin's end, and from where the source's history differs, or
+    -1. `told`: what was replicated. `here.epoch`: of the source's record right below. `said`: the source's answers.
     """
     carried = EpochOffset(told.epoch, min(told.end, here.end))
     answers = [(stand, said.get(stand.epoch, EpochEnd(UNKNOWN_EPOCH, UNKNOWN_EPOCH))) for stand in (carried, here)]
@@ -101,8 +94,8 @@ def compare_histories(told: EpochOffset, here: EpochOffset, said: Mapping[int, E
 class WrittenPosition(NamedTuple):
     """The next record has `sequence`, at `source` or above, and will land at `target` or above.
 
-    `warm`: reported by the task just before, so nothing older can have landed above. `last_source`, `last_target`:
-    offsets of the last landed record, -1 for none.
+    `warm`: reported by the task just before, so nothing older can have landed above. `last_source`, `last_target`: of
+    the last landed record, or -1.
     """
 
     source: int
@@ -113,9 +106,7 @@ class WrittenPosition(NamedTuple):
     last_target: int = -1
 
     def passed(self, told_to: int) -> WrittenPosition:
-        """The position if all below `told_to` was reported: offsets after the last record are invisible and take none
-        on the twin.
-        """
+        """The position if all below `told_to` was reported: the offsets after the last record are invisible."""
         return self._replace(source=max(self.source, told_to))
 
     def ahead(self, sequence: int) -> int:
@@ -125,8 +116,6 @@ class WrittenPosition(NamedTuple):
 
 
 class LandedBatch(NamedTuple):
-    """A batch of this link on the twin."""
-
     target: int
     records: int
     sequence: int
@@ -145,10 +134,8 @@ def position_after(extent: OffsetRun) -> WrittenPosition:
 
 
 def find_landed_beyond(reach: WrittenPosition, found: Iterable[LandedBatch]) -> list[LandedBatch] | UnclearLanding:
-    """The batches that landed above `reach`, without a gap in sequences.
-
-    A compacted twin may have lost a batch between two others. If as many offsets as sequences are missing, all were the
-    link's.
+    """The batches that landed above `reach`, without a gap in sequences. If a compacted twin misses as many offsets as
+    sequences, all of them were the link's.
     """
     fresh: list[LandedBatch] = []
     at, end = 0, reach.target
@@ -204,11 +191,11 @@ def _pieces(reach: WrittenPosition, runs: Iterable[tuple[int, int]]) -> Iterator
 KEEP_ALL = QueueRules()
 T = TypeVar("T")
 _FORMS: dict[type[Any], TypeAdapter[Any]] = {}
-UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
+UNDELIVERED_S_MAX = 4.0  # and at most a part of an attempt, or tasks with short attempts would never be sure
 
 
 def is_too_old(stamp_ms: int, since_ms: int) -> bool:
-    """Whether records with this latest time stamp are too old. Without a time stamp they count as new."""
+    """Without a time stamp records count as new."""
     return 0 <= stamp_ms < since_ms
 
 
@@ -231,7 +218,7 @@ def subtract_landed(rows: Iterable[PartitionIncident], landed: Iterable[tuple[in
 
 
 def append_incident(told: list[PartitionIncident], one: PartitionIncident) -> None:
-    """Adds an incident, or extends the last one if this continues it for the same reason."""
+    """Adds an incident, or extends the last one."""
     last = told[-1] if told else None
     place = (one.topic, one.partition, one.kind, one.from_offset, one.why)
     if last and (last.topic, last.partition, last.kind, last.to_offset, last.why) == place:
@@ -246,8 +233,8 @@ def _of(row: PartitionIncident) -> TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """One partition to replicate. `receipt_to`: where progress ends, so that a cold start can complete it; -1: progress
-    begins at the twin's end. `receipt_epoch`: the source's leader epoch of the last record below, or -1.
+    """One partition to replicate. `receipt_to`: where progress ends; -1: progress begins at the twin's end.
+    `receipt_epoch`: the source's leader epoch below, or -1.
     """
 
     topic: str
@@ -258,15 +245,15 @@ class PartitionConfig:
     anchor_offset: int = 0
     anchor_sequence: int = 0
     twin: str = ""
-    # Only of a mapped twin: how far it is written and told.
+    # Only for a mapped twin: how far it is written and reported.
     reached: WrittenPosition | None = None
     receipt_epoch: int = -1
-    # Below it the twin's log is the topic's own; by how much the link's epoch is later on this twin.
+    # Below `inherited` the twin's log is the topic's own. `epoch`: how much later the link's epoch is on this twin.
     inherited: int = 0
     epoch: int = 0
-    # Behind a reach up to this offset a fresh queue may have dropped records that nobody told of; -1: behind none.
+    # After a position up to here a drop-oldest queue may have dropped records unreported; -1: after none.
     thinned_to: int = -1
-    # Its twin was made for this order: no pump was let write it before.
+    # The twin was made for this order: no task was allowed to write it before.
     untouched: bool = False
 
     @property
@@ -285,9 +272,7 @@ class PartitionConfig:
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """Limits of one task; every buffer and queue has one. Defaults are those of `limits_from_settings` for default
-    settings.
-    """
+    """Limits of one task; every buffer and queue has one. Defaults as by `limits_from_settings`."""
 
     fetch_bytes_max: int = 8 << 20
     partition_bytes_max: int = 1 << 20
@@ -297,18 +282,18 @@ class TaskLimits:
     merge_below_bytes: int = 4096
     merged_bytes_max: int = 512 << 10
     merged_plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
-    # What is cut at a time, as `BatchParser` counts it: some tenths of a second, far less than a grant.
+    # Work parsed at a time, as `BatchParser` counts it: some tenths of a second, far less than a lease.
     work_max: int = 100_000
     join_below_bytes: int = 128 << 10
     joined_bytes_max: int = 64 << 20
     produce_timeout_s: float = 30.0
-    # Of so many missing offsets at most markers are written on a twin that holds records.
+    # Markers are written for at most so many missing offsets on a twin with records.
     gap_offsets_max: int = 20_000_000
-    # A request that the target's kernel has not acknowledged for so long is never delivered.
+    # A request that the target's kernel has not acknowledged within this time is never delivered.
     undelivered_s: float = 4.0
     buffers_per_line: int = 2
-    far_streams: int = 2  # connections to each leader of a source that is far
-    # How much more than usual one fetch from there may bring, and of one partition.
+    far_streams: int = 2  # connections to each leader of a far source
+    # The limits of one fetch from there, and of one partition in it.
     fetch_bytes_widest: int = 128 << 20
     partition_bytes_widest: int = 32 << 20
 
@@ -346,14 +331,14 @@ class TaskConfig:
     limits: TaskLimits = TaskLimits()
     report_s: float = 0.5
     fence: int = 0
-    # What the link's transactional ids begin with; empty where markers are written directly.
+    # The prefix of the link's transactional ids; empty if markers are written directly.
     units: str = ""
-    # Which clusters these must be; whatever else their addresses lead to is not written to.
+    # The required cluster ids; another cluster at these addresses is not written to.
     source_id: str = ""
     target_id: str = ""
     # No record of a twin is ever cut off.
     never_cut: bool = False
-    # The broadcast of the link, whose lanes of this number read together; what is held for those that are behind.
+    # The link's broadcast, whose tasks of this number share fetches; what is held for slow ones.
     broadcast: str = ""
     queue: QueueRules = KEEP_ALL
 
@@ -366,7 +351,7 @@ class TaskConfig:
 
 
 def json_adapter(kind: type[T]) -> TypeAdapter[T]:
-    """The cached JSON adapter of a type; raises ValueError for other values."""
+    """A cached adapter. Raises ValueError for other values."""
     if kind not in _FORMS:
         _FORMS[kind] = TypeAdapter(kind)
     return _FORMS[kind]
@@ -374,15 +359,14 @@ def json_adapter(kind: type[T]) -> TypeAdapter[T]:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Where a task released a partition, so that the next starts without an inspection.
+    """Where a task released a partition, so that the next needs no inspection.
 
     `position`: -1 if the twin's end is unknown; then only zombie requests are described. `calm`: no lost request can
-    still land. Else one may for `strays_s` seconds (-1: unknown), none of them read before epoch `stray_epoch`;
-    `strays_moved`: sequences may be of other offsets now, or markers. `next_sequence`: of the next record; -1 if
-    markers never took an offset.
+    still land. Else one may for `strays_s` seconds (-1: unknown), read in `stray_epoch` or later; `strays_moved`:
+    sequences may be of other offsets, or markers. `next_sequence`: -1 if markers never took an offset.
 
-    Valid while the twin is led by `target` in `target_epoch`; -1 if unknown. `leader_epoch`: of the source's last
-    record below `position`; if -1, valid only while the source is led in `source_led`.
+    Valid while the twin is led by `target` in `target_epoch`; -1 if unknown. `leader_epoch`: the source's below
+    `position`; if -1, valid only while the source is led in `source_led`.
     """
 
     topic: str
@@ -417,7 +401,7 @@ class PartitionProgress:
     last_ms: int
     # One entry per source batch: producer id, epoch, base sequence, last sequence, base offset, timestamp.
     producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
-    # Where the records of a mapped twin went.
+    # Offset runs of a mapped twin.
     extents: tuple[OffsetRun, ...] = ()
     # The source's leader epoch of the last record below `to_offset`, exact or -1.
     epoch: int = -1
@@ -431,8 +415,8 @@ def progress_from_json(raw: list[Any]) -> PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class PartitionIncident:
-    """Why a partition stopped or, with `policy`, what was done instead, for the incident log. `side`: None means the
-    kind's usual one. `why`: the reason of a drop.
+    """Why a partition stopped or, with `policy`, what was done instead. `side`: None for the kind's usual one. `why`:
+    the reason of a drop.
     """
 
     topic: str
@@ -454,7 +438,7 @@ def incident_from_json(raw: list[Any]) -> PartitionIncident:
 
 
 def coordinator_epoch(generation: int, tide: int) -> int:
-    """The coordinator epoch of an attempt's markers. Later attempts mostly have higher ones; otherwise an inspection of
-    the leader's memory raises it.
+    """The coordinator epoch of an attempt's markers. Later attempts mostly have higher ones; an inspection corrects the
+    rest.
     """
     return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF

@@ -1,14 +1,13 @@
 """Commands of a task's core, and the request logic of its connections.
 
-Each command must be carried out before the next is taken. `SourceFetcher` decides what one source connection fetches,
-and when. `TargetProducer` decides what one target connection sends, and what responses mean.
+Carry out each command before taking the next. `SourceFetcher` decides what one source connection fetches,
+`TargetProducer` what one target connection sends and what responses mean.
 
-Markers have no sequence by which a broker could refuse them, and their request names no leader epoch. So the log end is
-queried before, in the epoch in which it was last known, and again right after.
+No sequence lets a broker refuse markers, and their request names no leader epoch. So the log end is queried before, in
+the epoch in which it was last known, and right after.
 
-A broker with a request quota reads nothing from a connection for up to a second after each response, even to that
-query. What waits for the response would be sent too late to rely on it. So another connection asks, the `asker`; its
-answers can be used at once.
+A broker with a request quota reads nothing for up to a second after each response, also to that query; a request sent
+then would be too late to rely on the answer. So another connection asks, the `asker`.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class EndOffsetConnectionKey(NamedTuple):
 
 
 class TargetRequest(NamedTuple):
-    """A produce request; or markers and the end query after them; or, if `asking`, the end query before them and for
-    other twins (`rests`).
+    """A produce request; or markers and the end query after; or, `asking`, the query before and for other twins
+    (`rests`).
     """
 
     sent: list[SentBatch]
@@ -70,7 +69,7 @@ class TargetRequest(NamedTuple):
 
 
 class SendRequest(NamedTuple):
-    """Send this request, and call `flow.written` once the kernel has taken all of it."""
+    """Send this request; call `flow.written` once the kernel has all of it."""
 
     flow: TargetProducer
     flight: TargetRequest
@@ -93,7 +92,7 @@ class PollSocket(NamedTuple):
 
 
 class SetWakeThreshold(NamedTuple):
-    """Hold back read events until `due_bytes` have arrived, counted from the oldest unanswered request."""
+    """Hold back read events until `due_bytes` have arrived, from the oldest unanswered request on."""
 
     flow: TargetProducer
     due_bytes: int
@@ -106,12 +105,10 @@ class DetachBuffers(NamedTuple):
 
 
 class CloseConnection(NamedTuple):
-    """Close this connection."""
-
     flow: SourceFetcher | TargetProducer
 
 
-# -- to the errands
+# -- blocking calls
 
 
 class LearnTwinNames(NamedTuple):
@@ -121,7 +118,7 @@ class LearnTwinNames(NamedTuple):
 
 
 class OpenConnection(NamedTuple):
-    """Open a connection to a broker: for a source stream, a target leader, or a target leader's end queries."""
+    """Open a connection: a source stream, a target leader, or a target leader's end queries."""
 
     side: str
     node: int
@@ -133,8 +130,6 @@ class LookUpLeaders(NamedTuple):
 
 
 class InspectTwins(NamedTuple):
-    """Inspect these twins."""
-
     partitions: list[TopicPartition]
 
 
@@ -150,7 +145,7 @@ class WriteMarkersByTransactions(NamedTuple):
     marks: list[PendingMarkers]
 
 
-# -- to the desk
+# -- to the coordinator
 
 
 class TaskReady(NamedTuple):
@@ -158,8 +153,8 @@ class TaskReady(NamedTuple):
 
 
 class TaskProgress(NamedTuple):
-    """Progress and incidents since the last one, and a request to renew the lease from `asked_s` on the task's own
-    clock. The coordinator returns `asked_s`, as several requests may be in flight.
+    """Progress and incidents since the last one, and a request to renew the lease from `asked_s` on. The coordinator
+    returns `asked_s`, as several may be in flight.
     """
 
     carried: list[PartitionProgress]
@@ -169,8 +164,6 @@ class TaskProgress(NamedTuple):
 
 
 class ThrottleUsage(NamedTuple):
-    """Throttle usage, by which the coordinator adjusts shares."""
-
     used: dict[str, list[float]]
 
 
@@ -183,7 +176,7 @@ class Released(NamedTuple):
 
 
 class LearntQuota(NamedTuple):
-    """What quotas let through on one connection. `stream`: the stream of a source node; -1 on the target."""
+    """What quotas let through on one connection. `stream`: -1 on the target."""
 
     side: str
     node: int
@@ -192,9 +185,7 @@ class LearntQuota(NamedTuple):
 
 
 class TaskFinished(NamedTuple):
-    """The last message: where each partition is. `unread_s`: for how long a broker may still accept earlier requests.
-    `paces`: for the next task.
-    """
+    """The last message. `unread_s`: how long a broker may still accept earlier requests. `paces`: for the next task."""
 
     carried: list[PartitionProgress]
     incidents: list[PartitionIncident]
@@ -230,8 +221,8 @@ ROUND_TRIPS_KEPT = 6
 
 
 class SourceFetcher:
-    """Fetches for a share of a leader's partitions, one request at a time, into reusable buffers. A buffer stays busy
-    until a target's kernel has taken the batches that point into it.
+    """Fetches a share of a leader's partitions, one request at a time, into reusable buffers. A buffer is busy until a
+    target's kernel has taken the batches in it.
     """
 
     def __init__(self, key: FetchStream, limits: TaskLimits, *, expires_s: float = math.inf) -> None:
@@ -239,7 +230,7 @@ class SourceFetcher:
         self.key, self.expires_s = key, expires_s
         self.quota = FetchQuotaPacer(limits.fetch_bytes_max, min(FIRST_FETCH_BYTES, limits.fetch_bytes_max))
         self.holds = [PooledBuffer(bytearray()) for _ in range(limits.buffers_per_line)]
-        # Into which the answer comes that is due; None while nothing is asked.
+        # The buffer of the response in flight; None without one.
         self.receiving: PooledBuffer | None = None
         self.deadline_s = math.inf
         self._wait_ms_max = limits.fetch_wait_ms_max
@@ -263,8 +254,8 @@ class SourceFetcher:
         return SendFetch(self, order, most, wait_ms, hold)
 
     def heard(self, now_s: float) -> None:
-        """Notes some bytes of the response, which extend the deadline. A few bytes raise no read event, so poll once
-        more before the deadline counts.
+        """Notes a part of the response, which extends the deadline. Few bytes raise no read event, so poll before the
+        deadline counts.
         """
         self._first_s = self._first_s or now_s
         self.deadline_s = now_s + RESPONSE_SLACK_S
@@ -273,13 +264,13 @@ class SourceFetcher:
         return now_s > self.deadline_s
 
     def answered(self, answer: FetchResponseById, size: int, now_s: float) -> tuple[PooledBuffer, bool]:
-        """Takes a complete response of `size` bytes. Returns its buffer, and whether the source is so far away that
-        partitions should bring more.
+        """Takes a complete response of `size` bytes. Returns its buffer, and whether partitions should bring more, as
+        the source is far.
         """
         hold = self.receiving
         assert hold is not None, "something was asked"
         self.receiving, self.deadline_s = None, math.inf
-        # A fetch that is throttled brings nothing, and a broker counts nothing of it.
+        # A throttled fetch brings nothing and counts nothing.
         self.quota.answered(self._asked_bytes, size if answer.partitions else 0, answer.throttle_ms, now_s)
         if self.quota.held:
             self.quota.batch = max(map(batch_bytes, answer.partitions), default=0) or self.quota.batch
@@ -287,16 +278,15 @@ class SourceFetcher:
 
 
 def batch_bytes(part: FetchedPartitionById) -> int:
-    """The size of the first batch, complete or not; 0 if there is none."""
+    """The size of the first batch, perhaps incomplete; 0 for none."""
     records = part.records
     return PREFIX_BYTES + int.from_bytes(records[8:PREFIX_BYTES], "big") if len(records) >= PREFIX_BYTES else 0
 
 
 class SourceDistance:
-    """How far away a source is. `fetch_bytes`: the size of the next fetch.
-
-    If the round trip sets the pace, a larger fetch is faster. From a near source it only outgrows the processor's
-    caches. A busy near broker is slow too, but sometimes answers at once: so the shortest of several waits counts.
+    """How far away a source is. `fetch_bytes`: of the next fetch. Over a long round trip a larger fetch is faster; from
+    nearby it only outgrows the processor's caches. A busy near broker sometimes answers at once: so the shortest of
+    several waits counts.
     """
 
     def __init__(self, fetch_bytes_least: int, fetch_bytes_widest: int) -> None:
@@ -305,10 +295,10 @@ class SourceDistance:
         self._waits_s: deque[float] = deque(maxlen=ROUND_TRIPS_KEPT)
 
     def answered(self, size: int, waited_s: float, took_s: float) -> bool:
-        """A fetch brought `size` bytes in `took_s`; the first byte came after `waited_s`. Returns whether the source is
-        far: then partitions that filled their limit should bring more.
+        """A fetch brought `size` bytes in `took_s`, the first after `waited_s`. Returns whether the source is far:
+        partitions that filled their limit should bring more.
         """
-        if size < self._least // 8:  # It waited for records, perhaps.
+        if size < self._least // 8:  # Perhaps the broker waited for records.
             return False
         self._waits_s.append(waited_s)
         if len(self._waits_s) < ROUND_TRIPS_KEPT:
@@ -321,18 +311,16 @@ class SourceDistance:
         return far
 
 
-# A new line sends little at first: what it sends before it hears of a quota, the broker lets lie for long.
+# A new connection sends little: under an unknown quota the broker would leave it unread for long.
 FIRST_PRODUCE_BYTES = 1 << 20
-# What is guarded waits so long for the answer that others wait for, so that all go in one request.
+# Guarded batches wait so long for others' end query, so that all go in one request.
 END_OFFSET_WAIT_S = 2.0
-TRANSACTION_MARKERS_MAX = (
-    100  # of one partition until its answer is given: what else waits for it is not held up for long
-)
+TRANSACTION_MARKERS_MAX = 100  # of one partition until its response: its other data must not wait long
 
 
 class CompletedRequest(NamedTuple):
-    """A request with its response: `marked` for markers, `produced` for the rest. For an end query before markers,
-    `flight` keeps those that may not go.
+    """A request with its response: `marked` for markers, else `produced`. After an end query, `flight` keeps the
+    markers that may not go.
     """
 
     flight: TargetRequest
@@ -349,7 +337,7 @@ class CompletedRequest(NamedTuple):
 
 
 class TargetProducer:
-    """Sends produce requests, several at a time, and runs of markers."""
+    """Sends produce requests and runs of markers."""
 
     def __init__(
         self,
@@ -360,46 +348,45 @@ class TargetProducer:
         by_units: bool = False,
         expires_s: float = math.inf,
     ) -> None:
-        """`version`: of produce requests. `by_units`: markers are written by empty transactions. `expires_s`: when the
-        broker requires a new authentication, thus a new connection.
+        """`version`: of produce requests. `by_units`: markers go by empty transactions. `expires_s`: as of a
+        `SourceFetcher`.
         """
         self.node, self.limits, self.version, self.expires_s = node, limits, version, expires_s
         self.in_flight: deque[TargetRequest] = deque()
         self.answered_s = 0.0
         self.quota = QuotaPacer(limits.request_bytes_max, min(FIRST_PRODUCE_BYTES, limits.request_bytes_max))
         self.open = True
-        # While the kernel has not taken all of the last request: its parcels, whose buffers are busy.
+        # While the kernel has not taken all of the last request: `pinned` are its batches with busy buffers.
         self.writing, self.defers_wakeups = False, False
         self.pinned: list[SentBatch] = []
-        self.due: list[PendingMarkers] = []  # asked for, and free to go
-        # So long the kernel tries to deliver. While the broker reads nothing it must not give up what waits there.
+        self.due: list[PendingMarkers] = []  # queried for, and free to go
+        # How long the kernel tries to deliver. While the broker reads nothing, it must not give up.
         self.undelivered_s = limits.undelivered_s
-        # Questions are throttled too: the pump shall give this line an `asker`.
+        # Queries are throttled too: this connection needs an `asker`.
         self.needs_asker = False
         self.asker: TargetProducer | None = None
         self._by_units, self._inflight_max = by_units, 1
-        self._codes: dict[tuple[str, int], int] | None = None  # the first half of an answer to markers
-        self._due_s = 0.0  # when the first of `due` were
+        self._codes: dict[tuple[str, int], int] | None = None  # error codes of markers, until their log ends arrive
+        self._due_s = 0.0  # when the first of `due` were cleared
         self._rest_at_s = 0.0
-        self._told = self._marks_turn = False  # `told`: where logs end, and nothing went since
+        self._told = self._marks_turn = False  # `_told`: log ends are known, and nothing was sent since
 
     def free(self, now_s: float) -> bool:
         most = 1 if self.quota.held else self._inflight_max
         return self.open and not self.writing and len(self.in_flight) < most and now_s <= self.expires_s
 
     def late(self, now_s: float) -> bool:
-        """Whether the next response is overdue, the broker's throttling left out."""
+        """Whether a response is overdue, throttling left out."""
         if not self.in_flight:
             return False
         since_s = max(self.in_flight[0].sent_s, self.quota.still_until_s)
         return now_s > since_s + self.limits.produce_timeout_s + RESPONSE_SLACK_S
 
     def over(self, now_s: float) -> bool:
-        """Whether to close this connection: overdue, or expired and idle."""
         return self.late(now_s) or (now_s > self.expires_s and not self.in_flight)
 
     def silent_s(self, now_s: float) -> float:
-        """How long a response is awaited, the broker's throttling left out."""
+        """How long a response is awaited, throttling left out."""
         if not self.in_flight:
             return 0.0
         return now_s - max(self.answered_s, self.in_flight[0].sent_s, self.quota.still_until_s)
@@ -410,7 +397,7 @@ class TargetProducer:
 
     @property
     def owed(self) -> bool:
-        """Whether an unanswered request may change a log, unlike a query."""
+        """Whether an unanswered request may change a log."""
         return any(flight.marks or not flight.asking for flight in self.in_flight)
 
     # -- what goes
@@ -446,7 +433,6 @@ class TargetProducer:
             yield WriteMarkersByTransactions(marks)
 
     def _rests(self, lane: TaskPartitions, now_s: float, now_ms: int) -> list[IdleTwin]:
-        """The other twins whose ends must be queried now."""
         if lane.finishing:
             return []
         idle = now_s >= self._rest_at_s
@@ -455,8 +441,8 @@ class TargetProducer:
         return lane.next_end_checks(self.node, now_s, now_ms, idle=idle)
 
     def _serve_held(self, lane: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
-        """Serves while a quota allows one request at a time. Log ends are queried first, all in one request, and
-        nothing else is sent until the response. What needs them goes at once then, or is queried again.
+        """Serves while a quota allows one request at a time. All log ends are queried first, in one request, and
+        nothing else goes until the response. What needs them goes at once then, or is queried again.
         """
         yield from self._serve_units(lane, now_s)
         asker = self.asker or self
@@ -477,7 +463,7 @@ class TargetProducer:
                 return
 
     def _to_ask(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
-        """Markers that need an end query: first those whose last one went unused."""
+        """Markers that need an end query, first those whose last one went unused."""
         again = self._take_due(lane, now_s)
         return again if again or self._by_units else lane.next_markers(self.node, now_s)
 
@@ -493,13 +479,12 @@ class TargetProducer:
         return self._mark(marks, now_s) if marks else None
 
     def _join_due(self) -> None:
-        """Takes what the asker has cleared."""
         if self.asker and self.asker.due:
             self._due_s = min(self._due_s, self.asker._due_s) if self.due else self.asker._due_s
             self.due, self.asker.due = self.due + self.asker.due, []
 
     def _take_due(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
-        """The markers that may go now. If they waited, their partitions' phases are checked again."""
+        """The markers that may go now, except of partitions that are no longer running."""
         self._join_due()
         if not self.due:
             return []
@@ -509,8 +494,8 @@ class TargetProducer:
         return due
 
     def _doze(self) -> Iterator[SetWakeThreshold]:
-        """With many responses due, wakes the task for half of them at once: a turn costs more than what one response
-        lets it send. Sizes are guessed, so the task must poll as well.
+        """With many responses due, wakes the task for half of them at once: a turn costs more than one response is
+        worth. Sizes are guessed, so the task must also poll.
         """
         due, half = 0, len(self.in_flight) // 2
         for flight in islice(self.in_flight, half if half > 1 else 0):
@@ -525,11 +510,10 @@ class TargetProducer:
         return self._put(TargetRequest(sent, now_s, [], size=sum(entry.parcel.size for entry in sent)))
 
     def _ask_ends(self, marks: list[PendingMarkers], rests: Sequence[IdleTwin], now_s: float) -> SendRequest:
-        """Queries log ends, before these markers or of idle twins."""
         return self._put(TargetRequest([], now_s, marks, True, rests))
 
     def _mark(self, marks: list[PendingMarkers], now_s: float) -> SendRequest:
-        """Markers, then the end query on the same connection: a broker handles a connection's requests in order."""
+        """Markers, then the end query: a broker handles a connection's requests in order."""
         return self._put(TargetRequest([], now_s, marks))
 
     def _put(self, flight: TargetRequest) -> SendRequest:
@@ -538,12 +522,12 @@ class TargetProducer:
         return SendRequest(self, flight)
 
     def written(self) -> None:
-        """The kernel has taken the last request: its buffers are free."""
+        """The kernel has all of the last request; its buffers are free."""
         self._unpin()
         self.writing, self.pinned = False, []
 
     def detached(self) -> None:
-        """The rest of the request was copied, so that a stuck peer blocks no buffers."""
+        """The rest was copied, so that a stuck peer blocks no buffers."""
         self._unpin()
         self.pinned = [entry._replace(hold=None) for entry in self.pinned]
 
@@ -555,17 +539,16 @@ class TargetProducer:
     # -- what comes
 
     def produced(self, parts: list[ProducedPartition], throttle_ms: int, now_s: float) -> CompletedRequest:
-        """Takes the response to the oldest request, a produce request."""
         flight = self.in_flight.popleft()
         self._heard(flight.size, throttle_ms, now_s)
         return CompletedRequest(flight, parts, [])
 
     def marked(self, codes: Iterable[MarkedPartition]) -> None:
-        """Takes the marker response; the log ends come next."""
+        """Takes the marker response; log ends come next."""
         self._codes = {(one.topic, one.partition): one.error for one in codes}
 
     def end_offsets_received(self, ends: Iterable[LogEnd], throttle_ms: int, now_s: float) -> CompletedRequest:
-        """Takes log ends: the answer to a query, or the second half of that to markers."""
+        """Takes log ends, of a query or after markers."""
         flight = self.in_flight.popleft()
         self.needs_asker |= throttle_ms > 0
         self._heard(0, throttle_ms, now_s)
@@ -580,7 +563,6 @@ class TargetProducer:
         return CompletedRequest(flight._replace(marks=rest), [], found)
 
     def _heard(self, size: int, throttle_ms: int, now_s: float) -> None:
-        """Applies the quota part of a response."""
         patient = self.undelivered_s > self.limits.undelivered_s
         self.quota.answered(size, size, throttle_ms, now_s)
         if throttle_ms > 0 or patient:
@@ -591,7 +573,7 @@ class TargetProducer:
     # -- when it is over
 
     def take_unwritten(self) -> list[PendingMarkers]:
-        """Returns markers that were queried for and never sent. Call before `close`."""
+        """Takes markers that were queried for and never sent. Call before `close`."""
         found = [entry for flight in self.in_flight if flight.asking for entry in flight.marks] + self.due
         self.in_flight = deque(flight for flight in self.in_flight if not flight.asking)
         self.due = []
@@ -601,7 +583,7 @@ class TargetProducer:
         self.asker = asker
 
     def part(self, lane: TaskPartitions, now_s: float) -> None:
-        """Drops the asker. The twins of its open queries need an inspection."""
+        """Drops the asker. Its open queries lead to inspections."""
         asker, self.asker, self.needs_asker = self.asker, None, False
         if asker:
             for flight in asker.in_flight:
@@ -610,7 +592,7 @@ class TargetProducer:
             asker.close()
 
     def close(self) -> list[list[SentBatch] | list[PendingMarkers]]:
-        """The connection is gone. Returns the unanswered requests."""
+        """Returns the unanswered requests."""
         self.open = False
         self.written()
         unanswered = [entry.marks or entry.sent for entry in self.in_flight if not entry.asking]
@@ -619,6 +601,6 @@ class TargetProducer:
 
 
 def merge_marker_result(codes: dict[tuple[str, int], int], end: LogEnd, unsaid: int = UNKNOWN_ERROR) -> MarkerOutcome:
-    """The result of a partition's markers. Without a code for them an inspection must tell."""
+    """A partition's marker result. Without a code an inspection must tell."""
     error = codes.get((end.topic, end.partition), unsaid)
     return MarkerOutcome(end.topic, end.partition, error or end.error, -1 if end.error else end.end)

@@ -1,8 +1,8 @@
 """What each source connection fetches next: one fetch session per stream, and the partitions that changed since.
 
-Token buckets hold a task to its share of the link's and the topics' throttles, and give precedence by weight. Bytes are
-counted when fetched, not when sent: a throttled partition is not fetched, so it keeps no buffer busy and delays no
-other. A bucket may go into debt by one response, and then waits.
+Token buckets hold a task to its share of throttles, and give precedence by weight. Bytes count when fetched, not when
+sent: a throttled partition is not fetched, keeps no buffer busy and delays no other. A bucket may go into debt by one
+response, and then waits.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from twinshore.replication.task.core.config import TaskLimits
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
 from twinshore.replication.task.core.shared_read import SharedFetchMember
 
-# A bucket keeps what half a second brings: a slow turn of the loop costs nothing, and a burst is short.
+# A bucket holds half a second's bytes: a slow turn of the loop costs nothing, and a burst is short.
 BURST_S = 0.5
 FETCH_BYTES_MIN = 16 << 10
-# Below this part of its burst a bucket is not asked from: many tiny fetches would cost more than they bring.
+# A bucket below this part of its burst is shut: many tiny fetches would cost more than they bring.
 OPEN_RATIO = 0.125
 UNBOUNDED_WAIT_MS = 1 << 30
 SourcePartitionKey = tuple[bytes, int]
 FetchStream = tuple[int, int]  # source node, stream
-# How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
+# How long a broker may hold a fetch while a full queue keeps a partition of its stream out.
 BLOCKED_WAIT_MS = 5
-# An answer with no more than that part of what it may bring has left nothing out for want of room.
 SESSION_LOST_CODES = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
 
 
@@ -68,20 +67,21 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class TokenBuckets:
-    """`link` is None without a throttle. Topics without an entry have neither throttle nor weight."""
+    """The buckets of one task. `link`: None without a throttle. Topics without an entry have neither throttle nor
+    weight.
+    """
 
     link: TokenBucket | None = None
     topics: dict[str, TokenBucket] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
-    # Partitions whose source has more than was fetched, each with its weight; of each weight, how many.
+    # Partitions that are behind their source, each with its weight; the count for each weight.
     _behind: dict[Hashable, int] = field(default_factory=dict)
     _contending: Counter[int] = field(default_factory=Counter)
     _reported_at_s: float = 0.0
 
     @property
     def bounding(self) -> bool:
-        """Whether any throttle or weight applies."""
         return bool(self.link or self.topics or self.weights)
 
     def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
@@ -106,7 +106,6 @@ class TokenBuckets:
         return found
 
     def shut(self) -> bool:
-        """Whether nothing at all may be fetched now."""
         return self.link is not None and not self.link.open
 
     def admits(self, topic: str) -> bool:
@@ -118,12 +117,12 @@ class TokenBuckets:
         return max(FETCH_BYTES_MIN, int(self.link.level)) if self.link else 0
 
     def wait_ms_max(self) -> int:
-        """How long a broker may hold a fetch: until the first throttled topic opens."""
+        """How long a broker may hold a fetch: until a throttled topic opens."""
         waits = [bucket.opens_in_s() for bucket in self.topics.values() if bucket.hungry and not bucket.open]
         return max(5, int(1000 * min(waits))) if waits else UNBOUNDED_WAIT_MS
 
     def partition_bytes(self, topic: str, wanted: int, *, weighed: bool = True) -> int:
-        """How much of one partition to fetch at a time: less if throttled, or if others go first."""
+        """How much of one partition to fetch: less if throttled, or if others go first."""
         bucket = self.topics.get(topic)
         if bucket:
             wanted = min(wanted, max(FETCH_BYTES_MIN, int(bucket.burst) // max(1, self.partitions.get(topic, 1))))
@@ -205,8 +204,8 @@ def _adjusted(bucket: TokenBucket | None, bytes_s: float) -> TokenBucket:
 
 
 class FetchSession:
-    """One incremental fetch session (KIP-227): only changes are requested, so a thousand quiet partitions cost nothing.
-    Remembers what the broker believes we want.
+    """One incremental fetch session (KIP-227): only changes are requested, so quiet partitions cost nothing. Remembers
+    what the broker believes we want.
     """
 
     def __init__(self) -> None:
@@ -219,7 +218,7 @@ class FetchSession:
     ) -> tuple[list[FetchPartitionById], list[SourcePartitionKey]]:
         """The next request: partitions new or changed, and those to forget."""
         told = self._told
-        # A broker adds what is asked before it removes what is forgotten: forgetting must not undo asking.
+        # A broker adds requested partitions before it removes forgotten ones: forgetting must not undo a request.
         forgotten = [key for key in unwanted if told.pop(key, None) is not None]
         asked = []
         for want in wanted:
@@ -233,12 +232,12 @@ class FetchSession:
         return len(self._told)
 
     def position(self, key: SourcePartitionKey) -> int:
-        """The offset that the broker knows for this partition; -1 if not fetched."""
+        """The offset that the broker knows; -1 if not fetched."""
         want = self._told.get(key)
         return want.position if want else -1
 
     def epoch_asked(self, key: SourcePartitionKey) -> int:
-        """The leader epoch that the fetch of this partition named; -1 for none."""
+        """The leader epoch that the fetch named, or -1."""
         want = self._told.get(key)
         return want.leader_epoch if want else -1
 
@@ -279,7 +278,7 @@ class FetchScheduler:
         self._choked: dict[FetchStream, dict[PartitionReplicator, None]] = {}
         self._held: set[int] = set()
         self.buckets = TokenBuckets()
-        # Where this lane reads together with others of its broadcast.
+        # This task's share of its broadcast's shared fetch.
         self.seat: SharedFetchMember | None = None
 
     def add(self, track: PartitionReplicator) -> None:
@@ -301,7 +300,7 @@ class FetchScheduler:
         return route.source, track.order.partition % self._streams
 
     def wake(self, track: PartitionReplicator) -> None:
-        """Checks a changed partition with the next request of its stream."""
+        """Checks a partition with the next request of its stream."""
         self.ask_again(track)
         if self.seat:
             self.seat.call(track)
@@ -312,7 +311,7 @@ class FetchScheduler:
             self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
 
     def forget(self, track: PartitionReplicator, route: PartitionLeaders) -> None:
-        """Stops fetching the partition on its stream under `route`."""
+        """Stops fetching the partition under `route`."""
         if route.source >= 0:
             self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
         if self.seat:
@@ -334,7 +333,6 @@ class FetchScheduler:
             self.wake(track)
 
     def refill(self, now_s: float) -> None:
-        """Refills the buckets; topics that open are fetched again."""
         if self.seat:
             self.seat.tick(now_s)
         topics = self.buckets.refill(now_s)
@@ -348,7 +346,6 @@ class FetchScheduler:
         )
 
     def order(self, line: FetchStream) -> PlannedFetch | None:
-        """Returns the next fetch of a stream, or None."""
         if self.buckets.shut():
             self._leave_to_others()
             return None
@@ -370,24 +367,22 @@ class FetchScheduler:
                 self.buckets.stands(track.source_key, track.order.topic, behind=False)
         asked, forgotten = session.changes(wanted, unwanted)
         if not len(session):
-            # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
+            # Nothing left to fetch or to forget: the next request begins a new session.
             session.reset()
             return None
         wait_ms = self.buckets.wait_ms_max()
         if any(self.asks(track, line) for track in choked):
-            # What is asked for may be quiet: it must not hold up, for a whole long poll, what soon has room again.
+            # Fetched partitions may be quiet: their long poll must not delay one that soon has room again.
             wait_ms = min(wait_ms, BLOCKED_WAIT_MS)
         return PlannedFetch(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
     def _leave_to_others(self) -> None:
-        """While the throttle is shut, another task reads for all."""
         if seat := self.seat:
             for track in seat.partitions_read_for_others():
                 seat.let_go(track)
                 self.ask_again(track)
 
     def _is_ours(self, track: PartitionReplicator, line: FetchStream, *, asks: bool) -> bool:
-        """Whether this task fetches the partition, or another does for all."""
         if self.seat is None:
             return asks
         if not asks:
@@ -395,12 +390,12 @@ class FetchScheduler:
         return asks and self.seat.reads(track, line)
 
     def _bytes_asked(self, track: PartitionReplicator) -> int:
-        """How much to fetch of a partition. Reads for all ignore this link's weights."""
+        """Reads for all ignore this link's weights."""
         leads = self.seat is not None and self.seat.leads(track)
         return self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max, weighed=not leads)
 
     def asks(self, track: PartitionReplicator, line: FetchStream) -> bool:
-        """Whether the stream may fetch this partition now, regardless of how much waits to be sent."""
+        """Whether the stream may fetch this partition, however much waits to be sent."""
         return (
             track.phase is Phase.RUNNING
             and track.stop_after is None
@@ -414,8 +409,8 @@ class FetchScheduler:
     def answered(
         self, line: FetchStream, answer: FetchResponseById
     ) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
-        """Returns the partitions of a response that are still at the fetched offset. A fetch that failed as a whole
-        gives all partitions of the stream, with its error.
+        """Returns the partitions still at the fetched offset. A fetch that failed as a whole gives all of the stream,
+        with its error.
         """
         session = self._sessions[line]
         if self.seat:
@@ -431,9 +426,9 @@ class FetchScheduler:
         ]
         for track, part in found:
             if track.phase is not Phase.RUNNING:
-                self.wake(track)  # Until it goes on it would be answered the same again, and at once.
+                self.wake(track)  # Until it runs, the broker would answer the same again, and at once.
             elif not part.error:
-                # Not the route's epoch, which may have changed since.
+                # Not `route.source_epoch`, which may have changed since.
                 track.source.led = session.epoch_asked(track.source_key)
         session.answered(answer.session_id)
         if answer.session_id == 0:
@@ -443,7 +438,6 @@ class FetchScheduler:
         return found
 
     def _failed(self, line: FetchStream, error: int) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
-        """Reports a failed fetch as a failure of each partition on the stream."""
         return [
             (track, FetchedPartitionById(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
             for track in self._tracks.values()
@@ -466,8 +460,8 @@ class FetchScheduler:
                 self.wake(track)
 
     def widen(self, answer: FetchResponseById) -> None:
-        """For a far source: several streams per leader, so that one is read while another is in flight. Partitions that
-        filled their limit may bring more.
+        """For a far source: several streams per leader, to read one while another is in flight. Partitions that filled
+        their limit may bring more.
         """
         if self._streams < self._far_streams:
             self._part()
@@ -487,7 +481,7 @@ class FetchScheduler:
                 self.wake(track)
 
     def reset(self, line: FetchStream) -> None:
-        """Ends the stream's session: everything is fetched again."""
+        """Ends the stream's session."""
         self._sessions.setdefault(line, FetchSession()).reset()
         for track in self._tracks.values():
             if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:

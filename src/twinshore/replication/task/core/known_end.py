@@ -1,8 +1,8 @@
 """What a task knows of a twin's end where no sequence guards the next request, and what may still land there.
 
 A broker refuses a batch that does not follow our last one, with three exceptions: after markers, before a task's first
-batch, and where the broker may have forgotten us. There the end must have been seen a moment ago, or be asked for
-first. A leadership that moved and came back may have cut off records that we knew of.
+batch, and if the broker has forgotten us. Then the end must have been seen a moment ago, or be queried first. A
+leadership that moved and came back may have cut off known records.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from twinshore.replication.task.core.batches import OffsetGap
 UNKNOWN_S = -1.0
 FAR_FUTURE_MS = 1 << 62
 LONG_AGO_S = -1e9
-LOG_END_TTL_S = 0.5  # Shorter than a leadership takes to go and, with another's log, to come back.
+LOG_END_TTL_S = 0.5  # Less than a leadership takes to move and come back with another log.
 
 
 @dataclass(slots=True)
 class KnownLogEnd:
-    """`bare`: there may be no sequence of ours at the end. `seen_s`: when the end was seen; `sent_s`: of the last send.
-    `asking`: a query is in flight. `looked_at_s`: start of the last inspection. `armed_until_ms`: until then the broker
-    surely knows our sequence.
+    """A twin's end, as known. `bare`: perhaps no sequence of ours there. `seen_s`: when the end was seen; `sent_s`: of
+    the last send. `asking`: a query is in flight. `looked_at_s`: start of the last inspection. `armed_until_ms`: until
+    then the broker knows our sequence.
     """
 
     bare: bool = True
@@ -34,50 +34,47 @@ class KnownLogEnd:
     armed_until_ms: int = 0
 
     def begun(self, seen_s: float = LONG_AGO_S) -> None:
-        """Starts from an end that was seen at `seen_s`."""
         self.bare, self.seen_s, self.asking = True, seen_s, False
 
     def sent(self, now_s: float, *, bare: bool) -> None:
-        """Notes that a batch is sent, or markers (`bare`)."""
+        """Notes a sent batch or, `bare`, markers."""
         self.bare, self.sent_s = bare, now_s
 
     def arrived(self) -> None:
-        """All requests landed, so the end before the last one was as expected."""
+        """All requests landed: the end before the last was right."""
         self.seen_s = self.sent_s
 
     def stale(self, now_s: float) -> bool:
-        """Whether the end was last seen too long ago."""
         return now_s - self.seen_s > LOG_END_TTL_S
 
 
 @dataclass(slots=True)
 class ZombieRequests:
-    """Requests that were lost, or that a dead task sent. One may still land until `until_s`; 0: none can, UNKNOWN_S:
-    not inspected yet. `kept_ms`: until when brokers know us if all known ones land. `run`: the markers among them.
+    """Requests that were lost, or a dead task's. One may land until `until_s`; 0: none, UNKNOWN_S: not inspected yet.
+    `kept_ms`: until when brokers know us if all known ones land. `run`: the markers among them.
     """
 
     until_s: float = UNKNOWN_S
     kept_ms: int = FAR_FUTURE_MS
     run: OffsetGap | None = None
-    # A pump before ours sent some: nobody here knows what.
+    # A previous task sent some, with unknown contents.
     foreign: bool = True
-    # None of them was read while the source was led in an epoch before this one.
+    # None of them was read in an earlier leader epoch of the source.
     epoch: int = -1
-    # Markers are among those that we know.
+    # The known ones contain markers.
     marks: bool = False
-    # The pump before knew that its own may be of other offsets than their sequences stand for now, or are markers.
+    # The previous task's may be of other offsets than their sequences mean now, or markers.
     moved: bool = False
-    # Those that we know, by their sequences: the CRC, the offset where they begin, and until when they may land.
+    # The known ones by sequences: CRC, base offset, and until when they may land.
     heads: dict[bytes, tuple[bytes, int, float]] = field(default_factory=dict)
 
     @classmethod
     def none(cls) -> ZombieRequests:
-        """Of a twin that no task was ever allowed to write."""
         return cls(until_s=0.0, foreign=False)
 
     def left(self, epoch: int, until_s: float, *, calm: bool, moved: bool = False) -> None:
-        """Takes the previous task's report. `calm`: all its requests were answered. Otherwise they may land until
-        `until_s`; they were read in `epoch` or later. `moved`: their sequences may be of other offsets than now.
+        """Takes the previous task's report. `calm`: all its requests were answered. Others may land until `until_s`,
+        read in `epoch` or later. `moved`: their sequences may be of other offsets.
         """
         self.epoch, self.moved = epoch, moved
         if calm:
@@ -86,14 +83,14 @@ class ZombieRequests:
             self.until_s, self.foreign = until_s, True
 
     def still_s(self, now_s: float) -> float:
-        """For how many seconds one may still land; -1 before an inspection."""
+        """Seconds in which one may land; -1 before an inspection."""
         return -1.0 if self.until_s == UNKNOWN_S else max(0.0, self.until_s - now_s)
 
     def lost(
         self, until_s: float, kept_ms: int, run: OffsetGap | None, heads: Iterable[tuple[bytes, int]] = (), *, led: int
     ) -> None:
-        """Adds a lost request. `led`: the source's leader epoch when the source last showed that it has the request's
-        records. `heads`: each batch header with its base offset.
+        """Adds a request. `led`: the source's leader epoch when the source last showed its records. `heads`: batch
+        headers with base offsets.
         """
         self.epoch = min(self.epoch, led) if self.until_s else led
         self.until_s, self.kept_ms, self.run = max(self.until_s, until_s), min(self.kept_ms, kept_ms), run
@@ -103,37 +100,34 @@ class ZombieRequests:
             self.heads[sequences] = crc, base, until_s
 
     def seen(self, looked_at_s: float, confirm_s: float) -> None:
-        """Applies an inspection that began at `looked_at_s`: its result contains all requests whose time was over."""
+        """Applies an inspection begun at `looked_at_s`: requests whose time was over are in its result."""
         if self.until_s == UNKNOWN_S:
             self.until_s = looked_at_s + confirm_s
         elif looked_at_s >= self.until_s:
             self._over()
-        else:  # where lines break again and again, they would become ever more
+        else:  # with repeatedly broken connections they would only accumulate
             self.heads = {one: head for one, head in self.heads.items() if head[2] > looked_at_s}
 
     def landed(self, position: int) -> None:
-        """Applies the twin's end that an inspection found. If a lost run of markers landed as a whole, nothing else can
-        be in flight.
-        """
+        """Applies the inspected end. If a lost run of markers landed whole, nothing else is in flight."""
         if self.run is not None and self.run.end == position:
             self._over()
         self.run = None
 
     def clear_if_expired(self, sent_s: float) -> None:
-        """Clears all if the last request, sent at `sent_s`, has landed: after the time of the last zombie none can
-        land, and none landed in between.
+        """Clears all, if the last request was sent after the last zombie's time and has landed: then none landed in
+        between.
         """
         if 0.0 < self.until_s <= sent_s:
             self._over()
 
     def may_be_mistaken_for(self, head: bytes, end: int, led: int, *, moved: bool) -> bool:
-        """Whether sending this batch, which ends at `end`, is unsafe now, for one of three reasons.
+        """Whether to hold back this batch, which ends at `end`.
 
-        A broker compares only sequences, and may take it for a known request with other records. A request of earlier
-        offsets may land after it, since skipped offsets take no sequence. A request may hold records that the source
-        has lost, if the source is `led` in a later epoch than when they were read. Requests of a previous task have
-        unknown contents: any batch is unsafe then, or if its sequences have `moved`. After a record, any marker would
-        land.
+        A broker compares only sequences: it may take the batch for a known request with other records. A request of
+        earlier offsets may land after the batch, as skipped offsets take no sequence. A request may hold records that
+        the source has lost, if the source is `led` in a later epoch than at the read. A previous task's requests are
+        unknown: then any batch is at risk, or if its sequences have `moved`. After a record, any marker would land.
         """
         if self.marks or (self.foreign and (moved or self.moved or led > self.epoch)):
             return True
@@ -146,14 +140,12 @@ class ZombieRequests:
         )
 
     def reportable_epoch(self, epoch: int, now_s: float) -> int:
-        """Returns the epoch that may be reported below the twin's end. A successor takes it as proof that no zombie was
-        read in an earlier one.
-        """
+        """The epoch to report below the twin's end. A successor assumes that no zombie was read in an earlier one."""
         alive = self.until_s == UNKNOWN_S or now_s < self.until_s
         return -1 if alive and epoch > self.epoch else epoch
 
     def may_have_moved(self, sequence_of: Callable[[int], int]) -> bool:
-        """Whether a request may be of other offsets than its sequences now mean, or holds markers."""
+        """Whether a request's sequences may mean other offsets now, or markers."""
         theirs = [(int.from_bytes(one[:4], "big"), base) for one, (_, base, _) in self.heads.items()]
         return self.marks or self.moved or any(sequence_of(base) != sequence for sequence, base in theirs)
 

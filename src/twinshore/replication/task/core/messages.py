@@ -1,8 +1,7 @@
-"""Messages between coordinator, tasks and task groups, as typed values and as lines of JSON.
+"""Messages between coordinator, tasks and task groups, as values and as lines of JSON.
 
-A task's messages are commands of its core. The coordinator's messages are below. All messages are encoded and decoded
-in this module alone; driver and task are of one version. A **task group** is a set of small tasks, of several links,
-that run side by side in one Spark task.
+A task's messages are commands of its core. Messages are encoded and decoded only here; driver and task have one
+version. A **task group** is a set of small tasks of several links, side by side in one Spark task.
 """
 
 from __future__ import annotations
@@ -35,26 +34,23 @@ from twinshore.replication.task.core.connections import (
 )
 from twinshore.replication.task.core.throttle import QuotaSnapshot
 
-# Lanes on a raft take turns: what one turn may fetch and cut is a part of what a lane with a task of its own may.
+# Tasks in a group take turns: one turn may fetch and parse only a part of what a single task may.
 FETCH_BYTES_MAX = 4 << 20
 PARTITION_BYTES_MAX = 1 << 20
 JOINED_BYTES_MAX = 8 << 20
 WORK_MAX = 10_000
-# So many fetches of a broadcast are held at least.
+# A broadcast holds at least so many fetches.
 FETCHES_HELD = 8
 MessageT = TypeVar("MessageT")
 
 
 class Assign(NamedTuple):
-    """Adds partitions to the task."""
-
     tracks: tuple[PartitionConfig, ...]
 
 
 class StartWriting(NamedTuple):
-    """Starts to write. `told`: how far each partition's progress is recorded. `reached`: how far mapped twins are
-    written. `paces`: what the previous task learnt about quotas. `untouched`: new twins that no task was ever allowed
-    to write.
+    """Start to write. `told`: how far progress is recorded. `reached`: how far mapped twins are written. `paces`:
+    quotas as the previous task learnt them. `untouched`: new twins that no task was allowed to write.
     """
 
     handovers: tuple[Handoff, ...]
@@ -65,7 +61,7 @@ class StartWriting(NamedTuple):
 
 
 class LeaseGranted(NamedTuple):
-    """Extends the write lease by `grant_s` seconds, counted from the request made at `asked_s` on the task's own clock."""
+    """Extends the write lease by `grant_s` from `asked_s` on, the time of the request on the task's clock."""
 
     asked_s: float
     grant_s: float
@@ -78,7 +74,7 @@ class Release(NamedTuple):
 
 
 class TaskRateLimits(NamedTuple):
-    """The task's share of each throttle in bytes a second (0: unlimited), and the weights of topics."""
+    """The task's share of each throttle in bytes a second (0: unlimited), and topic weights."""
 
     link: float
     topics: Mapping[str, float]
@@ -92,7 +88,7 @@ class TakeOver(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """Stop in good order, and report where each partition is."""
+    """Stop in good order, and report positions."""
 
 
 class Stop(NamedTuple):
@@ -115,7 +111,7 @@ def _fields_of(value: Any) -> list[Any]:
 
 def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | TaskGroupMessage) -> JsonMessage:
     fields = word._asdict() if isinstance(word, tuple) else dataclasses.asdict(word)
-    if isinstance(word, StartWriting):  # no key in JSON is more than a text
+    if isinstance(word, StartWriting):  # keys in JSON are text
         fields |= {"told": list(word.told.items()), "reached": list(word.reached.items())}
     return {"what": type(word).__name__.lower(), **fields}
 
@@ -194,9 +190,7 @@ def _incidents(message: JsonMessage) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class TaskGroupConfig:
-    """All that a task group needs to start. Its tasks are assigned later, by the coordinator. `tells`: report before
-    each turn whose turn comes.
-    """
+    """All that a task group needs to start; tasks are assigned later. `tells`: report each turn before it begins."""
 
     raft: int
     tide: int
@@ -211,7 +205,7 @@ class TaskGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """To the task group: start a task with this order. `berth`: the task's slot number, never used again."""
+    """To the task group: start this task. `berth`: the slot number, never used again."""
 
     berth: int
     order: TaskConfig
@@ -219,7 +213,7 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTaskGroup:
-    """To the task group: accept no more tasks, and end once all running ones have ended."""
+    """To the task group: accept no more tasks, and end after the running ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +223,14 @@ class TaskGroupAlive:
 
 @dataclass(frozen=True, slots=True)
 class SlotTurn:
-    """From the task group: the turn of this slot's task begins; 0: no task's. Sent only if `TaskGroupConfig.tells`."""
+    """From the task group: this slot's turn begins; 0: no task's. Only if `TaskGroupConfig.tells`."""
 
     berth: int
 
 
 @dataclass(frozen=True, slots=True)
 class SlotEnded:
-    """From the task group: the task of this slot has ended, and why."""
+    """From the task group: this slot's task has ended, and why."""
 
     berth: int
     sentence: str
@@ -248,7 +242,6 @@ TaskGroupCommand = StartTask | StopTaskGroup
 
 
 def parse_task_config(text: str) -> TaskConfig | TaskGroupConfig:
-    """Parses the order of a Spark task: one task, or a task group."""
     kind: type[TaskConfig | TaskGroupConfig] = TaskGroupConfig if "raft" in json.loads(text) else TaskConfig
     return json_adapter(kind).validate_json(text)
 
@@ -271,14 +264,14 @@ def _heard(message: dict[str, Any], words: Mapping[str, type[MessageT]], who: st
 
 
 def narrow_limits(limits: TaskLimits, high_bytes: int = 0) -> TaskLimits:
-    """Narrows the limits of a task in a group, so that no turn of one task delays another's lease renewal.
-    `high_bytes`: what a broadcast may hold for tasks that are behind; one fetch may bring a part of it.
+    """Narrows a task's limits for a group, so that no turn delays another's lease renewal. `high_bytes`: what a
+    broadcast may hold for slow tasks; one fetch may bring a part.
     """
     fetch_bytes = min(limits.fetch_bytes_max, FETCH_BYTES_MAX)
     partition_bytes = min(limits.partition_bytes_max, PARTITION_BYTES_MAX)
     widest = limits
     if high_bytes:
-        # What one fetch brings is fed to all before the next one takes its place.
+        # All members get the data of one fetch before the next one replaces it.
         fetch_bytes = min(fetch_bytes, high_bytes // 2)
         partition_bytes = min(partition_bytes, high_bytes // 4)
         widest = dataclasses.replace(

@@ -1,11 +1,11 @@
 """The partitions of one task: responses in, requests out.
 
-`TaskCore` asks for the next request of each connection, and passes on every response, loss and time. A response that is
-costly to parse is parsed in portions, so that the task can renew its lease and serve other partitions.
+A response that is costly to parse is parsed in portions, so that the task can renew its lease and serve other
+partitions.
 
-This module also decides what takes the offsets that the source has lost, and how far the twin's log may be cut. Readers
-would see filler records, so filler is written only before a twin's first record, and cut off again. Elsewhere markers
-take the offsets, invisible to readers.
+This module also decides what takes the offsets that the source has lost, and how far a twin's log may be cut. Filler
+records are visible, so they are written only before a twin's first record, and cut off again. Elsewhere invisible
+markers take the offsets.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ from twinshore.replication.task.core.shared_read import (
 )
 
 FILLED_OFFSETS_MAX = 20_000_000_000  # About an hour of filling.
-# A turn of the pump's loop that took longer is too long: a grant is some seconds, and others wait for theirs.
+# A longer turn is too long: a write lease is some seconds, and other tasks renew theirs.
 TURN_S_MAX = 0.4
-# What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
+# A dead task's requests land within so many times `undelivered_s` after its lease, or never.
 CONFIRM_FACTOR = 1.1
 NO_WRITTEN_POSITIONS: Mapping[TopicPartition, WrittenPosition] = MappingProxyType({})
 
 
 def log_start_limit(seen: TargetState, anchor: int, *, never: bool) -> int:
-    """Returns the offset up to which the twin's log may be cut. `never`: no record may be cut off, only the link's
-    filler, which is all that the twin holds below `anchor`.
+    """Returns up to where the twin's log may be cut. `never`: only the link's filler may go, which is all below
+    `anchor`.
     """
     if seen.uncut:
         return 0
@@ -92,8 +92,8 @@ def log_start_limit(seen: TargetState, anchor: int, *, never: bool) -> int:
 def fill_gap(
     track: PartitionReplicator, seen: TargetState, now_ms: int, *, marked_max: int
 ) -> tuple[PartitionStopped | None, list[PartitionIncident]]:
-    """Queues what takes the offsets up to the source's start: filler before the twin's first record, then at most
-    `marked_max` markers. Returns what stops the partition, and the incidents to report.
+    """Queues what takes the offsets up to the source's start: filler before the twin's first record, else at most
+    `marked_max` markers. Returns a halt, and incidents.
     """
     begin, end, named = track.fetched, seen.source_start, track.named
     if begin >= end:
@@ -103,7 +103,7 @@ def fill_gap(
     if not track.mapped and (halt := _too_long(track, seen, filled_to, marked_max, sentence)):
         return halt, []
     told: list[PartitionIncident] = []
-    # What the source had when its twin was made, and has lost since; a gap that grew is told of for what it grew by.
+    # What the source lost since its twin was made; of a gap that grew, only the new part is reported.
     lost_from = max(begin, track.order.anchor_offset, track.told.gap_to)
     if lost_from < end:
         kind = IncidentKind.RETENTION_GAP
@@ -118,8 +118,8 @@ def fill_gap(
 
 
 def report_unreported_gap(track: PartitionReplicator, seen: TargetState) -> list[PartitionIncident]:
-    """Reports offsets that the source has no more and that a task ended too soon to report. The twin has no record
-    there: they were lost before replication, or never held a visible record.
+    """Reports offsets that the source has lost and a task ended too soon to report. The twin has no record there: they
+    were never replicated, or never visible.
     """
     first = max(track.order.anchor_offset, track.told.to, track.told.gap_to)
     lost = clip_gaps([OffsetGap(*run) for run in seen.unseen], first, track.fetched)
@@ -138,7 +138,7 @@ def report_unreported_gap(track: PartitionReplicator, seen: TargetState) -> list
 
 
 def _filled_to(track: PartitionReplicator, seen: TargetState) -> int:
-    """Up to where filler takes the offsets. A topic that was at home on the target has its own records below."""
+    """Filler's limit. A topic once at home on the target has its own records below."""
     begin, order = track.fetched, track.order
     if track.mapped or order.inherited or seen.uncut:
         return begin
@@ -148,7 +148,6 @@ def _filled_to(track: PartitionReplicator, seen: TargetState) -> int:
 def _too_long(
     track: PartitionReplicator, seen: TargetState, filled_to: int, marked_max: int, sentence: str
 ) -> PartitionStopped | None:
-    """Returns why the gap cannot be filled, if so."""
     begin, end, twin = track.fetched, seen.source_start, track.order.twin_named
     if seen.uncut and end - begin > marked_max:
         why = (
@@ -181,7 +180,7 @@ def _pieces(track: PartitionReplicator, begin: int, filled_to: int, end: int) ->
 
 
 def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition, int]:
-    """Returns where twins that begin before their sources should begin. Each is returned once for each inspection."""
+    """Returns where twins should begin that begin before their sources. Once for each inspection."""
     due = [track for track in tracks if 0 <= track.cut_to <= track.acked]
     found = {track.named: track.cut_to for track in due}
     for track in due:
@@ -190,16 +189,13 @@ def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition,
 
 
 class ParseBudget:
-    """How much is parsed in one turn. Less than `most` while turns are slow, as on a shared processor or before loops
-    are compiled.
-    """
+    """The work to parse in one turn: less while turns are slow, as on a shared processor or before loops are compiled."""
 
     def __init__(self, most: int) -> None:
         self.work = self.left = self._most = most
         self._done = 0
 
     def again(self) -> None:
-        """Begins a turn."""
         self.left = self.work
 
     def spend(self, work: int) -> None:
@@ -207,7 +203,7 @@ class ParseBudget:
         self._done += work
 
     def took(self, spent_s: float) -> None:
-        """Ends a turn of `spent_s`. A turn that parsed little does not raise the budget."""
+        """Ends a turn. One that parsed little does not raise the budget."""
         done, self._done = self._done, 0
         if spent_s > TURN_S_MAX:
             self.work = max(self._most // 100, int(self.work * TURN_S_MAX / spent_s))
@@ -216,8 +212,8 @@ class ParseBudget:
 
 
 class UnparsedPartition(NamedTuple):
-    """One partition of a response; `cutter` if it is partly parsed. Valid while the partition is at offset `at` and its
-    `begins` is the same.
+    """One partition of a response, perhaps partly parsed by `cutter`. Valid while the partition is at `at` with the
+    same `begins`.
     """
 
     line: FetchStream
@@ -230,9 +226,7 @@ class UnparsedPartition(NamedTuple):
 
 
 class ParseBacklog:
-    """The unparsed partitions of one task, oldest first. Their buffers count as used, and their streams fetch nothing
-    more.
-    """
+    """Unparsed partitions, oldest first. Their buffers are in use, and their streams fetch no more."""
 
     def __init__(self) -> None:
         self._rests: deque[UnparsedPartition] = deque()
@@ -263,7 +257,7 @@ class ParseBacklog:
         self._rests.appendleft(UnparsedPartition(line, track, track.fetched, track.begins, part, hold, cutter))
 
     def next(self, fetches: FetchScheduler) -> UnparsedPartition | None:
-        """Returns the next that is still valid. Invalid ones are fetched again."""
+        """The next valid one; others are fetched again."""
         while self._rests:
             rest = self._rests.popleft()
             rest.hold.uses -= 1
@@ -283,9 +277,7 @@ class ParseBacklog:
 
 
 def feed_from_window(lane: TaskPartitions, now_ms: int) -> None:
-    """Feeds partitions from the shared window as far as they have room. Stale data of a drop-oldest queue is dropped
-    first.
-    """
+    """Feeds partitions from the shared window; a drop-oldest queue first drops stale data."""
     fetches, seat = lane.fetches, lane.fetches.seat
     wanted = seat.hungry() if seat else []
     if not wanted or not seat:
@@ -302,7 +294,7 @@ def feed_from_window(lane: TaskPartitions, now_ms: int) -> None:
                 break
             found = seat.next(track)
             if found is None:
-                # What it was called for may be gone from the window by now: then it asks the source.
+                # The window may have dropped the data by now: then fetch from the source.
                 fetches.ask_again(track)
                 break
             one, cut = found
@@ -320,7 +312,7 @@ def feed_from_window(lane: TaskPartitions, now_ms: int) -> None:
 
 
 def drop_stale_batches(seat: SharedFetchMember, track: PartitionReplicator, now_ms: int) -> bool:
-    """Returns whether waiting data was dropped."""
+    """Whether waiting data was dropped."""
     found = seat.kept_from(track, now_ms)
     if found is None:
         return False
@@ -343,12 +335,11 @@ class TaskPartitions(TaskPartitionsBase):
         reading: SharedFetch | None = None,
         queue: QueueRules | None = None,
     ) -> None:
-        """`fence`: a coordinator epoch for our markers; brokers refuse later markers with a lower one. `never_cut`: no
-        record of a twin is ever cut off. `reading`: the shared fetch of the broadcast, and `queue` the task's rules for
-        what it keeps.
+        """`fence`: a coordinator epoch; brokers then refuse markers with a lower one. `never_cut`: no record of a twin
+        is cut off. `reading`: the broadcast's shared fetch, with `queue` as this task's rules.
         """
         super().__init__((producer_id, epoch), fence, limits or TaskLimits(), reading, queue)
-        # Belt 2 counts as fastened only while the broker surely remembers us.
+        # Safeguard 2 counts only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self._confirm_s = CONFIRM_FACTOR * self.limits.undelivered_s
         self._joining = BufferPool(self.limits)
@@ -371,7 +362,7 @@ class TaskPartitions(TaskPartitionsBase):
                 self.wake(track)
 
     def finish(self) -> None:
-        """Stops fetching and sending; requests in flight are waited for."""
+        """Stops fetching and sending."""
         self.finishing = True
         self.uncut.drop()
         self.leave()
@@ -379,7 +370,6 @@ class TaskPartitions(TaskPartitionsBase):
             track.set_back()
 
     def leave(self) -> None:
-        """Leaves the shared fetch."""
         if seat := self.fetches.seat:
             seat.close()
 
@@ -389,12 +379,10 @@ class TaskPartitions(TaskPartitionsBase):
         seat = self.fetches.seat
         return seat is not None and (seat.needs_turn or bool(seat.called))
 
-    # -- looking at the twin
+    # -- inspecting twins
 
     def take_due_inspections(self, now_s: float, up: Container[int]) -> list[TopicPartition]:
-        """Returns the twins to inspect now, each once until `on_inspected`. Only with a connection `up`: its loss would
-        reveal a crash.
-        """
+        """Takes the twins to inspect. Only with a connection `up`, whose loss would reveal a crash."""
         found = []
         for track in self.tracks.values():
             if track.phase is Phase.UNVERIFIED and track.retry_at_s <= now_s and track.route.target in up:
@@ -406,7 +394,7 @@ class TaskPartitions(TaskPartitionsBase):
     def on_inspected(
         self, named: TopicPartition, seen: TargetState | KafkaError | None, now_s: float, now_ms: int = 1
     ) -> None:
-        """Takes the result of an inspection. None or an error: there is none."""
+        """Takes an inspection; an error or None if it failed."""
         track = self.tracks.get(named)
         if track is None or track.leaving or track.phase is not Phase.VERIFYING:
             return
@@ -428,7 +416,7 @@ class TaskPartitions(TaskPartitionsBase):
         note_missing_ranges(track, seen.dropped)
         track.strays.seen(track.known_end.looked_at_s, self._confirm_s)
         if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
-            # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
+            # Sequences begin again at another offset: a zombie request could land at a wrong one.
             track.settle(track.strays.until_s)
             return
         if track.told.to < 0:
@@ -437,7 +425,7 @@ class TaskPartitions(TaskPartitionsBase):
             position.report_lost_by_target(track.named, go.position, track.told.to, seen.source_start)
         )
         if go.position > track.acked:
-            track.clear_trouble(track.troubles.target)  # What was sent has landed, if only its answer was lost.
+            track.clear_trouble(track.troubles.target)  # The request has landed; only its response was lost.
         cut_to = log_start_limit(seen, track.order.anchor_offset, never=self._never_cut)
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         self.incidents += report_unreported_gap(track, seen)
@@ -456,7 +444,6 @@ class TaskPartitions(TaskPartitionsBase):
     # -- fetching
 
     def fetch_order(self, line: FetchStream) -> PlannedFetch | None:
-        """Returns the next fetch of a stream, or None."""
         if self.finishing or self._joining.full() or self.uncut.holds(line):
             return None
         return self.fetches.order(line)
@@ -464,8 +451,8 @@ class TaskPartitions(TaskPartitionsBase):
     def fetched(
         self, line: FetchStream, answer: FetchResponseById, hold: PooledBuffer, now_s: float, now_ms: int
     ) -> None:
-        """Takes a fetch response. Batches that point into its buffer are counted on `hold`. What is too much to parse
-        in this turn is left for `go_on`.
+        """Takes a fetch response. Batches that point into its buffer are counted on `hold`. `go_on` parses what is too
+        much for this turn.
         """
         self.silence.over("source", line)
         parts = self.fetches.answered(line, answer)
@@ -477,7 +464,7 @@ class TaskPartitions(TaskPartitionsBase):
                 self._take(line, track, part, hold, now_s, now_ms)
 
     def go_on(self, now_s: float, now_ms: int) -> None:
-        """Call once in each turn. Bounded, so that no lease runs out during a turn."""
+        """Call once a turn; bounded, so that no lease runs out."""
         self._portion.again()
         if self.fetches.seat:
             feed_from_window(self, now_ms)
@@ -485,7 +472,7 @@ class TaskPartitions(TaskPartitionsBase):
             self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
 
     def took(self, spent_s: float) -> None:
-        """Notes how long a turn took, without waiting."""
+        """The length of a turn, without waiting."""
         self._portion.took(spent_s)
 
     def _take(
@@ -534,7 +521,7 @@ class TaskPartitions(TaskPartitionsBase):
     # -- producing
 
     def produce_order(self, node: int, now_s: float, now_ms: int, bytes_max: int = 1 << 30) -> list[SentBatch]:
-        """Returns at most one batch of each partition led by `node`, within the request limit; may be empty."""
+        """At most one batch of each partition led by `node`, within the request limit."""
         ready = self._ready.get(node)
         if not ready:
             return []
@@ -563,7 +550,7 @@ class TaskPartitions(TaskPartitionsBase):
         return sent
 
     def produced(self, sent: list[SentBatch], parts: list[ProducedPartition], now_s: float) -> None:
-        """Takes a produce response. For exact twins, a base offset other than the source's stops the partition."""
+        """Takes a produce response. On an exact twin, another base offset stops the partition."""
         by_key = {(part.topic, part.partition): part for part in parts}
         for entry in sent:
             track, order = entry.track, entry.track.order
@@ -599,14 +586,14 @@ class TaskPartitions(TaskPartitionsBase):
         elif track.stop_after and not track.in_flight:
             self._stop(track, track.stop_after)
 
-    # -- offsets that nobody sees
+    # -- invisible offsets
 
     def next_markers(self, node: int, now_s: float, each: int = MARKERS_MAX) -> list[PendingMarkers]:
-        """Returns markers for partitions led by `node`, at most `each` for one partition; may be empty."""
+        """Markers for partitions led by `node`, at most `each` for one."""
         return next_marker_runs(self._ready.get(node, {}), now_s, each)
 
     def marked(self, sent: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
-        """Takes a marker response, and the log ends read after it. Only the log ends are proof."""
+        """Takes a marker response. Only the log ends, read after, are proof."""
         found = results_by_partition(answers)
         for track, blank in sent:
             answer = found.get(track.order.twin_named)
@@ -621,14 +608,13 @@ class TaskPartitions(TaskPartitionsBase):
             track.settled()
 
     def next_end_checks(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[IdleTwin]:
-        """Returns the twins led by `node` whose ends must be asked for: before requests that no sequence guards and, if
-        `idle`, idle twins, where no request would reveal a change.
+        """Twins led by `node` whose ends must be queried: before unguarded requests and, if `idle`, where no request
+        would reveal a change.
         """
         found = find_unsure_twins(self._ready.get(node, ()), now_s, now_ms)
         return found + find_idle_twins(self.tracks.values(), node) if idle else found
 
     def on_end_checked(self, asked: Iterable[IdleTwin], answers: list[MarkerOutcome], now_s: float) -> None:
-        """Takes the log ends of twins."""
         untold, told = recheck_log_ends(asked, answers, now_s)
         self.stale_routes |= untold
         self.incidents += told
@@ -640,9 +626,8 @@ class TaskPartitions(TaskPartitionsBase):
         now_s: float,
         lands_until_s: float = 0.0,
     ) -> None:
-        """A target connection is gone, with these requests unanswered. The broker may return without the ends of its
-        logs, so all its twins are inspected. `lands_until_s`: until then the broker accepts nothing, by its own
-        throttle.
+        """A target connection is gone, with these requests. The broker may return without its log ends, so its twins
+        are inspected. `lands_until_s`: until then it accepts nothing, by its own throttle.
         """
         read_s = max(now_s, lands_until_s)
         for request in sent:
@@ -667,12 +652,11 @@ class TaskPartitions(TaskPartitionsBase):
         self.stale_routes = True
 
     def source_lost(self, line: FetchStream) -> None:
-        """A source connection is gone, and with it the fetch session."""
         self.fetches.reset(line)
         self.stale_routes = True
 
     def congested(self, node: int) -> None:
-        """Frees buffers that wait for a target that accepts nothing; other targets need them."""
+        """Frees the buffers of a target that accepts nothing."""
         for track in self._ready.pop(node, {}):
             track.set_back()
         self.fetches.hold(node, held=True)
@@ -683,7 +667,7 @@ class TaskPartitions(TaskPartitionsBase):
         if seat := self.fetches.seat:
             seat.doubt(track)
         if part.diverging_epoch:
-            track.set_back()  # what is not sent yet is lost by the source alone
+            track.set_back()  # only the source lost what is not sent yet
         if found := position.judge_source_error(part, track.fetched, track.source.unread):
             self._halt(track, found)
             return

@@ -1,14 +1,12 @@
 """Where a twin ends, and whether replication may go on from there: one inspection, one verdict.
 
-All ends are read at the log end, not at the high watermark: mixed levels would put data at wrong offsets on replicated
-topics.
+Ends are log ends, not high watermarks: mixed levels would put data at wrong offsets on replicated topics. Ends and
+sequences alone do not reveal a source that lost its end and grew past it, nor a foreign write below the link's batches.
+So the last records of both sides are compared.
 
-A marker takes one offset that no consumer sees. Neither a sequence nor a leader epoch guards markers. So they are
-written only if no request of the link can be in flight and the log end was just seen. The log end, read right after on
-the same connection, shows the result.
-
-Ends and sequences alone do not reveal a source that lost its end and grew past it, nor a foreign write below the link's
-batches. So the last records of both sides are compared.
+A marker takes one invisible offset. Neither a sequence nor a leader epoch guards markers. So they are written only if
+no request of the link can be in flight and the log end was just seen. The log end, read right after on the same
+connection, shows the result.
 
 Errors lead to another inspection or stop the partition. `kafka.protocol.error_codes` defines the codes; this module
 defines their effect.
@@ -51,7 +49,7 @@ T = TypeVar("T")
 
 
 def marker_producer_id(producer_id: int) -> int:
-    """Returns the producer id that writes a link's markers.
+    """Returns the producer id of a link's markers.
 
     Under the data's id, a marker would restore a forgotten producer with a sequence from 0. Brokers count ids up from
     0, so the upper half is never assigned.
@@ -65,7 +63,7 @@ def is_marker_producer_id(producer_id: int) -> bool:
 
 class MarkerRun(NamedTuple):
     """`times` markers for one partition. `fence`: the coordinator epoch; a broker accepts none below its highest.
-    `led`: the leader epoch in which the log end is known, -1 if unknown.
+    `led`: the leader epoch of the known log end, or -1.
     """
 
     topic: str
@@ -76,7 +74,7 @@ class MarkerRun(NamedTuple):
 
 
 class MarkerOutcome(NamedTuple):
-    """The result for one partition of a marker request: error code and log end (-1: not read)."""
+    """The result for one partition: error code and log end (-1: not read)."""
 
     topic: str
     partition: int
@@ -87,7 +85,7 @@ class MarkerOutcome(NamedTuple):
 def group_markers(
     runs: Iterable[MarkerRun], producer_id: int, producer_epoch: int
 ) -> list[tuple[TransactionMarker, int]]:
-    """Groups the runs into few distinct markers: each names all partitions that need it equally often."""
+    """Groups the runs into few markers: each names all partitions that need it equally often."""
     found: list[tuple[TransactionMarker, int]] = []
     by_fence: dict[int, list[MarkerRun]] = {}
     for run in runs:
@@ -106,7 +104,7 @@ def group_markers(
 
 
 def end_offset_queries(runs: Iterable[MarkerRun]) -> list[tuple[str, list[tuple[int, int]]]]:
-    """The partitions to query for log ends, by topic, each with its known leader epoch."""
+    """The partitions to query, by topic, each with its known leader epoch."""
     return _by_topic(runs, lambda run: (run.partition, run.led))
 
 
@@ -130,9 +128,9 @@ def differ_at(source: RawBatch | None, twin: RawBatch | None, offset: int) -> bo
 
 
 def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -> int:
-    """Returns the last offset up to `last` where both hold a record and the records differ, or -1.
+    """Returns the last offset up to `last` where both hold different records, or -1.
 
-    Missing and unreadable records are ignored: cleaners remove records, a fetch finds damage, and the twin has separate
+    Missing and unreadable records are ignored: cleaners remove records, a fetch finds damage, and twins have separate
     markers for invisible offsets.
     """
     if source is None or twin is None or twin[1].attributes & CONTROL_FLAG:
@@ -141,7 +139,7 @@ def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -
         theirs, ours = _records(source, last), _records(twin, last)
     except WireError:
         return -1
-    # Where the twin's topic stamps records itself, that the topics' settings differ is told elsewhere.
+    # The twin's topic sets its own time stamps; differing settings are reported elsewhere.
     stamped = bool(twin[1].attributes & LOG_APPEND_TIME_FLAG)
     for offset in sorted(theirs.keys() & ours.keys(), reverse=True):
         one = theirs[offset]
@@ -151,9 +149,7 @@ def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -
 
 
 def first_difference(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
-    """Returns the first differing offset, if `last` differs: diverged logs stay diverged, except where records are
-    missing.
-    """
+    """Returns the first differing offset, if `last` differs: diverged logs stay so, except for missing records."""
     while low < last:
         middle = (low + last) // 2
         if unlike_at(middle):
@@ -171,7 +167,7 @@ def _records(batch: RawBatch, last: int) -> dict[int, Record]:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The twin's last batch. `unit`: a marker by a producer without records here, as empty transactions leave.
+    """The twin's last batch. `unit`: a marker by a producer without records here, as of an empty transaction.
     `control`: any marker.
     """
 
@@ -185,24 +181,23 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """The state of a twin and its source, as an inspection found it.
+    """A twin and its source, as inspected.
 
-    `producer`: last sequence and time stamp of the link that the twin's leader remembers, None if it has none;
-    `producer_epoch`: the epoch of these. `open_from`: where the first open transaction of another producer begins, or
-    -1; read only for a log that was at home on the target.
+    `producer`: last sequence and time stamp of the link that the twin's leader remembers, or None; `producer_epoch`:
+    the epoch of these. `open_from`: the beginning of another producer's first open transaction, or -1; read only for a
+    log that was at home on the target. `fence`: the highest remembered coordinator epoch of the link's markers.
 
-    `source_start` and `source_end`: the source's log start and end, read after the twin. `fence`: the highest
-    coordinator epoch of the link's markers that the leader remembers. `unlike`: the twin's last record differs from the
-    source's; None while the source does not show that record, as after an election. `unlike_from`: from where records
-    differ, as far as compared.
+    `source_start` and `source_end`: the source's log start and end, read after the twin. `unlike`: whether the twin's
+    last record differs from the source's; None while the source does not show that record, as after an election.
+    `unlike_from`: from where records differ, as far as compared.
 
-    `wrote_epoch`: the leader epoch of the source's last record below the twin's end. `source_epoch`: the epoch for the
-    next fetch, as a source may have forgotten the other. Both -1 if unknown. `parted`: from where leader epochs show
-    that the source's history is not the replicated one, or -1.
+    `wrote_epoch`: the leader epoch of the source's last record below the twin's end. `source_epoch`: for the next
+    fetch, as a source may have forgotten the other. `parted`: from where leader epochs show another history than the
+    replicated one. All -1 if unknown or none.
 
-    `uncut`: why the twin's log may not be cut; read only if offsets must be filled. `young_from`: all records of the
-    source below are too old for a drop-oldest queue, -1 without an age limit. `young_epoch`: the leader epoch of the
-    last of these, if known.
+    `uncut`: why the twin's log may not be cut; read only if offsets must be filled. `young_from`: records of the source
+    below are too old for a drop-oldest queue, -1 without an age limit. `young_epoch`: the leader epoch of the last of
+    these, if known.
     """
 
     log_start: int
@@ -223,21 +218,19 @@ class TargetState:
     young_epoch: int = -1
     producer_epoch: int = -1
     open_from: int = -1
-    # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
+    # For a mapped twin, whose batches must be read: the verdict, and the unreported offset runs.
     verdict: PositionVerdict | None = None
     extents: tuple[OffsetRun, ...] = ()
-    # Of that of a fresh queue, what of the source is not there, between these and before them.
+    # With a drop-oldest queue: source offsets that are missing between or before these.
     dropped: tuple[tuple[int, int], ...] = ()
-    # Of what nobody told of and the source has no more: where the twin shows no record.
+    # Where the twin shows no record of unreported offsets that the source has lost.
     unseen: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeAt:
-    """The twin ends at `position`, where the next record has `next_sequence`.
-
-    `last_timestamp` is -1 if the broker has forgotten the link. If the source begins after the twin's end, offsets up
-    to `gap_to` are lost.
+    """The twin ends at `position`; the next record has `next_sequence`. `last_timestamp`: -1 if the broker has
+    forgotten the link. `gap_to`: the source's start if later; offsets up to there are lost.
     """
 
     position: int
@@ -268,7 +261,7 @@ def judge_position(
     seen: TargetState, stamp: SequenceMap, inherited: int = 0, *, carried: bool = True
 ) -> PositionVerdict:
     """Allows replication only if both ends, the last batch and the broker's memory of the link agree. Below `inherited`
-    the log is the topic's own, by any producer. `carried`: progress says that the link wrote after that.
+    the log is the topic's own, by any producer. `carried`: the link has written after that, by its progress.
     """
     end = seen.log_end
     if seen.high_watermark != end:
@@ -276,7 +269,7 @@ def judge_position(
     tail = seen.tail if end > seen.log_start else None
     if end > seen.log_start and (tail is None or tail.last_offset != end - 1):
         return InspectAgain("the log moved between two readings")
-    # A new epoch begins with sequence 0; so does whoever a broker has never heard of, where nothing of his is counted.
+    # A new epoch begins with sequence 0, and so does a producer that the broker does not know.
     known = None if inherited and seen.producer_epoch < stamp.producer_epoch else seen.producer
     following = 0 if inherited else sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
     own = tail is not None and tail.last_offset < inherited
@@ -313,7 +306,7 @@ def judge_position(
 
 
 def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
-    """Returns why an empty log may not end there: its home's last records were never replicated, and are deleted."""
+    """Why an empty log may not end there: its home's last records were never replicated, and are deleted."""
     end = seen.log_end
     if wrote or not inherited or end <= inherited:
         return None
@@ -325,7 +318,7 @@ def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
 
 
 def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: int, *, wrote: bool) -> StopAt | None:
-    """Returns why the last batch may not be there. `wrote`: the link has written since the topic changed homes."""
+    """Why the last batch may not be there. `wrote`: the link has written since the topic changed homes."""
     end = seen.log_end
     if tail.last_offset < inherited or tail.producer_id == marker_producer_id(stamp.producer_id):
         return None
@@ -336,8 +329,8 @@ def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: 
             f"a switch made the twin the topic's home: the marker at offset {tail.base_offset} shuts this link out"
         )
         return StopAt(IncidentKind.FOREIGN_WRITE, tail.base_offset, end, sentence)
-    # A marker of somebody who wrote no record here is ours only where we have written since: the coordinators of a home
-    # that was away append such ones behind records that never crossed.
+    # A marker of a producer without records here is ours only if we have written since: coordinators of a home
+    # that was away append such markers after unreplicated records.
     if tail.unit and (wrote or not inherited):
         return None
     who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
@@ -351,11 +344,10 @@ def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: 
 
 
 def _parted(seen: TargetState, stamp: SequenceMap, following: int, inherited: int) -> StopAt:
-    """The twin's records differ from the source's, or from its present history."""
     end = seen.log_end
     if not seen.unlike:
         return StopAt(IncidentKind.TRUNCATION, seen.parted, end, describe_divergence(seen.parted))
-    # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
+    # The count is ours but not the position: another producer wrote below. Else the source's history changed.
     expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
     kind = IncidentKind.TRUNCATION if inherited or following == expected else IncidentKind.POSITION_DISAGREEMENT
     begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
@@ -369,8 +361,8 @@ def describe_divergence(offset: int) -> str:
 
 
 def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) -> bool:
-    """Whether no number of markers since the anchor explains the next sequence. Sequences count neither markers nor
-    inherited offsets; after the latter they start from 0.
+    """Whether no number of markers explains the next sequence. Sequences count neither markers nor inherited offsets;
+    after the latter they start from 0.
     """
     if inherited:
         return (end - following) % SEQUENCE_SPAN > end
@@ -379,8 +371,8 @@ def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) ->
 
 
 class ErrorAction(Enum):
-    """What an error code means for a partition. A code without an entry, as of newer brokers, means RETRY: a needless
-    wait harms less than a needless stop.
+    """The effect of an error code on a partition. A code without an entry, as of newer brokers, means RETRY: waiting in
+    vain harms less than stopping.
     """
 
     RETRY = "is asked again, for as long as it takes"
@@ -462,13 +454,11 @@ RETRY_S_MAX = 2.0
 
 
 def judge_source_error(part: FetchedPartitionById, position: int, failures: int = 0) -> PartitionStopped | None:
-    """Returns why the partition stops, or None: refresh the leaders and inspect again. `failures`: consecutive ones
-    before.
-    """
+    """Returns a halt, or None: refresh leaders and inspect again. `failures`: consecutive ones before."""
     if part.diverging_epoch:
         _, end = part.diverging_epoch
         if end >= position:
-            return None  # The source knows the epoch no more: a look compares records.
+            return None  # The source does not know the epoch any more: an inspection compares records.
         return PartitionStopped(IncidentKind.TRUNCATION, end, position, describe_divergence(end))
     kind, means = error_kind(part.error), error_action(part.error)
     if means is ErrorAction.AUTHORIZATION:
@@ -491,8 +481,8 @@ def judge_source_error(part: FetchedPartitionById, position: int, failures: int 
 
 
 def judge_target_error(part: ProducedPartition, parcel: OutgoingBatch, refusals: int) -> PartitionStopped | None:
-    """Returns why the partition stops, or None: inspect the twin and go on. `refusals`: consecutive ones before; a
-    failed inspection counts as none.
+    """Returns a halt, or None: inspect the twin and go on. `refusals`: consecutive ones before, without failed
+    inspections.
     """
     kind, means = error_kind(part.error), error_action(part.error)
     where = f"offsets {parcel.base} to {parcel.end - 1}"
@@ -523,7 +513,6 @@ def error_action(code: int) -> ErrorAction:
 
 
 def judge_failed_inspection(error: KafkaError | None, told_to: int) -> PositionVerdict:
-    """The verdict if an inspection failed."""
     if error is not None and error.code in AUTHORIZATION_CODES:
         return StopAt(
             IncidentKind.RIGHTS_LOST, told_to, told_to, f"the twin cannot be compared with its source: {error}"
@@ -540,9 +529,7 @@ def stop_for_missing_topic(named: TopicPartition, acked: int, side: str, *, recr
 
 
 def stop_for_misplaced_batch(parcel: OutgoingBatch, base: int) -> PartitionStopped:
-    """A batch of the link has another offset on the twin. The broker kept the link's batches in order, so another
-    producer wrote.
-    """
+    """The link's batch has another offset. The broker kept the link's batches in order, so another producer wrote."""
     if base > parcel.base:
         sentence = f"someone else wrote offsets {parcel.base} to {base - 1} of the twin; the source's landed behind"
         return PartitionStopped(IncidentKind.FOREIGN_WRITE, parcel.base, base, sentence)
@@ -573,12 +560,11 @@ def to_partition_incident(named: TopicPartition, halt: PartitionStopped) -> Part
 
 
 def retry_pause_s(failures: int) -> float:
-    """The pause before the next inspection after consecutive failures."""
     return min(RETRY_S_MAX, 0.02 * (1 << min(failures, 7)))
 
 
 def needed_fetch_bytes(records: memoryview, limit: int) -> int:
-    """The partition limit with which a batch larger than `limit` arrives whole."""
+    """The partition limit with which a larger batch arrives whole."""
     if len(records) >= 12:
         return min(PARTITION_BYTES_LIMIT, max(limit, int.from_bytes(records[8:12], "big") + 12))
     return min(PARTITION_BYTES_LIMIT, limit * 2)

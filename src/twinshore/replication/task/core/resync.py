@@ -1,8 +1,8 @@
 """Which gaps go into the next marker request, and which log ends must be queried.
 
-If the source is idle, no request would reveal a foreign write to its twin, or an end that the target lost. So the log
-ends of idle twins are queried now and then, all of one leader in one request. The end is also queried before a batch
-that the broker could not recognize as misplaced.
+With an idle source, no request would reveal a foreign write to its twin, or an end that the target lost. So log ends of
+idle twins are queried now and then, all of one leader in one request. The end is also queried before a batch that the
+broker could not recognize as misplaced.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ FENCED_CODES = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PROD
 
 
 class PendingMarkers(NamedTuple):
-    """One partition of a marker request in flight."""
-
     track: PartitionReplicator
     blank: OffsetGap
 
@@ -59,8 +57,8 @@ class PendingMarkers(NamedTuple):
 def next_marker_runs(
     ready: dict[PartitionReplicator, None], now_s: float, each: int = MARKERS_MAX
 ) -> list[PendingMarkers]:
-    """Takes the next marker request to a leader, at most `each` markers for one partition. Those partitions send
-    nothing else until the response.
+    """Takes the next marker request to a leader, at most `each` for one partition. Those partitions send nothing else
+    until the response.
     """
     found: list[PendingMarkers] = []
     room = MARKERS_MAX
@@ -79,7 +77,7 @@ def next_marker_runs(
 def split_by_log_end(
     asked: Iterable[PendingMarkers], ends: Iterable[MarkerOutcome]
 ) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
-    """Splits queried runs into those that may go, as the twin's end and leader are unchanged, and those that need an
+    """Splits queried runs into those that may go, with the twin's end and leader unchanged, and those that need an
     inspection.
     """
     found = results_by_partition(ends)
@@ -93,7 +91,7 @@ def split_by_log_end(
 
 
 def split_by_phase(due: Iterable[PendingMarkers]) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
-    """Splits due runs into those of running partitions and the rest, which do not go."""
+    """Splits runs by whether their partitions are running."""
     marks = list(due)
     return [one for one in marks if one.track.phase is Phase.RUNNING], [
         one for one in marks if one.track.phase is not Phase.RUNNING
@@ -110,7 +108,7 @@ def markers_landed(answer: MarkerOutcome | None, blank: OffsetGap) -> bool:
 
 
 def judge_refused_markers(answer: MarkerOutcome | None, blank: OffsetGap, refusals: int) -> PartitionStopped | None:
-    """Returns why a failed run stops the partition. None: an inspection decides."""
+    """Returns a halt, or None: an inspection decides."""
     if answer is None:
         return None
     where = f"offsets {blank.base} to {blank.end - 1}"
@@ -141,7 +139,7 @@ END_UNKNOWN = -1
 
 
 class IdleTwin(NamedTuple):
-    """A twin without requests in flight, when its end was queried."""
+    """A twin without requests in flight, and its end at the query."""
 
     track: PartitionReplicator
     end: int
@@ -159,7 +157,7 @@ def find_idle_twins(tracks: Iterable[PartitionReplicator], node: int) -> list[Id
 
 
 def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms: int) -> list[IdleTwin]:
-    """The twins whose ends must be seen before their next batch. Each is returned once until the response."""
+    """The twins whose ends must be seen before the next batch, each once until the response."""
     found = [IdleTwin(track, _end(track)) for track in ready if _stands(track) and _waits(track, now_s, now_ms)]
     for one in found:
         one.track.known_end.asking = True
@@ -169,9 +167,7 @@ def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms
 def recheck_log_ends(
     asked: Iterable[IdleTwin], answers: Iterable[MarkerOutcome], now_s: float
 ) -> tuple[bool, list[PartitionIncident]]:
-    """Inspects twins whose end changed without a request. Returns whether leaders must be looked up, as one could not
-    answer, and the incidents to report.
-    """
+    """Inspects twins whose end changed without a request. Returns whether leaders must be looked up, and incidents."""
     found = results_by_partition(answers)
     untold, told = False, list[PartitionIncident]()
     for track, end in asked:
@@ -182,7 +178,7 @@ def recheck_log_ends(
         if _end(track) != end or not _stands(track):
             continue
         if seen == end:
-            # As of now, though it was so when the target said it: behind a long line nothing would ever go otherwise.
+            # As of now, not of the target's answer: over a slow connection nothing would ever be sent otherwise.
             track.known_end.seen_s = now_s
         elif track.waiting:
             told += report_markers_not_taken(track, answer, track.waiting[0][0], now_s, "its end, before ")
@@ -201,9 +197,7 @@ def _waits(track: PartitionReplicator, now_s: float, now_ms: int) -> bool:
 
 
 def _end(track: PartitionReplicator) -> int:
-    """Where the twin must end while nothing is in flight. If the next batch is partly on the twin, `acked` is the
-    beginning of that batch.
-    """
+    """Where the twin must end while nothing is in flight. A batch partly on the twin begins at `acked`."""
     return track.waiting[0][0].base if track.waiting else track.acked
 
 

@@ -43,11 +43,11 @@ from twinshore.replication.task.core.shared_read import (
     oldest_kept_ms,
 )
 
-WHOLE_SIDE = None  # a whole side: nobody there says who leads
+WHOLE_SIDE = None  # a whole side: no broker there names the leaders
 AWAY_KINDS = {"source": IncidentKind.SOURCE_AWAY, "target": IncidentKind.TARGET_AWAY}
 SIDES = tuple(AWAY_KINDS)
 UNKNOWN_POSITION = -1
-ABSENCES_MAX = 20  # Half a second apart: longer than a broker takes to hear of a new topic.
+ABSENCES_MAX = 20  # Half a second apart: longer than a new topic takes to reach all brokers.
 
 NO_TRANSACTIONS_REASON = (
     "it holds records of transactions, and a fresh queue may drop a part of one: give the link's queue "
@@ -56,8 +56,8 @@ NO_TRANSACTIONS_REASON = (
 
 
 class SilenceTracker:
-    """Which brokers of both sides do not answer one task. A source connection has answered once a fetch is answered, a
-    target connection once it is open. Unanswered produce requests are tracked by each partition.
+    """Which brokers do not answer one task. A source connection counts as silent until a fetch is answered, a target
+    connection until it is open; each partition tracks its own requests.
     """
 
     def __init__(self) -> None:
@@ -74,9 +74,7 @@ class SilenceTracker:
         self._since.pop((side, key), None)
 
     def asked(self, silent: str, why: str, now_s: float) -> None:
-        """Takes the result of a leader lookup. `silent`: the side that did not answer, "" if both did. The source is
-        asked first.
-        """
+        """Takes a leader lookup, which asks the source first. `silent`: the side that did not answer, or ""."""
         if silent != "source":
             self.over("source", WHOLE_SIDE)
         if silent:
@@ -87,9 +85,7 @@ class SilenceTracker:
     def told(
         self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler, now_s: float, still: Container[int] = ()
     ) -> list[PartitionIncident]:
-        """Returns the incidents of stalled partitions that are due now. `still`: leaders of twins that throttle this
-        task.
-        """
+        """Returns due incidents of stalled partitions. `still`: twin leaders that throttle this task."""
         found: list[PartitionIncident] = []
         waiting = [track for track in tracks if track.phase is not Phase.STOPPED and not track.leaving]
         if self._since:
@@ -99,7 +95,7 @@ class SilenceTracker:
         return found
 
     def _keep(self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler) -> None:
-        """Forgets the silence of brokers that lead no partition of this task any more."""
+        """Forgets brokers that lead no partition of this task."""
         needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}
         for track in tracks:
             needed |= {("target", track.route.target), ("source", fetches.line_of(track, track.route))}
@@ -129,7 +125,7 @@ class SilenceTracker:
         if running and troubles.target.since_s != NEVER_S:
             there = not track.in_flight and track.acked == track.fetched == track.source.end
             if there or not track.failures:
-                track.clear_trouble(troubles.target)  # Answers came late, or what was lost on its way has landed.
+                track.clear_trouble(troubles.target)  # Responses came late, or lost requests have landed.
         return []
 
     def _of_source(self, track: PartitionReplicator, fetches: FetchScheduler, now_s: float) -> list[PartitionIncident]:
@@ -145,15 +141,15 @@ class SilenceTracker:
 
 
 def make_handoff(track: PartitionReplicator, now_s: float) -> Handoff | None:
-    """Returns where the twin ends, if that is certain. If not, and requests may still land, returns only that: a
-    successor would otherwise wait too briefly, or mistake them for its own. None if neither is needed.
+    """Returns where the twin ends, if certain. If not, and requests may still land, returns only that: a successor
+    would wait too briefly, or mistake them for its own. Else None.
     """
     strays = track.strays
     stands = track.phase is Phase.RUNNING and not track.in_flight
     if not stands or track.acked < max(track.write_from, track.old.end):
         if strays.still_s(now_s) <= 0:
             return None
-        # Where sequences of a mapped twin go on is for the look to say: they may be of other offsets then.
+        # Only an inspection tells where a mapped twin's sequences continue: they may be of other offsets then.
         moved = track.mapped or strays.may_have_moved(track.stamp.sequence)
         return _of(track, UNKNOWN_POSITION, now_s, calm=False, moved=moved)
     return _of(track, track.acked, now_s, calm=not strays.until_s, moved=strays.may_have_moved(track.stamp.sequence))
@@ -179,8 +175,8 @@ def _of(track: PartitionReplicator, position: int, now_s: float, *, calm: bool, 
 
 
 def accept_handoff(track: PartitionReplicator, entry: Handoff, now_s: float) -> bool:
-    """Applies what the previous task reported, and returns whether that spares an inspection. An inspection is needed
-    if a connection broke during standby. Requests that may still land count in any case.
+    """Applies the previous task's report, and returns whether that spares an inspection; not after a broken connection.
+    Requests that may still land count in any case.
     """
     if track.phase not in (Phase.UNVERIFIED, Phase.VERIFYING):
         return False
@@ -216,14 +212,14 @@ class TaskPartitionsBase:
         if reading:
             self.fetches.seat = SharedFetchMember(reading, self.fetches.wake, queue or QueueRules())
         self.silence = SilenceTracker()
-        # By leader: twins to which something waits to be sent.
+        # By leader: twins with data to send.
         self._ready: dict[int, dict[PartitionReplicator, None]] = {}
         self.incidents: list[PartitionIncident] = []
         self._early: list[PartitionProgress] = []
         self.stale_routes = True
 
     def assign(self, orders: Iterable[PartitionConfig]) -> None:
-        """Adds partitions. Each twin is inspected before the task writes to it."""
+        """Adds partitions; each twin is inspected before the first write."""
         for order in orders:
             if order.named in self.tracks:
                 continue
@@ -233,9 +229,7 @@ class TaskPartitionsBase:
             self.stale_routes = True
 
     def release(self, named: TopicPartition) -> None:
-        """Prepares a partition for another task: nothing more is fetched or sent. `released` returns it once it is
-        idle.
-        """
+        """Stops fetching and sending a partition; `released` returns it once idle."""
         track = self.tracks.get(named)
         if track is not None:
             track.set_back()
@@ -243,10 +237,10 @@ class TaskPartitionsBase:
             self.fetches.remove(track)
 
     def released(self, now_s: float) -> list[tuple[TopicPartition, Handoff | None, PartitionProgress | None]]:
-        """Removes the released partitions that are idle; returns each with its handoff and last progress.
+        """Removes released partitions that are idle, and returns handoffs and last progress.
 
-        No other task may start on a partition while a broker may still accept requests of a lost connection, which only
-        this task knows, or while progress is unreported.
+        No other task may start while a broker may accept requests of a lost connection, which only this task knows, or
+        while progress is unreported.
         """
         found = []
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
@@ -260,15 +254,13 @@ class TaskPartitionsBase:
         return found
 
     def keep_only(self, named: Set[TopicPartition]) -> None:
-        """Forgets partitions that were given to another task before this one started to write."""
+        """Before the start of writing: forgets partitions that another task has got."""
         for track in [track for track in self.tracks.values() if track.named not in named]:
             self.fetches.remove(track)
             del self.tracks[track.named]
 
     def routed(self, named: TopicPartition, route: PartitionLeaders) -> None:
-        """Applies the leaders from metadata. A leader change never breaks the order: after one on the target, the twin
-        is inspected again.
-        """
+        """Applies leaders from metadata. A new leader never breaks the order, as the twin is inspected again."""
         track = self.tracks.get(named)
         if track is None or track.phase is Phase.STOPPED:
             return
@@ -288,7 +280,7 @@ class TaskPartitionsBase:
         self.wake(track)
 
     def lines(self) -> tuple[set[FetchStream], set[int]]:
-        """Returns the connections that running partitions need: fetch streams of the source, nodes of the target."""
+        """Returns the connections that running partitions need: source streams, target nodes."""
         running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
         sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
         return sources, {t.route.target for t in running if t.route.target >= 0}
@@ -300,7 +292,7 @@ class TaskPartitionsBase:
             self._stop(track, halt)
 
     def refuses(self, track: PartitionReplicator, cut: ParsedFetch) -> bool:
-        """Whether a drop-oldest queue must refuse `cut`. If so, the partition stops."""
+        """Whether a drop-oldest queue must refuse `cut`; then the partition stops."""
         seat = self.fetches.seat
         found = find_transactional(cut) if seat and not seat.rules.transactions else None
         if found:
@@ -308,7 +300,7 @@ class TaskPartitionsBase:
         return found is not None
 
     def drop_too_old(self, track: PartitionReplicator, now_ms: int) -> None:
-        """Drops what the last inspection found too old for a drop-oldest queue, once all that the twin has is reported."""
+        """Drops what an inspection found too old for a drop-oldest queue, once the twin's content is reported."""
         seat, (epoch, to) = self.fetches.seat, track.old
         if not seat or not seat.drops(track) or track.phase is not Phase.RUNNING or track.fetched < track.write_from:
             return
@@ -318,7 +310,7 @@ class TaskPartitionsBase:
             self.wake(track)
 
     def without_too_old(self, track: PartitionReplicator, done: ParsedFetch, now_ms: int) -> ParsedFetch:
-        """Returns the part of the task's own read that a drop-oldest queue accepts."""
+        """The part of the task's own read for a drop-oldest queue."""
         seat = self.fetches.seat
         if not seat or not seat.drops(track) or done.halt:
             return done
@@ -333,10 +325,9 @@ class TaskPartitionsBase:
             track.dropped.append(dropped_incident(track.named, begin, to, describe_age_limit(seat.rules)))
         return kept
 
-    # -- accounts
+    # -- progress
 
     def accounts(self, now_s: float) -> list[PartitionProgress]:
-        """Returns the progress of each partition since the last call."""
         found, self._early = self._early, []
         found += [carried for track in self.tracks.values() if (carried := track.account(now_s))]
         for track in self.tracks.values():
@@ -344,14 +335,13 @@ class TaskPartitionsBase:
         return found
 
     def report_early(self, track: PartitionReplicator, now_s: float) -> None:
-        """Collects progress before an inspection, which forgets what is acknowledged and unreported, and may take long."""
+        """Saves progress before an inspection, which forgets unreported offsets and may take long."""
         self._early += [carried] if (carried := track.account(now_s)) else []
 
     def handovers(self, now_s: float) -> list[Handoff]:
         return [entry for track in self.tracks.values() if (entry := make_handoff(track, now_s))]
 
     def settled(self) -> bool:
-        """Whether no request is in flight to any target."""
         return not any(track.in_flight for track in self.tracks.values())
 
     def _tell_drops(self, track: PartitionReplicator) -> None:
@@ -366,7 +356,7 @@ class TaskPartitionsBase:
         self.incidents.append(answers.to_partition_incident(track.named, halt))
 
     def wake(self, track: PartitionReplicator) -> None:
-        """Marks a change: the next fetch of its stream checks the partition again, and waiting batches may be sent."""
+        """Checks the partition with the next fetch of its stream, and sends waiting batches."""
         self.fetches.wake(track)
         if track.waiting and track.route.target >= 0:
             self._ready.setdefault(track.route.target, {})[track] = None

@@ -1,20 +1,17 @@
 """Shared fetching for the tasks of one broadcast: each source partition is read once, and its bytes are held once.
 
-Each partition has a **window** of fetched and parsed data between the source and these tasks, the **members**. One
-member at a time, the **reader**, fetches the partition from the source. What a fetch gives is a **slice** of the
-window, and the other members are fed from slices. A member whose position is in the window or at its end has
-**joined**. No member waits for another. A member that falls out of the window fetches by itself until it reaches the
-border of a slice again.
+Each partition has a **window** of parsed data between the source and these tasks, the **members**. One member at a
+time, the **reader**, fetches from the source. Each fetch gives a **slice** of the window, which feeds the other
+members. A member within the window or at its end has **joined**. No member waits for another: one that falls out of the
+window fetches by itself until the next border of a slice.
 
-A member is fed only if its twin has the window's history: the source's leader epoch below is the same, or everything in
-the twin since came from the window. An error, or another history at the source, empties the window. Slices are copies,
-so a slow member does not keep the reader's fetch buffer.
+A member is fed only if its twin has the window's history: the same leader epoch below, or everything since from the
+window. An error or another history at the source empties the window. Slices are copies, so a slow member does not keep
+the reader's buffer.
 
-A drop-oldest queue drops the oldest waiting data, over a watermark or over an age. To readers of the twin, dropped
-offsets look like offsets that the source no longer has. Only borders of dropped data are needed: the cost of a drop
-depends on the number of slices, and no byte is read. Only a mapped twin may have such a queue.
-
-`SharedFetchMember` is one task's share: what it reads for all, what it is fed, and what it reads by itself.
+A drop-oldest queue drops the oldest waiting data, over a watermark or over an age. Readers of the twin see the same as
+for offsets that the source has lost. Drops need only the borders of slices and read no byte. Only a mapped twin may
+have such a queue.
 """
 
 from __future__ import annotations
@@ -33,28 +30,28 @@ from twinshore.replication.task.core.config import TaskConfig, TaskLimits, dropp
 from twinshore.replication.task.core.partition import PartitionReplicator, Phase, note_source_readable
 from twinshore.replication.task.core.position import TargetState
 
-# Bytes that wait for the target, partitions that have joined, bytes that own fetches brought since the last word.
+# Bytes that wait for the target, joined partitions, bytes of own fetches since the last report.
 QUEUED_KEY, JOINED_KEY, READ_KEY = "queued_bytes", "joined", "read_bytes"
 SourcePartitionKey = tuple[bytes, int]
 # What a slice takes besides its bytes.
 SLICE_OVERHEAD_BYTES = 1024
-# Kept though all who joined have it: who changes pumps, or was looked at, finds its place again without a read.
+# Kept though all joined members have it: after a new task or an inspection no read is needed.
 KEPT_BYTES_MAX = 8 << 20
-# What waits in the queues of one member at most, besides what it has begun to send.
+# Limit of one member's queues, besides what is being sent.
 QUEUE_BYTES_MAX = 8 << 20
 SLICES_MAX = 10_000
-# Queues that had no room to leave are asked again so much later.
+# Pause before queues are asked again to release buffers.
 BUFFER_RETRY_S = 0.25
-# A reader whose line has answered nothing for so long gives way: a broker answers each long poll sooner.
+# A reader without a response for so long gives up its role: a broker answers each long poll sooner.
 READER_TIMEOUT_S = 2.0
-# Members begin one after the other: for so long all is kept, and where the source is far ahead they begin together.
+# Members start one after another: all is kept for so long, and far behind the source they begin together.
 STARTUP_S = 3.0
 GATHER_S_MAX = 1.0
 
 
 def sum_shared_fetch(said: Iterable[Mapping[str, float]], read_total: float) -> dict[str, float]:
-    """Sums what the tasks of one link reported last. `read_total`: all bytes that the link's fetches brought. Empty for
-    a link without a broadcast.
+    """Sums the last reports of one link's tasks. `read_total`: bytes of all the link's fetches. Empty without a
+    broadcast.
     """
     ours = [speed for speed in said if JOINED_KEY in speed]
     sums = {name: sum(speed[name] for speed in ours) for name in (QUEUED_KEY, JOINED_KEY)}
@@ -64,8 +61,8 @@ def sum_shared_fetch(said: Iterable[Mapping[str, float]], read_total: float) -> 
 class WindowSlice(NamedTuple):
     """One parsed fetch of a partition, from offset `base` on.
 
-    `before`: the source's leader epoch of the last record below, -1 if unknown. `led`: the source's leader epoch when
-    the slice was read. `written_ms`: the latest time stamp, never later than the time of the read.
+    `before`: the source's leader epoch of the last record below, or -1. `led`: the source's leader epoch at the read.
+    `written_ms`: the latest time stamp, never later than the read.
     """
 
     base: int
@@ -76,9 +73,7 @@ class WindowSlice(NamedTuple):
     written_ms: int
 
     def young_from(self, since_ms: int) -> int:
-        """Returns the offset of the first batch written since `since_ms`. Returns `base` if no such offset is a border
-        for every member.
-        """
+        """Returns the offset of the first batch written since `since_ms`, or `base` if no member may join there."""
         if self.before != self.cut.leader_epoch:
             return self.base
         for piece in self.cut.parcels:
@@ -109,11 +104,9 @@ class WindowSlice(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SharedWindow:
-    """The window of one partition.
-
-    `end`: where the next slice begins, -1 before the first read. `epoch`: the leader epoch of the last record below
-    `end`. `era`: how often the window began again; `origin`: where it did last. `line`, `heard_s`: the connection that
-    reads the partition, and when that connection was last known to answer.
+    """The window of one partition. `end`: where the next slice begins, -1 before the first read. `epoch`: the leader
+    epoch below `end`. `era`: how often the window began again, and `origin`: where. `line`, `heard_s`: the reading
+    connection, and its last sign of life.
     """
 
     end: int = -1
@@ -131,7 +124,7 @@ class SharedWindow:
         return next(iter(self.slices), self.end)
 
     def found(self, position: int, write_from: int) -> tuple[WindowSlice, ParsedFetch] | None:
-        """Returns the slice that holds `position`, and its part from there on for a twin that ends at `write_from`."""
+        """Returns the slice with `position`, and its rest for a twin that ends at `write_from`."""
         one = self.slices.get(position)
         if one is None:
             one = next((one for one in self.slices.values() if one.base < position < one.cut.end), None)
@@ -139,7 +132,7 @@ class SharedWindow:
         return (one, cut) if one and cut else None
 
     def border(self, position: int) -> int:
-        """Returns the first border above `position` at which a member may join, or -1."""
+        """Returns the first border above `position` where a member may join, or -1."""
         if position >= self.end:
             return -1
         known = (base for base, one in self.slices.items() if base > position and one.before >= 0)
@@ -147,7 +140,7 @@ class SharedWindow:
 
 
 class SharedFetch:
-    """The shared windows of one broadcast. `high_bytes` and `parts_max` limit what is held for all partitions together."""
+    """The windows of one broadcast. `high_bytes` and `parts_max` limit what is held for all partitions together."""
 
     def __init__(self, limits: TaskLimits, high_bytes: int, parts_max: int = SLICES_MAX) -> None:
         self.high_bytes, self.parts_max = high_bytes, parts_max
@@ -158,16 +151,16 @@ class SharedFetch:
         # The oldest first.
         self._ages: deque[tuple[SharedWindow, WindowSlice]] = deque()
         self.seats: set[SharedFetchMember] = set()
-        # From which ages on something is dropped by one of the members, the oldest first.
+        # The age limits of all members, the highest first.
         self.ages_s: list[float] = []
         self.now_s = self._born_s = 0.0
-        # When queues were last asked to leave rooms, and how many they left.
+        # When queues were last asked to release buffers, and how many they released.
         self._moved_s, self._left_rooms = 0.0, 1
 
     @classmethod
     def of(cls, order: TaskConfig) -> SharedFetch | None:
-        """Returns a shared fetch for a broadcast's task, else None. A task that runs apart from the others gets its
-        own: it reads alone, and still drops old data.
+        """A new shared fetch for a broadcast's task, else None. A task that runs apart also gets one, in which it reads
+        alone.
         """
         return cls(order.limits, order.queue.high_bytes, order.queue.parts_max) if order.broadcast else None
 
@@ -187,7 +180,7 @@ class SharedFetch:
         self._allow()
 
     def hold(self, high_bytes: int, parts_max: int) -> None:
-        """Raises the limits to those of another member's queue, if they are higher."""
+        """Raises the limits to those of a further member."""
         self.high_bytes, self.parts_max = max(self.high_bytes, high_bytes), max(self.parts_max, parts_max)
         self._allow()
 
@@ -202,10 +195,8 @@ class SharedFetch:
         self.joining.allow(self.high_bytes + each * len(self.seats))
 
     def pool_with_room(self) -> BufferPool | None:
-        """Returns the buffer pool for the next parse, or None if no buffer is free and nothing can be joined.
-
-        No member waits for another's queue. A queue with little data leaves the buffers that it would pin; then the
-        oldest slices are dropped.
+        """Returns the pool for the next parse, or None if all buffers are in use. No member waits for another's queue:
+        small queues release the buffers that they pin, then the oldest slices are dropped.
         """
         if self.joining.full() and (self._left_rooms or self.now_s - self._moved_s >= BUFFER_RETRY_S):
             self._moved_s, rooms = self.now_s, frozenset(self.joining.rooms)
@@ -218,9 +209,7 @@ class SharedFetch:
         return self.joining
 
     def begin(self, window: SharedWindow, at: int, epoch: int) -> None:
-        """Restarts the window at offset `at`; no earlier slice is fed any more. `epoch`: the leader epoch of the last
-        record below.
-        """
+        """Restarts the window at offset `at`. `epoch`: the leader epoch below."""
         for one in window.slices.values():
             self._let_go(one)
         if window.slices:
@@ -230,7 +219,7 @@ class SharedFetch:
         window.end, window.epoch, window.origin = at, epoch, at
 
     def put(self, window: SharedWindow, one: WindowSlice) -> None:
-        """Adds the next slice. Older slices may be dropped for it; the new slice is kept, as no member has had it yet."""
+        """Adds the next slice. Older slices may be dropped for it, never the new one, which no member has had yet."""
         for piece in one.cut.parcels:
             if isinstance(piece, OutgoingBatch) and piece.room:
                 piece.room.uses += 1
@@ -259,13 +248,13 @@ class SharedFetch:
 
 
 class SharedFetches:
-    """The shared fetches of one process: one for each broadcast, source and task number."""
+    """The shared fetches of one process, by broadcast, source and task number."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, int], SharedFetch] = {}
 
     def of(self, order: TaskConfig) -> SharedFetch | None:
-        """Returns the shared fetch that this task joins, or None if the task belongs to no broadcast."""
+        """Returns the shared fetch that this task joins, or None without a broadcast."""
         key = order.broadcast, order.source_id, order.lane
         reading = self._kept.get(key) or SharedFetch.of(order)
         if reading:
@@ -275,8 +264,8 @@ class SharedFetches:
 
 
 def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
-    """Whether a twin ends within this slice, the oldest. Data in flight may have to be sent again, and a target that is
-    away may soon be back. A drop-oldest queue whose twin ends below the slice continues within what is left.
+    """Whether a twin ends within this slice, the oldest: data in flight may have to be sent again, and an absent target
+    may return. A drop-oldest queue whose twin ends below continues within what is left.
     """
     return any(
         not track.leaving
@@ -288,7 +277,7 @@ def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
 
 
 def copy_buffers(cut: ParsedFetch) -> ParsedFetch:
-    """Returns the same parsed fetch with its own bytes, so that the fetch buffer is free again."""
+    """Copies bytes out of the fetch buffer, to free that."""
     parcels = [_owned(piece) for piece in cut.parcels]
     return cut._replace(parcels=parcels)
 
@@ -300,12 +289,11 @@ def _owned(piece: OutgoingBatch | OffsetGap) -> OutgoingBatch | OffsetGap:
 
 
 def slice_size(cut: ParsedFetch) -> int:
-    """Returns the bytes that a slice of `cut` takes."""
     return SLICE_OVERHEAD_BYTES + sum(piece.size for piece in cut.parcels if isinstance(piece, OutgoingBatch))
 
 
 NO_BUFFER = PooledBuffer(bytearray())
-# Where a batch says how young its youngest record is.
+# Where a batch has its latest time stamp.
 TIMESTAMP_OFFSET, TIMESTAMP_END = 35, 43
 DROPPED_BY_ENDED_TASK = "by a pump that has ended"
 
@@ -341,7 +329,6 @@ def find_kept_offset(
 
 
 def oldest_kept_ms(rules: QueueRules, now_ms: int) -> int:
-    """Records with an earlier time stamp are too old."""
     return now_ms - int(rules.max_age_s * 1000)
 
 
@@ -350,8 +337,8 @@ def describe_age_limit(rules: QueueRules) -> str:
 
 
 def with_young_offset(seen: TargetState, young_from: int, below: BatchHeader | None) -> TargetState:
-    """Adds to `seen` the offset where records begin that are young enough. `below`: the source's batch before these. If
-    `below` has no time stamp, nothing is too old.
+    """Adds where young enough records begin. `below`: the source's batch before; without a time stamp nothing is too
+    old.
     """
     if below and below.max_timestamp < 0:
         return seen
@@ -376,10 +363,8 @@ def drop_next(track: PartitionReplicator, to: int, epoch: int, why: str, now_ms:
 
 
 def note_missing_ranges(track: PartitionReplicator, ranges: Iterable[tuple[int, int]]) -> None:
-    """Reports source records that an inspection did not find on the twin.
-
-    Ranges that were reported, or are about to be, are not reported again. The rest was dropped by a task that ended
-    before it could report.
+    """Reports source records that an inspection did not find on the twin, except what is reported already. A task that
+    ended too soon had dropped the rest.
     """
     known = [
         (0, max(track.told.to, track.order.inherited)),
@@ -398,7 +383,7 @@ def note_missing_ranges(track: PartitionReplicator, ranges: Iterable[tuple[int, 
 
 
 def drop_old_batches(done: ParsedFetch, begin: int, since_ms: int) -> tuple[ParsedFetch, int]:
-    """Returns `done` without the older batches at its beginning, and the offset where those end; -1 if there are none."""
+    """Returns `done` without the older batches at the beginning, and where those end, or -1."""
     old = 0
     for piece in done.parcels:
         if isinstance(piece, OutgoingBatch) and not is_too_old(piece.max_timestamp, since_ms):
@@ -419,8 +404,8 @@ def drop_old_batches(done: ParsedFetch, begin: int, since_ms: int) -> tuple[Pars
 
 
 def old_bytes(records: memoryview, since_ms: int) -> int:
-    """Returns how many bytes of a fetch are before the first batch that is young enough; 0 if the first batch is, or
-    none is. Joined batches must be of one age.
+    """Bytes before the first batch that is young enough; 0 if that is the first, or none is. Joined batches must be of
+    one age.
     """
     place, size = 0, len(records)
     while place + TIMESTAMP_END <= size:
@@ -431,7 +416,6 @@ def old_bytes(records: memoryview, since_ms: int) -> int:
 
 
 def find_transactional(cut: ParsedFetch) -> OutgoingBatch | None:
-    """Returns the first batch that belongs to a transaction."""
     for piece in cut.parcels:
         if isinstance(piece, OutgoingBatch) and piece.header.attributes & TRANSACTIONAL_FLAG:
             return piece
@@ -440,24 +424,24 @@ def find_transactional(cut: ParsedFetch) -> OutgoingBatch | None:
 
 FetchStream = tuple[int, int]
 STALE_CHECK_INTERVAL_S = 0.25
-# How often it is looked whether what waits is fresh.
+# How often the age of waiting data is checked.
 AGE_CHECK_INTERVAL_S = 0.1
 
 
 class SharedFetchMember:
-    """One task's share of a shared fetch. `wake(track)` makes the task check a partition again. `rules`: what the
-    task's queue keeps and drops.
+    """One task's share of a shared fetch: what it reads for all, is fed, and reads by itself. `wake(track)` makes the
+    task check a partition. `rules`: of the task's queue.
     """
 
     def __init__(self, reading: SharedFetch, wake: Callable[[PartitionReplicator], None], rules: QueueRules) -> None:
         self.reading, self.wake, self.rules = reading, wake, rules
-        # Partitions for which something may be in the window; those that wait for room in our queues.
+        # Partitions for which the window may have data; those that wait for room in our queues.
         self.called: dict[PartitionReplicator, None] = {}
         self._hungry: dict[PartitionReplicator, None] = {}
-        # Whether something is free to be read: the lane's pump is to have a turn.
+        # Whether the task needs a turn, as a partition may be read.
         self.needs_turn = False
         self._windows: dict[PartitionReplicator, SharedWindow] = {}
-        # Since which offset, era and beginning a partition has had nothing but what the window had.
+        # From which offset, era and beginning a partition was fed by the window alone.
         self._followed: dict[PartitionReplicator, tuple[int, int, int]] = {}
         self._heard: dict[FetchStream, float] = {}
         # Partitions that wait until others can begin to read as well.
@@ -466,7 +450,7 @@ class SharedFetchMember:
         self._closed = False
         reading.came(self)
 
-    # -- who is here
+    # -- members
 
     def join_window(self, track: PartitionReplicator) -> None:
         window = self._windows[track] = self.reading.window(track.source_key)
@@ -481,7 +465,6 @@ class SharedFetchMember:
             kept.pop(track, None)
 
     def close(self) -> None:
-        """Leaves all windows: the task neither reads nor is fed any more."""
         if not self._closed:
             self._closed = True
             for track in list(self._windows):
@@ -496,10 +479,10 @@ class SharedFetchMember:
         if not track.waiting.choked or track.waiting.bytes < track.partition_bytes_max:
             self.called[track] = None
 
-    # -- who reads
+    # -- the reader
 
     def reads(self, track: PartitionReplicator, line: FetchStream) -> bool:
-        """Whether the task must now fetch this partition, for all joined members or for itself."""
+        """Whether the task must fetch this partition now, for all members or for itself."""
         window = self._windows.get(track)
         if window is None:
             return True
@@ -509,7 +492,7 @@ class SharedFetchMember:
             self._gathering[track] = None
             return False
         if track.fetched > window.end:
-            # Nobody is as far: from here on it is read for all.
+            # No other member is as far: from here on this one reads for all.
             self.reading.begin(window, track.fetched, track.source.epoch)
             self._claim(window, track, line)
             self._wake_others(window)
@@ -523,17 +506,15 @@ class SharedFetchMember:
         return self._must_ask(track, window)
 
     def _must_ask(self, track: PartitionReplicator, window: SharedWindow) -> bool:
-        """Whether the window has nothing for this partition. If the window has something, the partition is marked to be
-        fed.
-        """
+        """Whether the window has nothing for this partition; otherwise marks the partition to be fed."""
         if self._next(track, window) is None:
             return True
         self.call(track)
         return False
 
     def _gathers(self, track: PartitionReplicator, window: SharedWindow) -> bool:
-        """Whether the partition waits for members that are still starting. If the source is far ahead, a late member
-        needs long to catch up.
+        """Whether to wait for members that are still starting: far behind the source, a late one needs long to catch
+        up.
         """
         looking = any(
             one.phase in (Phase.UNVERIFIED, Phase.VERIFYING) and not one.leaving for one in window.members.values()
@@ -545,11 +526,10 @@ class SharedFetchMember:
         self._follow(track, window)
 
     def partitions_read_for_others(self) -> list[PartitionReplicator]:
-        """Returns the partitions that this task also reads for other members."""
         return [track for track, window in self._windows.items() if window.reader is self and len(window.members) > 1]
 
     def let_go(self, track: PartitionReplicator) -> None:
-        """Stops reading the partition for the others. They are woken to find a new reader."""
+        """Stops reading the partition for others, and wakes them to find a new reader."""
         if (window := self._windows.get(track)) is not None:
             self._release(window)
 
@@ -565,18 +545,18 @@ class SharedFetchMember:
                 seat.needs_turn = True
 
     def doubt(self, track: PartitionReplicator) -> None:
-        """Empties the window: the source did not return what was asked for and may have another history."""
+        """Empties the window, as the source may have another history."""
         if (window := self._windows.get(track)) is not None and window.reader is self:
             self.reading.begin(window, window.end, -1)
             self._release(window)
 
     def heard(self, line: FetchStream, brought: int) -> None:
-        """Notes that a fetch on this connection was answered, with `brought` bytes of records."""
+        """Notes a fetch response with `brought` bytes of records."""
         self._heard[line] = self.reading.now_s
         self._brought += brought
 
     def tick(self, now_s: float) -> None:
-        """Runs the periodic checks. A reader whose connection does not answer gives up its role."""
+        """Runs periodic checks. A reader without responses gives up its role."""
         self.reading.tick(now_s)
         gathering, self._gathering = self._gathering, {}
         for track in gathering:
@@ -590,7 +570,7 @@ class SharedFetchMember:
             return
         self._looked_s = now_s
         for track, window in self._windows.items():
-            # Whatever was missed: who stands apart from the others, or where nobody reads, is looked at again.
+            # In case a wake was missed: check partitions away from the window's end, or without a reader.
             if track.phase is Phase.RUNNING and (track.fetched != window.end or window.reader is None):
                 self.wake(track)
         for window in self.reading.windows.values():
@@ -598,12 +578,10 @@ class SharedFetchMember:
             if reader and now_s - max(window.heard_s, reader._heard.get(window.line, 0.0)) > READER_TIMEOUT_S:
                 reader._release(window)
 
-    # -- what is read
+    # -- reads
 
     def leads(self, track: PartitionReplicator) -> bool:
-        """Whether the next read of this partition is for all members: this task is the reader, and another member
-        exists.
-        """
+        """Whether the next read of this partition is for all members."""
         window = self._windows.get(track)
         return (
             window is not None
@@ -616,14 +594,12 @@ class SharedFetchMember:
     def begins(
         self, track: PartitionReplicator, records: memoryview, own: BufferPool, now_ms: int
     ) -> tuple[memoryview, BufferPool | None]:
-        """Returns the part of a fetch to parse, and the buffer pool to join batches in, if any. `own`: the task's pool."""
+        """Returns the part to parse, and the pool to join batches in, if any. `own`: the task's pool."""
         records = self._of_one_age(self.trim_to_window(track, records), now_ms)
         return records, self.reading.pool_with_room() if self.leads(track) else own
 
     def _of_one_age(self, records: memoryview, now_ms: int) -> memoryview:
-        """Cuts the records after those that are too old for one of the queues. Younger records are fetched next, on
-        their own.
-        """
+        """Cuts after records that are too old for one of the queues; younger ones are fetched next."""
         for age_s in self.reading.ages_s:
             if end := old_bytes(records, now_ms - int(age_s * 1000)):
                 return records[:end]
@@ -637,8 +613,8 @@ class SharedFetchMember:
         joining: BufferPool | None,
         now_ms: int,
     ) -> ParsedFetch:
-        """Takes in what the task has fetched and parsed. If the task is the reader, that becomes the next slice, and
-        the task continues with the slice's own copy. `joining`: the pool that holds joined batches, if any.
+        """Takes a parsed fetch. The reader adds it as the next slice, and continues with the slice's own copy.
+        `joining`: the pool of joined batches, if any.
         """
         window = self._windows.get(track)
         if window is None or window.reader is not self or track.fetched != window.end:
@@ -655,7 +631,7 @@ class SharedFetchMember:
             )
             self._tell(window, part)
         else:
-            # Nobody else was here when this was cut: who is by now asks by itself, until it meets the window again.
+            # No other member was here at the parse: a new one fetches by itself until it reaches the window.
             if window.slices:
                 self.reading.begin(window, done.end, done.leader_epoch)
             window.end, window.epoch, window.origin = done.end, done.leader_epoch, done.end
@@ -672,19 +648,17 @@ class SharedFetchMember:
                 seat.call(other)
 
     def heads(self, track: PartitionReplicator, part: FetchedPartitionById) -> None:
-        """Passes on the source's log start and high watermark when a fetch brought nothing else."""
+        """Passes on the source's log start and high watermark."""
         window = self._windows.get(track)
         if window is not None and window.reader is self:
             self._tell(window, part)
 
     def trim_to_window(self, track: PartitionReplicator, records: memoryview) -> memoryview:
-        """Cuts what the task fetched by itself at the window's border; for a drop-oldest queue also at the end of its
-        twin.
-        """
+        """Cuts a fetch of the task's own at the window's border; for a drop-oldest queue also at its twin's end."""
         window = self._windows.get(track)
         border = window.border(track.fetched) if window is not None and window.reader is not self else -1
         if self.drops(track) and track.fetched < track.write_from:
-            # What the twin has is told by itself: whether what lies behind it is young is seen when it is asked for.
+            # What the twin has is reported separately; the age of what follows is checked when fetched.
             border = track.write_from if border < 0 else min(border, track.write_from)
         if border < 0:
             return records
@@ -693,16 +667,15 @@ class SharedFetchMember:
             place = batch_end(records, place)
         return records[:place] if 0 < place < size else records
 
-    # -- who is fed
+    # -- feeding
 
     def hungry(self) -> list[PartitionReplicator]:
-        """Returns the partitions to feed now, and clears the marks."""
+        """Takes the partitions to feed now."""
         found = [*self.called, *(track for track in self._hungry if track not in self.called)]
         self.called, self._hungry, self.needs_turn = {}, {}, False
         return found
 
     def later(self, track: PartitionReplicator) -> None:
-        """Postpones a partition for which there is no room now."""
         self._hungry[track] = None
 
     def room(self) -> int:
@@ -724,9 +697,7 @@ class SharedFetchMember:
         return len(left)
 
     def next(self, track: PartitionReplicator) -> tuple[WindowSlice, ParsedFetch] | None:
-        """Returns what the window has next for this partition. None if the task must fetch from the source or wait for
-        the reader.
-        """
+        """Returns what the window has next. None: fetch from the source, or wait for the reader."""
         window = self._windows.get(track)
         found = self._next(track, window) if window else None
         if found and window:
@@ -740,7 +711,7 @@ class SharedFetchMember:
             return None
         one = found[0]
         if one.led < max(track.source.led, track.route.source_epoch):
-            # The source has another leader by now, whose log may be another: that is asked.
+            # The source has a new leader, whose log may differ: ask that.
             self.reading.begin(window, window.end, window.epoch)
             self._wake_others(window)
             return None
@@ -748,9 +719,7 @@ class SharedFetchMember:
         return found if self._agrees(track, window, before) else None
 
     def _agrees(self, track: PartitionReplicator, window: SharedWindow, epoch: int) -> bool:
-        """Whether the twin has the window's history: the same epoch wrote its last record, or everything came from the
-        window.
-        """
+        """Whether the twin has the window's history."""
         if track.fetched == 0 or track.source.epoch == epoch >= 0:
             return True
         since, era, begins = self._followed.get(track, (0, -1, -1))
@@ -772,22 +741,20 @@ class SharedFetchMember:
             return None
         led = max(track.source.led, track.route.source_epoch)
         if any(one.led < led for one in window.slices.values()):
-            return None  # The source has another leader by now, whose log may be another: that is seen first.
+            return None  # The source has a new leader, whose log may differ: check that first.
         if any(one.led > track.source.led for one in window.slices.values()) and not self._agrees(track, window, -1):
-            return None  # It reads on where it stands, and the source says whether it still has what the twin has.
+            return None  # Fetch on: the source tells whether it still has what the twin has.
         return find_kept_offset(window, track.sent, self.rules, now_ms)
 
-    # -- what is told
+    # -- reports
 
     def told(self) -> dict[str, float]:
-        """Returns figures for the task's next report: bytes that wait for the target, joined partitions, and bytes that
-        the task's own fetches brought since the last report.
-        """
+        """Figures for the task's next report; READ_KEY counts since the last one."""
         brought, self._brought = self._brought, 0
         return {QUEUED_KEY: self.queued(), JOINED_KEY: sum(1 for _ in self.joined()), READ_KEY: brought}
 
     def queued(self) -> int:
-        """Bytes that were read for this task and not sent yet, in its queues or in the window ahead."""
+        """Bytes read for this task and not sent yet, in its queues or ahead in the window."""
         return sum(self._queued(track, window) for track, window in self._windows.items())
 
     def _queued(self, track: PartitionReplicator, window: SharedWindow) -> int:
@@ -795,7 +762,6 @@ class SharedFetchMember:
         return track.waiting.bytes + (ahead if self._is_in(track, window) else 0)
 
     def joined(self) -> Iterator[PartitionReplicator]:
-        """The partitions that are fed, or read for all."""
         return (track for track, window in self._windows.items() if self._is_in(track, window))
 
     def _is_in(self, track: PartitionReplicator, window: SharedWindow) -> bool:
@@ -803,6 +769,6 @@ class SharedFetchMember:
 
 
 def _written_ms(done: ParsedFetch, read_ms: int) -> int:
-    """When the latest record was written. Without a time stamp, or with one from the future: when it was read."""
+    """When the latest record was written; when it was read, for a missing or future time stamp."""
     stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, OutgoingBatch)]
     return min(read_ms, max(stamps)) if min(stamps, default=-1) >= 0 else read_ms

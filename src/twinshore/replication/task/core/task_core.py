@@ -1,16 +1,16 @@
 """Everything that a task decides: which requests to send to which broker and in what order, when to connect, when to
 give up.
 
-Events are methods. Those with effects yield commands. Each command must be carried out before the next is taken, as
-later ones may depend on it. `now_s` is from a monotonic clock, `now_ms` from the wall clock.
+Events are methods. Those with effects yield commands; carry out each before taking the next, which may depend on it.
+`now_s` is monotonic, `now_ms` the wall clock.
 
 `EmptyTransactionCore` decides what one transactional id does next, if markers are written by empty transactions. A
-transaction that holds a partition and no record appends one marker to that partition when it ends. If its owner dies,
-the transaction coordinator ends it, after a timeout or when the id is next acquired, and appends the same marker. So a
-marker is due as soon as a transaction is open, and the task writes nothing else to that partition until then.
+transaction that holds a partition and no record appends one marker when it ends. If its owner dies, the transaction
+coordinator ends it, after a timeout or when the id is next acquired, with the same marker. So a marker is due once a
+transaction is open, and the task writes nothing else to that partition until then.
 
-What takes several questions is a generator. It yields what to ask, and is sent the answer; a KafkaError is thrown in if
-there is none. A generator may be dropped at any question.
+Several questions in a row are a generator. It yields each and is sent the answer, or a KafkaError is thrown in. A
+generator may be dropped at any question.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from twinshore.replication.task.core.throttle import quota_figures
 
 REDIAL_S_MIN = 0.1
 REDIAL_S_MAX = 2.0
-DIAL_TIMEOUT_S = 30.0  # Behind that a dial is begun again. The first may still arrive: then the second is let go of.
+DIAL_TIMEOUT_S = 30.0  # After that a connect is tried again. If the first succeeds after all, the second is dropped.
 REDIAL_DOUBLINGS_MAX = 5
 TIMER_INTERVAL_S = 0.02
 CONGESTED_AFTER_S = 0.5
@@ -76,18 +76,18 @@ ABSENT_RETRY_S = 0.5
 FINISH_S_MAX = 5.0
 USAGE_INTERVAL_S = 0.5
 STANDBY_S_MAX = 600.0
-LATENCIES_KEPT = 2048  # of produce requests between two beats
+LATENCIES_KEPT = 2048  # of produce requests between two reports
 
 
 class DialBackoff:
-    """When a needed connection may be opened, and opened again. A key is a side, and a node or fetch stream there."""
+    """When connections may be opened, and opened again. A key is a node or fetch stream of a side."""
 
     def __init__(self) -> None:
-        # When it may be dialled next, and how often it was in vain.
+        # Time of the next attempt, and the number of failures.
         self._next: dict[tuple[str, object], tuple[float, int]] = {}
 
     def due(self, side: str, key: object, now_s: float) -> bool:
-        """Whether to connect now. If so, the attempt counts as under way."""
+        """Whether to connect now; then the attempt counts as under way."""
         at_s, times = self._next.get((side, key), (0.0, 0))
         if now_s >= at_s:
             self._next[side, key] = (now_s + DIAL_TIMEOUT_S, times)
@@ -102,26 +102,24 @@ class DialBackoff:
         self._next.pop((side, key), None)
 
     def all_tried(self) -> bool:
-        """Whether each connection that is still missing was tried at least once."""
+        """Whether each missing connection was tried."""
         return bool(self._next) and all(times > 0 for _, times in self._next.values())
 
 
 class WriteLease:
-    """A task's permission to write, on its own clock. The lease counts from before the request; the coordinator counts
-    from after its response, and a little longer.
+    """A task's permission to write, counted from before the request. The coordinator counts from after its response,
+    and longer.
     """
 
     def __init__(self) -> None:
         self.until_s = 0.0
 
     def extend(self, asked_s: float, grant_s: float) -> None:
-        """Extends the lease from `asked_s`, the time of the answered request. Several requests may be under way."""
+        """Extends the lease from `asked_s`, when the answered request was made. Several may be under way."""
         self.until_s = max(self.until_s, asked_s + grant_s)
 
     def anew(self) -> None:
-        """Ends the lease until the first response. StartWriting answers no request, so how long it was under way is
-        unknown.
-        """
+        """Ends the lease until the first response: how long StartWriting was under way is unknown."""
         self.until_s = 0.0
 
     def holds(self, now_s: float) -> bool:
@@ -133,7 +131,7 @@ class WriteLease:
 
 
 class TaskCore:
-    """The decisions of one task. `ended`: why the task must end, empty while it runs."""
+    """The decisions of one task. `ended`: why the task must end, or empty."""
 
     def __init__(
         self, lane: TaskPartitions, grant: WriteLease, now_s: float, *, report_s: float, by_units: bool = False
@@ -152,7 +150,7 @@ class TaskCore:
         self._beat_at_s = self._finish_by_s = self._used_at_s = self._routes_at_s = self._lands_until_s = 0.0
         self._produce_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
-    # -- what time brings
+    # -- timers
 
     def timers(self, now_s: float) -> Iterator[TaskCommand]:
         """Call once `timers_at_s` has passed."""
@@ -190,7 +188,7 @@ class TaskCore:
                 yield ThrottleUsage(used)
         released = lane.released(now_s)
         if released and lane.incidents:
-            yield self._beat(now_s)  # What was lost of them is told before how far they came.
+            yield self._beat(now_s)  # Losses are reported before the positions.
         for one in released:
             yield Released(*one)
         if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
@@ -208,7 +206,7 @@ class TaskCore:
             yield from self.lost(self.sources[line], now_s)
         for node in [node for node in sorted(self.targets.keys() - targets) if not self.targets[node].in_flight]:
             yield from self.lost(self.targets[node], now_s)
-        # An empty lane changes over as any other: one that never said so would get a pump more all the time.
+        # An empty task changes over as any other: without TaskReady another attempt would start again and again.
         routed = not self._asking_routes and not self.lane.stale_routes
         if not self._ready_said and self._assigned and (routed or not self.lane.tracks):
             missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
@@ -280,10 +278,10 @@ class TaskCore:
             if learnt := target.quota.learnt(now_s):
                 yield LearntQuota("target", node, -1, learnt)
 
-    # -- what flows
+    # -- requests and responses
 
     def flow(self, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
-        """Yields what each connection may send now. Queued data goes first: a new fetch costs time and frees nothing."""
+        """Yields what each connection may send now. Queued data goes first: a fetch costs time and frees nothing."""
         if self.grant.holds(now_s):
             for target in list(self.targets.values()):
                 yield from target.serve(self.lane, now_s, now_ms)
@@ -292,7 +290,7 @@ class TaskCore:
                 yield source.ask(order, now_s)
 
     def fetched(self, source: SourceFetcher, answer: FetchResponseById, size: int, now_s: float, now_ms: int) -> None:
-        """Takes a fetch response of `size` bytes, which is in the buffer that the fetch named."""
+        """Takes a fetch response of `size` bytes, in the buffer that the fetch named."""
         hold, far = source.answered(answer, size, now_s)
         self.lane.fetched(source.key, answer, hold, now_s, now_ms)
         if far:
@@ -308,13 +306,13 @@ class TaskCore:
             self._congested.discard(target.node)
             self.lane.fetches.hold(target.node, held=False)
 
-    # -- what errands bring
+    # -- results of blocking calls
 
     def dialled(
         self, side: str, key: object, now_s: float, *, version: int, expires_s: float = math.inf
     ) -> SourceFetcher | TargetProducer | None:
-        """Takes a new connection. `version`: the API version for its purpose. None if the connection is no longer
-        needed, as when an earlier attempt came late.
+        """Takes a new connection with API version `version`. None if no longer needed, as when an earlier one came
+        late.
         """
         if key in self.sources or key in self.targets:
             return None
@@ -338,7 +336,7 @@ class TaskCore:
         return TargetProducer(node, self.lane.limits, version=version, by_units=self._by_units, expires_s=expires_s)
 
     def failed(self, side: str, key: object, why: str, now_s: float) -> None:
-        """A connection could not be opened. Ignored if the same connection exists by now from another attempt."""
+        """A connection could not be opened. Ignored if another attempt has opened one."""
         if key in self.sources or key in self.targets:
             return
         self._dials.failed(side, key, now_s)
@@ -356,21 +354,19 @@ class TaskCore:
             self._routes_at_s = now_s + ABSENT_RETRY_S
 
     def looked(self, seen: Mapping[TopicPartition, TargetState | KafkaError | None], now_s: float, now_ms: int) -> None:
-        """Takes the results of inspecting twins. None: an empty transaction of this task must end first."""
+        """Takes inspections. None: an empty transaction of this task must end first."""
         for named, found in seen.items():
             self.lane.on_inspected(named, found, now_s, now_ms)
             self.lane.stale_routes |= found is None
 
     def closed(self, marks: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
-        """Takes the outcome of markers that empty transactions wrote."""
+        """Takes markers that empty transactions have finished."""
         self.lane.marked(marks, answers, now_s)
 
-    # -- what the desk says
+    # -- messages of the coordinator
 
     def hear(self, word: CoordinatorMessage, now_s: float) -> Iterator[TaskCommand]:
-        """Applies a coordinator message. Messages count in their order of arrival. All that have arrived must be
-        applied before the timers check whether the lease has run out.
-        """
+        """Applies a coordinator message, in order of arrival. Apply all before `timers`, which check the lease."""
         match word:
             case Assign(tracks):
                 self._assigned = True
@@ -395,11 +391,11 @@ class TaskCore:
         if self.going:
             self.lane.release(named)
         else:
-            # An heir has begun nothing: it forgets at once, or would take what comes later for the same.
+            # A standby attempt has started nothing: forget at once, or a later assignment would look the same.
             self.lane.keep_only(self.lane.tracks.keys() - {named})
 
     def _go(self, go: StartWriting, now_s: float) -> Iterator[TaskCommand]:
-        """Starts to write. What the previous task learnt about quotas applies to connections to the same leaders."""
+        """Starts to write, with the quotas that the previous task learnt for the same leaders."""
         self.grant.anew()
         self.lane.keep_only(go.told.keys())
         for named, track in self.lane.tracks.items():
@@ -416,13 +412,13 @@ class TaskCore:
         yield self._beat(now_s)
 
     def _finish(self, now_s: float) -> Iterator[TaskCommand]:
-        """Prepares to end for another task: waits for requests in flight, at most FINISH_S_MAX."""
+        """Waits for requests in flight, at most FINISH_S_MAX."""
         self.lane.finish()
         self._finish_by_s = now_s + FINISH_S_MAX
         if self.going and self.lane.settled():
             yield from self._done(now_s)
 
-    # -- letting go
+    # -- losses
 
     def lost(self, flow: SourceFetcher | TargetProducer, now_s: float, why: str = "") -> Iterator[TaskCommand]:
         """Drops a connection. `why`: a source connection broke or did not answer."""
@@ -456,7 +452,7 @@ class TaskCore:
         self.lane.lost(target.node, unanswered, now_s, lands_until_s)
 
 
-# The id was taken from us, or forgotten: we take it again and look.
+# The id was taken over, or forgotten: acquire it again and inspect.
 ID_TAKEN_CODES = frozenset(
     {
         Code.INVALID_PRODUCER_EPOCH,
@@ -468,17 +464,15 @@ ID_TAKEN_CODES = frozenset(
 
 
 class AcquireTransactionalId(NamedTuple):
-    """Acquire the id. The answer means that no transaction of it is open any more."""
+    """Acquire the id. Afterwards no transaction of the id is open."""
 
 
 class RetryAcquire(NamedTuple):
-    """Wait a little, then look up the id's coordinator again, unless nothing may be written any more."""
+    """Wait, then look up the id's coordinator again, unless nothing may be written any more."""
 
 
 class BeginTransaction(NamedTuple):
-    """Open a transaction on these partitions. The answer gives the error of each partition that was refused; empty if
-    it is open.
-    """
+    """Open a transaction on these. The answer gives the errors of refused partitions; empty if open."""
 
     partitions: list[TopicPartition]
 
@@ -498,7 +492,7 @@ TransactionQuestion = AcquireTransactionalId | RetryAcquire | BeginTransaction |
 
 @dataclass(slots=True)
 class MarkerRunProgress:
-    """The markers of one partition: `done` of `times` are written."""
+    """One partition's markers: `done` of `times` are written."""
 
     marks: PendingMarkers
     base: int
@@ -510,7 +504,7 @@ class MarkerRunProgress:
         return self.marks.track.order.twin_named
 
     def judged(self, end: int) -> MarkerOutcome | None:
-        """Returns the outcome if the log ends at `end` after `done` markers. None if more markers are to come."""
+        """Returns the outcome if the log ends at `end`. None if more markers are to come."""
         if end == self.base + self.done and self.done < self.times:
             return None
         return self.answer(0, end)
@@ -527,18 +521,18 @@ class EmptyTransactionCore:
 
     def __init__(self) -> None:
         self.held = False
-        # The last round was cut short, and perhaps its unit is open.
+        # The last round was cut short; its transaction may be open.
         self._unsure = False
 
     def hold(self) -> Generator[TransactionQuestion, Any, None]:
-        """Acquires the id. After that, only transactions of `round` are open."""
+        """Acquires the id. Afterwards only `round` opens transactions."""
         if not self.held:
             yield AcquireTransactionalId()
             self.held = True
 
     def round(self, runs: list[MarkerRunProgress]) -> Generator[TransactionQuestion, Any, FinishedMarkerRuns]:
-        """Runs one transaction over all partitions, and returns those that are finished. No transaction is open at the
-        return, unless the id was refused: then its coordinator aborts the transaction after a timeout.
+        """Runs one transaction over all partitions, and returns the finished ones. No transaction is open afterwards,
+        unless the id was refused: then the coordinator aborts that after a timeout.
         """
         try:
             if not self._unsure:
@@ -557,7 +551,7 @@ class EmptyTransactionCore:
         yield from self.hold()
         if new := [run for run in runs if not run.done]:
             ends = yield AskEndOffsets([run.named for run in new])
-            # Since its twin was looked at, the leader lost what it had, or somebody wrote to it.
+            # Since the twin's inspection, the leader lost records, or another producer wrote.
             if elsewhere := [run for run in new if ends[run.named] != run.base]:
                 return [(run, run.answer(UNKNOWN_ERROR)) for run in elsewhere]
         names = [run.named for run in runs]
@@ -573,9 +567,7 @@ class EmptyTransactionCore:
         return over
 
     def _recover(self, code: int) -> Generator[TransactionQuestion, Any, int]:
-        """Acquires the id again, which ends a transaction of unknown outcome. Returns the error for its runs: `code`,
-        unless the id is refused.
-        """
+        """Acquires the id again, to end a transaction of unknown outcome. Returns the error for its runs."""
         self.held = False
         while True:
             try:

@@ -1,8 +1,8 @@
-"""What a broker's quota lets through one connection: when to pause, and how much to send at a time.
+"""What a broker's quota lets through one connection: when to pause, and how much to send.
 
-A throttling broker answers at once, names a time, and reads nothing from the connection until then. Requests sent in
-that time would land late and unexpected, so none are sent. A broker counts bytes over about ten seconds: a burst above
-the quota costs a pause as long. So once a quota is met, small portions are sent at about its rate.
+A throttling broker answers at once, names a time, and reads nothing until then. Requests sent before would land late
+and unexpected, so none are sent. A broker counts bytes over about ten seconds: a burst above the quota costs a pause as
+long. So once a quota is met, small portions are sent at about its rate.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
-# What a broker's quota looks back on: eleven windows of a second by default, the last one not over.
+# The time over which a broker's quota counts: by default eleven windows of a second, the last incomplete.
 WINDOW_S = 10.0
-# Above what is known to pass, so that the quota is what decides, also one for requests.
+# Above the known rate, so that the quota decides, also one for requests.
 PACE_FACTOR = 1.2
 PORTION_S = 0.25
 REQUEST_S_MAX = 1.0
 PORTION_BYTES_MIN = 16 << 10
-# A pace is guessed: after so much rest a broker is asked, and its word decides.
+# The rate is estimated: after this pause the next request shows what the broker allows.
 PAUSE_S_MAX = 2.0
 QUOTA_TTL_S = 15.0
-# How fast more is tried while nothing is throttled: 8 % a second, however much one answer moves.
+# Growth while nothing is throttled: 8 % a second, however much one response moves.
 PACE_GROWTH_S = 0.08
-# Of fetches, of which a throttled one moves nothing: the last window may have begun up to a second before ten.
+# For fetches, as a throttled one moves nothing: the last window may have begun up to a second earlier.
 WINDOW_S_MAX = 11.0
 FETCH_PACE_FACTOR = 1.1
 FETCH_PORTION_S = 0.5
 # 4 % a second.
 FETCH_PACE_GROWTH_S = 0.04
-# A line asks for little at first: a quota that it does not know of yet is used up for ten seconds by one burst.
+# A new connection asks for little: one burst could use up an unknown quota for ten seconds.
 FIRST_FETCH_BYTES = 256 << 10
-# What a producer may put into one batch, unless its cluster is set otherwise.
+# Kafka's default size limit of a batch.
 DEFAULT_BATCH_BYTES = 1 << 20
-# With fewer in a portion, what is cut and comes again would be too much of it.
+# With fewer in a portion, too much would be cut off and fetched twice.
 BATCHES_PER_PORTION = 8
-# So long after its last word a broker has closed a connection that it does not listen to (`connections.max.idle.ms`,
-# unless it is set otherwise), and what lay there unread is gone.
+# By then a broker has closed a connection that it does not read (`connections.max.idle.ms`,
+# by default), and dropped the unread requests.
 UNREAD_S_MAX = 600.0
 QUOTA_REPORT_S = 12.0
 SIDES = ("target", "source")
@@ -45,8 +45,8 @@ STILL_KEY = "still_s"
 
 
 class QuotaSnapshot(NamedTuple):
-    """What a throttled connection has learnt, for the next to the same broker, which would otherwise begin with a burst
-    and a pause. Times are relative to the snapshot, in seconds.
+    """What a throttled connection has learnt, for the next to the same broker, which would begin with a burst
+    otherwise. Times are relative, in seconds.
     """
 
     portion: int
@@ -54,7 +54,7 @@ class QuotaSnapshot(NamedTuple):
     still_s: float
     next_s: float
     seen_s: float
-    # How long ago how many bytes moved.
+    # Seconds ago, and bytes moved then.
     moved: list[tuple[float, int]]
     batch: int = 0
     span_s: float = 0.0
@@ -68,15 +68,15 @@ class QuotaSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class QuotaPacer:
-    """The quota of one connection. `portion`: bytes to send at a time, growing while nothing is throttled."""
+    """Paces one connection. `portion`: bytes to send at a time, growing while unthrottled."""
 
-    # For so long a broker may count what moved.
+    # For so long a broker may count moved bytes.
     counted_s: ClassVar[float] = 12.0
 
     bytes_max: int
     portion: int
     held: bool = False
-    # Until then the broker reads nothing; from then on the pace allows the next portion.
+    # Until `still_until_s` the broker reads nothing. From `next_at_s` on the rate allows the next portion.
     still_until_s: float = 0.0
     next_at_s: float = 0.0
     _moved: deque[tuple[float, int]] = field(default_factory=deque)
@@ -117,15 +117,15 @@ class QuotaPacer:
         return before_s
 
     def _throttled(self, asked: int, moved: int, throttle_s: float, now_s: float) -> None:
-        """Estimates the quota: a broker throttles until its count is within the quota again. An earlier estimate stays
-        if possible.
+        """Estimates the quota: a broker throttles until its count is within the quota. An earlier estimate stays if
+        possible.
         """
         most = (self._sum + (0 if moved else asked)) / (WINDOW_S + throttle_s)
         least = self._within(now_s) / (WINDOW_S_MAX + throttle_s)
-        if now_s - self._since_s < WINDOW_S:  # What moved before by other connections counts as well.
+        if now_s - self._since_s < WINDOW_S:  # Bytes of earlier connections count as well.
             most = max(most, asked / throttle_s)
         self._passing = max(1.0, least, min(most, self._passing or most))
-        # A quota for requests throttles each for as long, however small it is, and for a second at most.
+        # A request quota throttles each request equally, however small, and for a second at most.
         span_s = PACE_FACTOR * throttle_s if PORTION_S < throttle_s <= REQUEST_S_MAX else PORTION_S
         self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(span_s * self._passing)))
 
@@ -137,7 +137,6 @@ class QuotaPacer:
         return now_s < self.still_until_s or (self.held and not self._over(now_s) and now_s < self.next_at_s)
 
     def _over(self, now_s: float) -> bool:
-        """Whether the quota no longer applies, as nothing was throttled for QUOTA_TTL_S."""
         self.held = self.held and now_s <= self.still_until_s + QUOTA_TTL_S
         return not self.held
 
@@ -154,7 +153,7 @@ class QuotaPacer:
         return QuotaSnapshot(self.portion, self._passing, still_s, next_s, now_s - self._since_s, moved)
 
     def follow(self, learnt: QuotaSnapshot, now_s: float) -> None:
-        """Continues from the snapshot of an earlier connection."""
+        """Continues from an earlier connection."""
         if self.held:
             return
         self.held, self.portion, self._passing = True, min(learnt.portion, self.bytes_max), learnt.passing
@@ -176,7 +175,7 @@ class FetchQuotaPacer(QuotaPacer):
     """The quota of a source connection. A throttled fetch brings nothing and counts nothing."""
 
     counted_s: ClassVar[float] = WINDOW_S_MAX
-    # How large batches of the source are. Brokers cut the last one of an answer, which then comes once more.
+    # Batch size of the source. Brokers cut off the last batch of a response, which is then fetched again.
     batch: int = 0
     _last: tuple[float, int] = (0.0, DEFAULT_BATCH_BYTES)
     _span_s: float = FETCH_PORTION_S
@@ -205,19 +204,19 @@ class FetchQuotaPacer(QuotaPacer):
         self.still_until_s = max(self.still_until_s, now_s + throttle_s)
         if not asked:
             return
-        # A single batch may be larger than what was asked for.
+        # A single batch may be larger than requested.
         refused = max(asked, self.batch, self._last[1])
         most = (self._sum + refused) / (WINDOW_S + throttle_s)
         least = self._within(now_s) / (WINDOW_S_MAX + throttle_s)
         young = now_s - self._since_s < WINDOW_S
-        if young:  # What moved before by other connections counts as well.
+        if young:  # Bytes of earlier connections count as well.
             most = max(most, refused / throttle_s)
-        # A quota for requests throttles each for as long, however small it is, and for a second at most.
+        # A request quota throttles each request equally, however small, and for a second at most.
         self._span_s = (
             FETCH_PACE_FACTOR * throttle_s if FETCH_PORTION_S < throttle_s <= REQUEST_S_MAX else FETCH_PORTION_S
         )
         self._go_at(max(1.0, least, min(most, self._passing or most)))
-        if young:  # Asked for more, a broker would only be still for longer.
+        if young:  # A larger request would only be throttled for longer.
             self.portion = max(PORTION_BYTES_MIN, min(self.portion, refused))
 
     def _go_at(self, passing: float) -> None:
@@ -253,8 +252,8 @@ def quota_key(side: str) -> str:
 def quota_figures(
     targets: Iterable[HasQuota], sources: Iterable[HasQuota], now_s: float, lands_until_s: float = 0.0
 ) -> dict[str, float]:
-    """Quota figures of a task: bytes a second by throttled side, and for how long a target may accept earlier requests.
-    `lands_until_s`: that of closed connections.
+    """A task's figures: bytes a second by throttled side, and how long a target may accept earlier requests.
+    `lands_until_s`: of closed connections.
     """
     ours = list(targets)
     sums = (sum(line.quota.bytes_s(now_s) for line in lines) for lines in (ours, sources))
@@ -264,7 +263,6 @@ def quota_figures(
 
 
 def sum_by_side(said: Iterable[dict[str, float]]) -> dict[str, float]:
-    """Sums the tasks' rates; a side without throttling is left out."""
     listed = list(said)
     sums = {side: sum(one.get(quota_key(side), 0.0) for one in listed) for side in SIDES}
     return {side: found for side, found in sums.items() if found}
