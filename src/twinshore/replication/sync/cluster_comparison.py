@@ -1,11 +1,11 @@
 """Compares what follows besides topics on both clusters, and applies changes to the target.
 
-`ClusterComparison` only reads; `ConfigSync` applies the result and `mirror plan` prints it. `TargetAdmin` makes the
-changes, and writes an audit row and what must be remembered for each.
+`ClusterComparison` only reads; `ConfigSync` applies the result and `mirror plan` prints it. `TargetAdmin` makes
+changes, with an audit row and memory for each.
 
-`SafetyPolicy` is [safety] of the settings file as it is now, so that a running mirror learns what must not be deleted.
-The file can forbid at once, but permits nothing: what was forbidden at the start or since holds until the mirror ends,
-so a half-written file takes nothing back. While the file is unreadable, nothing is deleted or cut off.
+`SafetyPolicy` is [safety] of the settings file as it is now. The file can forbid at once, but permits nothing: what was
+forbidden at the start or since holds until the mirror ends, so a half-written file takes nothing back. While the file
+is unreadable, nothing is deleted or cut off.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ REFUSAL_LOG_INTERVAL_S = 86_400.0
 
 @dataclass(slots=True)
 class TargetAdmin:
-    """Changes the target. `log` gets a sentence for each change. `unwritten`: audit rows that the store has not taken
-    yet.
-    """
+    """Changes the target. `log` gets each change. `unwritten`: audit rows not stored yet."""
 
     link: str
     target: KafkaCluster
@@ -76,11 +74,11 @@ class TargetAdmin:
         self.account(decisions.settings_to_changes(twin, wanted), outcome)
 
     def apply_acls(self, plan: AclSyncPlan, want: WantedAcls, known: Iterable[LinkStateRow]) -> RefusedAcls:
-        """Adds rules before it removes others, so that no reader is shut out and no forbidden user gets access in
-        between. A refused rule holds back later rules for the same resource, and those that it would have limited.
-        Returns the refused rules with their errors.
+        """Adds rules before removing others, so that no reader is shut out and no forbidden user admitted in between. A
+        refused rule holds back later rules for the same resource, and those that it would have limited. Returns refused
+        rules with their errors.
         """
-        # Remembered first: a rule that we made and did not know for ours would stay for ever.
+        # Remembered first: a rule of ours that we did not know as ours would stay for ever.
         self.store.link_states.remember([self._acl(acl, decisions.ACL_WRITTEN_KIND) for acl in plan.create])
         refused: RefusedAcls = {}
         done: set[Acl] = set()
@@ -95,7 +93,7 @@ class TargetAdmin:
                 self.account([decisions.acl_change(acl, given=given)], refused_outcome(error))
             refused |= failed
             done.update(passed)
-        # What timed out may have happened all the same: it is ours, should it be there.
+        # A request that timed out may have succeeded: then the rule is ours.
         perhaps = done | {acl for acl, error in refused.items() if error.retriable}
         gone = [acl for acl in plan.create if acl not in perhaps]
         gone += [*(acl for acl in plan.remove if acl in done), *plan.forget]
@@ -104,7 +102,6 @@ class TargetAdmin:
         return refused
 
     def hold(self, want: WantedAcls, known: Iterable[LinkStateRow]) -> None:
-        """Remembers the rules that are held back, and forgets those that no longer are."""
         before = {row.subject: row for row in known if row.kind == decisions.ACL_HELD_KIND}
         held = {decisions.acl_to_text(acl): reason for acl, reason in want.held.items()}
         fresh = [text for text in held if text not in before]
@@ -130,7 +127,7 @@ class TargetAdmin:
         )
 
     def apply_users(self, plan: UserPlan, secrets: Mapping[str, Secret]) -> None:
-        """Makes SCRAM users with known passwords, and remembers the users that the target has had."""
+        """Makes SCRAM users with known passwords, and remembers those that the target has had."""
         seen = list(plan.seen)
         for user, change in zip(plan.make, plan.changes(), strict=True):
             outcome = self._try(lambda user=user: self._make(user, secrets[user.name]))  # type: ignore[misc]
@@ -145,8 +142,8 @@ class TargetAdmin:
     def delete_twin(
         self, twin: str, topic_id: str, reason: str, *, still: Callable[[], bool], told: bool = False
     ) -> str:
-        """Deletes a twin; a missing one counts as deleted. Returns why the target refused, else "". `still`: the lease,
-        checked before each request. `told`: the refusal was reported before.
+        """Deletes a twin, if there. Returns why the target refused, else "". `still`: the lease, checked before each
+        request. `told`: the refusal was reported before.
         """
 
         def allow() -> None:
@@ -166,9 +163,7 @@ class TargetAdmin:
         return "" if outcome == DONE else outcome
 
     def account(self, changes: Sequence[Change], outcome: str) -> None:
-        """Logs and audits changes. A repeated refusal with the same reason is written once a day; more rows would crowd
-        out changes.
-        """
+        """Logs and audits. A repeated refusal is written once a day, as more rows would crowd out changes."""
         changes = [one for one in changes if self._is_news(one, outcome)]
         for change in changes:
             ended = "" if outcome == DONE else f" ({outcome})"
@@ -192,7 +187,6 @@ class TargetAdmin:
         return True
 
     def write_audit(self) -> None:
-        """Writes the audit rows that the store has not taken yet."""
         if self.unwritten:
             self.store.audit.add(self.unwritten)
             self.unwritten = []
@@ -232,9 +226,7 @@ OPEN_WITHOUT_ACLS_SETTING = "allow.everyone.if.no.acl.found"
 
 
 def observe_topics(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, ObservedTopic]:
-    """Returns each topic as the cluster shows it. Asked by name, a cluster distinguishes missing topics from hidden
-    ones.
-    """
+    """Returns each topic as the cluster shows it. Asked by name, a cluster tells missing topics from hidden ones."""
     wanted = sorted(set(names))
     found: dict[str, ObservedTopic] = {}
     for start in range(0, len(wanted), TOPICS_PER_REQUEST):
@@ -254,7 +246,7 @@ def observe_topics(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Obs
 def read_topic_settings(
     cluster: KafkaCluster, names: Sequence[str]
 ) -> tuple[dict[str, TopicSettings], dict[str, KafkaError]]:
-    """Returns the settings of readable topics, and the errors of the others."""
+    """Returns readable topics' settings, and the others' errors."""
     found, refused = cluster.admin.readable_settings(names)
     return {name: _settings(settings) for name, settings in found.items()}, refused
 
@@ -270,11 +262,11 @@ def read_replication_factors(cluster: KafkaCluster, names: Sequence[str]) -> dic
 def read_acl_context(
     link: Link, source: KafkaCluster, target: KafkaCluster, twins: Mapping[str, str], written: Iterable[Acl]
 ) -> AclContext:
-    """Returns what ACL decisions need besides the rules. `written`: rules of this link, also for former twins."""
+    """What ACL decisions need besides the rules. `written`: the link's rules, also for former twins."""
     left = {acl.name for acl in written if acl.resource == ResourceType.TOPIC and acl.names_one()} - set(twins.values())
     gone = frozenset(name for name, side in observe_topics(target, left).items() if side.presence is Presence.GONE)
     us = target_principal(link, target)
-    # Where it is not ours to know, each side counts as that which lets nobody in by mistake.
+    # If unknown, each side counts as the kind that admits no user by mistake.
     is_open = is_open_without_acls(target) is not False
     return AclContext(twins, us, is_open, is_open and is_open_without_acls(source) is False, gone)
 
@@ -285,7 +277,7 @@ def target_principal(link: Link, target: KafkaCluster) -> str:
 
 
 def own_users(settings: Settings) -> frozenset[str]:
-    """The principals of Twinshore's processes, as far as the settings name them."""
+    """Principals of Twinshore's processes, as far as the settings name them."""
     users = map(_user, settings.clusters.values())
     return frozenset([*users, *(link.follow.principal for link in settings.links)]) - {""}
 
@@ -299,7 +291,7 @@ def _user(cluster: Cluster) -> str:
 def read_twin_ranges(
     target: KafkaCluster, topic: str, twin: str, side: ObservedTopic, positions: Iterable[ReplicatedPosition]
 ) -> list[TwinRange]:
-    """Returns what the twin holds, and how far this link wrote. Raises KafkaError if a partition cannot be read."""
+    """What the twin holds, and how far this link wrote. Raises KafkaError for an unreadable partition."""
     ours = {at.partition: at for at in positions if at.topic == topic}
     parts = [TopicPartition(twin, number) for number in range(side.partitions)]
     starts, away = target.offsets_of_each(parts, OffsetKind.EARLIEST)
@@ -322,7 +314,7 @@ def _settings(found: Mapping[str, ConfigEntry]) -> TopicSettings:
 
 def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
     """Whether all users may use a topic without rules; None if unknown. Brokers name the setting if set, and hide its
-    value, which is their authorizer's.
+    value.
     """
     away: KafkaError | None = None
     for node in sorted(cluster.metadata([], refresh=True).brokers):
@@ -345,8 +337,8 @@ def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class SettingsPlan:
-    """`wanted`: by topic, setting changes of the twin. `source`: topics whose settings both sides showed. `silent`: why
-    the others' were not shown, by name.
+    """`wanted`: setting changes by topic. `source`: topics whose settings both sides showed. `silent`: why the others'
+    were not shown, by name.
     """
 
     wanted: Mapping[str, Mapping[str, tuple[str | None, str | None]]]
@@ -374,7 +366,7 @@ class ClusterComparison:
     store: Store
 
     def settings(self, topics: Sequence[str]) -> SettingsPlan:
-        """Plans setting changes for topics that are as known on both sides."""
+        """Plans changes for topics that are as known on both sides."""
         twins = {topic: self.link.twin_of(topic) for topic in topics}
         theirs, hidden = read_topic_settings(self.source, topics)
         ours, closed = read_topic_settings(self.target, list(twins.values()))
@@ -393,7 +385,7 @@ class ClusterComparison:
     def acls(
         self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: Iterable[str], known: Iterable[LinkStateRow]
     ) -> AclComparison:
-        """Plans rules for the twins of these topics, from both sides' rules and those that the link remembers."""
+        """Plans rules for these topics' twins, from both sides' rules and the remembered ones."""
         written = frozenset(
             decisions.acl_from_text(row.subject) for row in known if row.kind == decisions.ACL_WRITTEN_KIND
         )
@@ -407,7 +399,7 @@ class ClusterComparison:
         return AclComparison(floor, want, plan.without(self._no_twins(plan.topics())))
 
     def _no_twins(self, names: frozenset[str]) -> set[str]:
-        """Those of these topics that are no longer the known twins on the target: deleted, or created again."""
+        """Those that are no longer the known twins: deleted, or created again."""
         ids = {self.link.twin_of(row.topic): row.target_topic_id for row in self.store.twins.of(self.link.name)}
         seen = observe_topics(self.target, names & ids.keys())
         hidden = Presence.HIDDEN
@@ -439,8 +431,8 @@ READ_TIMEOUT_S = 1.0
 
 
 class SafetyPolicy:
-    """Safe for any thread. `log` gets changes. Without a settings file, or after its removal, the last known state
-    holds, even if that was "unreadable".
+    """[safety] as it is now, for any thread. `log` gets changes. Without a file, or after its removal, the last known
+    state holds, even an unreadable one.
     """
 
     def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
@@ -472,12 +464,12 @@ class SafetyPolicy:
         try:
             text = self._text_of(file)
             if not text.strip():
-                raise ConfigError("it is empty")  # half written: a mirror runs by no such file
+                raise ConfigError("it is empty")  # half written: no mirror runs by an empty file
             if text != self._text:
                 self._hear(parse_settings(text, name=str(file), env=os.environ).safety)
         except FileNotFoundError:
             return
-        except Exception as error:  # whatever it is, what the file forbids is not known
+        except Exception as error:  # in any case, what the file forbids is unknown
             self._text = None
             self._unread = f"the settings file {file} cannot be understood, so nobody knows what [safety] forbids"
             why = error.message if isinstance(error, ConfigError) else describe_error(error)
@@ -488,7 +480,7 @@ class SafetyPolicy:
             self._troubles.well("the settings file is understood again")
 
     def _text_of(self, file: Path) -> str:
-        """Reads in a separate thread, never two at a time, as the file system may hang."""
+        """Reads in a separate thread, one at a time, as the file system may hang."""
         found: list[str | Exception] = []
 
         def read() -> None:

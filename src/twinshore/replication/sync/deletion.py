@@ -1,7 +1,6 @@
 """Deletion and re-creation of topics. `TopicJudge` observes both clusters, and `lifecycle` decides about each known
-topic. `DeletedTopics` carries the decisions out; `mirror plan` prints them.
-
-Orders about tasks and the planner are left for the controller, which takes them at its next turn.
+topic. `DeletedTopics` carries that out; `mirror plan` prints it. Orders about tasks and the planner are left for the
+controller's next turn.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class JudgedTopic(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether both sides are as the store knows them and of one shape, and no deletion is remembered."""
+        """Whether both sides are as the store knows them and of one shape, without a remembered deletion."""
         seen = self.look
         ids = (seen.source.topic_id, seen.target.topic_id)
         same = ids == (seen.known_source_id, seen.known_target_id)
@@ -83,8 +82,8 @@ class JudgedTopic(NamedTuple):
 
 
 class TopicJudge:
-    """For one thread. `links`: all in the settings. `link` gives names and policies, which operators cannot override;
-    operators' orders are read from the store at each poll and deletion.
+    """Observes and judges known topics, in one thread. `links`: all in the settings. `link` gives names and policies,
+    which operators cannot override; their orders are read from the store each time.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class TopicJudge:
         self._missed: dict[str, int] = {}
 
     def look(self, doubted: Collection[str] = ()) -> dict[str, JudgedTopic]:
-        """Observes all topics that have or had a twin. `doubted`: topics where a task stopped."""
+        """Observes topics that have or had a twin. `doubted`: topics where a task stopped."""
         known: dict[str, TwinRow] = {}
         for row in self._store.twins.of(self._link.name):
             known.setdefault(row.topic, row)
@@ -116,9 +115,7 @@ class TopicJudge:
         return self._judged(looks)
 
     def objections(self, topics: Sequence[str]) -> dict[str, str]:
-        """Why the twins of these topics must not be deleted, by the present settings and operators' orders; "" if they
-        may be.
-        """
+        """Why these topics' twins must not be deleted, by present settings and operators' orders, or ""."""
         if not topics:
             return {}
         now = effective_links(self._links, self._store)[self._link.name]
@@ -129,7 +126,7 @@ class TopicJudge:
         }
 
     def decide(self, one: JudgedTopic, at_ms: int) -> list[LifecycleAction]:
-        """Decides what to do now. Reads what the twin holds only if needed."""
+        """Decides what to do now; reads what the twin holds if needed."""
         look, memory, rules = one
         acts = lifecycle.decide_actions(look, memory, rules, None, at_ms)
         if AskTwinRanges(look.topic) not in acts:
@@ -177,8 +174,8 @@ class ControllerOrder:
 
 
 class DeletedTopics:
-    """`orders` and `doubt` are safe for any thread, the rest for the sync thread only. `active`: whether this process
-    acts for the link, checked again before each deletion.
+    """Handles deleted topics of one link. `orders` and `doubt` are safe for any thread, the rest for the sync thread.
+    `active`: whether this process acts for the link, checked again before deletions.
     """
 
     def __init__(
@@ -223,7 +220,6 @@ class DeletedTopics:
             return len(self._doubted) > before
 
     def again(self, topic: str) -> None:
-        """Orders a new plan for the topic."""
         self._orders.append(ControllerOrder(topic))
 
     def is_plain(self, topic: str) -> bool:
@@ -344,7 +340,6 @@ class DeletedTopics:
             self._hands.log(f"{self._link.name}: {change} ({act.policy.words})")
 
     def _rows(self, topic: str, *kinds: IncidentKind) -> list[IncidentRow]:
-        """Open rows of the whole topic."""
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         here = [row for row in rows if (row.incident.topic, row.incident.partition) == (topic, -1)]
         return [row for row in here if row.incident.kind in kinds]
@@ -358,7 +353,6 @@ class DeletedTopics:
         return found
 
     def _over(self, topic: str, opened: set[str]) -> None:
-        """Closes rows about a topic whose sides are as known again."""
         told = self._told.get(topic, set()) | opened
         if told:
             self._close(topic, *map(IncidentKind, told))

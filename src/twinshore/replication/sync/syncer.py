@@ -1,13 +1,11 @@
 """Compares both clusters every few seconds in everything but records, and changes the target to follow.
 
-`ConfigSync` is a separate task, so that no slow call delays replication. It acts only while this process owns the link,
-and all its actions may be repeated.
+`ConfigSync` is a separate task, so that slow calls do not delay replication. It acts only while this process owns the
+link, and may repeat any action.
 
-`AclSync` makes ACLs follow, and tells whether the rules of a new twin are in place, before which nothing is replicated
-there. The controller asks for topics that are new to the planner, and the sync thread checks them. Rules are in place
-once a poll finds all of them on the target.
-
-`preview_sync` lists what would follow, and changes nothing.
+`AclSync` makes ACLs follow, and tells whether a new twin's rules are in place, before which nothing is replicated
+there. The controller asks for new topics, and the sync thread checks them: rules are in place once a poll finds all on
+the target.
 """
 
 from __future__ import annotations
@@ -109,7 +107,7 @@ def _lines(comparing: ClusterComparison, judging: TopicJudge, soon: Iterable[str
 
 
 def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
-    """Judges known topics, with as many polls as `ConfigSync` needs to count one as gone."""
+    """Judges known topics, after as many polls as a missing one needs."""
     judged: dict[str, JudgedTopic] = {}
     for _ in range(MISSED_POLLS_MIN):
         judged = judging.look()
@@ -119,7 +117,6 @@ def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
 
 
 def preview_topic(judging: TopicJudge, one: JudgedTopic) -> list[PreviewLine]:
-    """What would be done about a topic now, or what is waited for."""
     topic = one.look.topic
     found: list[PreviewLine] = []
     for act in judging.decide(one, wall_ms()):
@@ -180,7 +177,7 @@ def _users(comparing: ClusterComparison) -> list[PreviewLine]:
     return [*plan.changes(), *plan.remarks] if plan else []
 
 
-EXPECTED_S_MIN = 30.0  # so long a topic is expected after it was asked for
+EXPECTED_S_MIN = 30.0  # a topic is expected so long after it was asked for
 NO_ACLS_HINT = "or `acls = false` in the link's section `follow`, to carry it without rules"
 
 
@@ -195,8 +192,8 @@ class _Why:
 
 
 class AclSync:
-    """ACLs of one link; `link` returns the link as it is now. `admit` and `news` are called by the controller, `look`
-    by the sync thread. `wake`: poll soon. `ours`: all Twinshore users in the settings.
+    """ACLs of one link; `link` returns it as it is now. `admit` and `news` are for the controller, `look` for the sync
+    thread. `wake`: poll soon. `ours`: all Twinshore users in the settings.
     """
 
     def __init__(
@@ -226,10 +223,10 @@ class AclSync:
     def _link(self) -> Link:
         return self._now()
 
-    # -- the driver's
+    # -- for the controller
 
     def admit(self, steps: Sequence[CarryTopic], known: Container[str]) -> tuple[list[CarryTopic], list[Refuse]]:
-        """Returns the steps of `known` topics and of those whose rules are in place, and why some others must wait."""
+        """Returns the steps of `known` topics and of those with rules in place, and why some others wait."""
         now_s = time.monotonic()
         with self._guard:
             if self._none_follow:
@@ -252,11 +249,11 @@ class AclSync:
             news, self._news = self._news, False
         return news
 
-    # -- the follower's
+    # -- for the sync thread
 
     def look(self) -> None:
-        """Compares the rules of both sides, and changes the target's if ACLs follow. Reports other users that may
-        change Twinshore's own topics on either side.
+        """Compares both sides' rules, and changes the target's if ACLs follow. Reports other users that may change
+        Twinshore's own topics.
         """
         if not self._link.follow.acls:
             self._set_none_follow(none=True)
@@ -336,7 +333,6 @@ class AclSync:
             self._wake()
 
     def _expected(self, stored: Container[str]) -> set[str]:
-        """Topics that were asked for lately and have no twin yet."""
         now_s = time.monotonic()
         with self._guard:
             self._asked_s = {
@@ -357,9 +353,7 @@ class AclSync:
             raise
 
     def _set_none_follow(self, *, none: bool) -> None:
-        """Sets whether no ACL follows, by settings, without an authorizer or without the right to read; then no topic
-        waits.
-        """
+        """Sets whether no ACL follows: by settings, without an authorizer or the right to read. Then no topic waits."""
         with self._guard:
             self._news |= none and not self._none_follow
             self._none_follow = none
@@ -389,14 +383,13 @@ def _places(rules: Sequence[Acl]) -> set[str]:
     return {acl.name for acl in rules if acl.resource == ResourceType.TOPIC}
 
 
-TOPICS_PER_POLL = 100  # whose settings are compared in one look; the others' come in the next ones
+TOPICS_PER_POLL = 100  # compared in one poll; the others follow in the next ones
 PAUSE_S = 0.2
 
 
 class ConfigSync:
-    """`link` returns the link as it is now, with operators' orders. `active`: whether this process acts for the link.
-    `leaves`: whether a switch has the topic and changes its twin's settings. `log` gets a sentence for each change,
-    once.
+    """Makes the target of one link follow. `link` returns the link as it is now. `active`: whether this process acts
+    for the link. `leaves`: whether a switch has the topic and changes its twin's settings. `log` gets each change once.
     """
 
     def __init__(
@@ -440,12 +433,11 @@ class ConfigSync:
         return self._now()
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Polls at once, as tasks stopped at these topics."""
+        """Polls at once: tasks stopped at these topics."""
         if self.endings.doubt(topics):
             self._task.wake()
 
     def poll_soon(self) -> None:
-        """Polls at once, as after an operator's order."""
         self._task.wake()
 
     def close(self) -> None:
@@ -458,7 +450,7 @@ class ConfigSync:
         return PAUSE_S + self._link.follow.every_s
 
     def look(self) -> None:
-        """Polls everything that follows. Failures are logged, and do not stop the other parts."""
+        """Polls everything. Failures are logged and do not stop other parts."""
         try:
             self._held = self._held or pin_cluster_ids(self._link, self._store, self._source, self._target)
         except Exception as error:
@@ -493,7 +485,6 @@ class ConfigSync:
             self._log(f"{self._link.name}: {sentence}")
 
     def _ids(self) -> dict[str, str]:
-        """Each topic with a twin, and the twin's topic id."""
         return {row.topic: row.target_topic_id for row in self._store.twins.of(self._link.name)}
 
     # -- topic settings
@@ -523,15 +514,15 @@ class ConfigSync:
         ]
         for row in rows:
             if row.subject in known and _cleanup(known[row.subject]) != _cleanup(row.value):
-                self.endings.again(row.subject)  # What kind of twin it needs is for the planner to say.
-        # First, since it is known from the row before this one only.
+                self.endings.again(row.subject)  # The planner decides what kind of twin it needs.
+        # First, as only the earlier row shows it.
         self._store.link_states.remember(self._compacted(source, known, chosen))
         self._store.link_states.remember(rows)
 
     def _compacted(
         self, source: Mapping[str, decisions.TopicSettings], known: Mapping[str, str], chosen: Iterable[str]
     ) -> list[LinkStateRow]:
-        """Topics that are compacted, or were at the last poll: a proof must know while the cleaned part exists."""
+        """Topics compacted now or at the last poll: a proof must know while the cleaned part exists."""
         before = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
         ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
         rows = []
@@ -544,7 +535,6 @@ class ConfigSync:
         return rows
 
     def _turn(self, topics: list[str]) -> list[str]:
-        """The next topics: all of them if few, else a part by turns."""
         if len(topics) <= TOPICS_PER_POLL:
             return topics
         rest = [topic for topic in topics if topic > self._next_topic]

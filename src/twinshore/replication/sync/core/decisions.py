@@ -1,17 +1,16 @@
-"""Decides what follows from source to target: ACLs, quotas, users and topic settings; and the actions about changed
+"""Decides what follows from source to target: ACLs, quotas, users and topic settings. Defines the actions about changed
 topics.
 
-**ACLs**: only Twinshore writes a twin. So rules that let an application change one are held back until the twin is
-promoted. Rights to read and all denials follow. Each rule names one twin: a rule for many topics is written once for
-each twin, so other topics are never affected.
+**ACLs**: only Twinshore writes a twin. So rules that let applications change one are held back until its promotion.
+Rights to read and denials follow. Each rule names one twin: a rule for many topics is written for each twin, so other
+topics are never affected.
 
-**Quotas**: a quota that the target has with another value stays, unless this link wrote that value: an administrator
-set it there. Quotas by address do not follow, as addresses belong to a site. **SCRAM users**: a cluster shows name,
-mechanism and iterations, so a user can be made only if the settings have the password. A user that the target once had
-is not made again: an administrator removed it.
+**Quotas** that the target has with another value stay, unless this link wrote them: an administrator set them. Quotas
+by address do not follow, as addresses belong to a site. **SCRAM users** can be made only if the settings have the
+password, which clusters do not show. A user that the target once had is not made again: an administrator removed it.
 
-**Topic settings**: a setting that follows has the source's value on the twin, whether set on the topic or the brokers.
-If the source has Kafka's default, the twin has no setting of its own.
+**Topic settings** that follow have the source's value, set on its topic or brokers. If the source has Kafka's default,
+so has the twin.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from twinshore.kafka.protocol.access_control import (
 )
 from twinshore.kafka.protocol.record_batch import MESSAGE_BYTES_DEFAULT
 
-# What is done, in words.
+# Outcomes, for people.
 ARCHIVED_OUTCOME = "archived: its twin stays and is watched no more"
 FORGOTTEN_OUTCOME = "forgotten: a new twin may begin"
 RETURNED_OUTCOME = "there again on the source"
@@ -48,7 +47,7 @@ RETURNED_OUTCOME = "there again on the source"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`before` and `after` are empty for nothing. `topic`: the topic concerned, if any."""
+    """A change, for people. `before` and `after` are empty for nothing. `topic`: the topic concerned, if any."""
 
     kind: str
     subject: str
@@ -77,8 +76,8 @@ class Remark:
 
 
 class DeletionState(StrEnum):
-    """What the store remembers of a changed topic. ANNOUNCED and BEGIN_ANNOUNCED: the incident log says when its twin
-    is deleted. KEPT: the twin is not an exact copy. NEEDS_APPROVAL: too many deletions at once.
+    """The remembered state of a changed topic. ANNOUNCED and BEGIN_ANNOUNCED: the incident log says when the twin is
+    deleted. KEPT: the twin is no exact copy. NEEDS_APPROVAL: too many deletions at once.
     """
 
     GONE = "gone"
@@ -91,7 +90,7 @@ class DeletionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RememberState:
-    """`state` None: the topic was seen, perhaps another one; rows about a deletion are closed."""
+    """`state` None: the topic was seen, perhaps another one; closes rows about a deletion."""
 
     topic: str
     state: DeletionState | None
@@ -101,7 +100,7 @@ class RememberState:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawTopic:
-    """No task replicates the topic from now on."""
+    """No task replicates the topic any more."""
 
     topic: str
 
@@ -134,7 +133,7 @@ class AskTwinRanges:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTwin:
-    """Marks the twin's partitions as archived; they are no longer watched."""
+    """Marks the twin's partitions; they are no longer watched."""
 
     topic: str
 
@@ -148,14 +147,14 @@ class DeleteTwin:
 
 @dataclass(frozen=True, slots=True)
 class DropTopicState:
-    """The store forgets the topic, except in incident log and audit."""
+    """The store forgets the topic, except incident log and audit."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class RevokeApproval:
-    """An operator's approval is void, as it covered something else."""
+    """An approval is void, as it covered something else."""
 
     topic: str
 
@@ -179,7 +178,7 @@ ACL_GIVEN = "given"
 CHANGES_TWIN_REASON = "it would let others change a twin"
 LOCKS_OUT_REASON = "it would shut the mirror itself out"
 WIDE_GROUPS_REASON = "it speaks of the target's own groups too: see wide_group_acls"
-# What of a right leaves a twin as it is; some include others, as brokers read them.
+# The parts of a right that cannot change a twin; brokers read some as including others.
 SAFE_OPERATIONS: Mapping[int, tuple[AclOperation, ...]] = {
     AclOperation.ALL: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
     AclOperation.READ: (AclOperation.READ,),
@@ -190,7 +189,7 @@ SAFE_OPERATIONS: Mapping[int, tuple[AclOperation, ...]] = {
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.DESCRIBE_CONFIGS,),
     AclOperation.ALTER_CONFIGS: (AclOperation.DESCRIBE_CONFIGS,),
 }
-# Without these on a twin the mirror fails at it; they include Describe and DescribeConfigs. Delete may be withheld.
+# The mirror needs these on a twin; they include Describe and DescribeConfigs. Delete may be withheld.
 NEEDED_OPERATIONS = frozenset(
     {AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS}
 )
@@ -202,10 +201,10 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class AclContext:
-    """`twins`: each topic's twin. `us`: the mirror's principal on the target, empty if unknown. `open_unless_ruled`:
-    the target lets all users use a topic without rules, or may do so. `shut_unless_ruled`: so does the target, and the
-    source surely does not. `gone`: topics missing on the target. `given`: what the target's own rules allow the
-    mirror's user, from any host.
+    """What ACL decisions need besides the rules. `twins`: by topic. `us`: the mirror's principal on the target, or
+    empty. `open_unless_ruled`: the target lets all users use a topic without rules, or may. `shut_unless_ruled`: so
+    does the target, and the source surely not. `gone`: topics missing on the target. `given`: what the target's own
+    rules allow the mirror, from any host.
     """
 
     twins: Mapping[str, str]
@@ -216,7 +215,7 @@ class AclContext:
     given: frozenset[Acl] = frozenset()
 
     def ruled(self, target: Iterable[Acl], written: frozenset[Acl]) -> AclContext:
-        """Adds what the target's own rules allow the mirror. The mirror's host, as seen by brokers, is unknown."""
+        """Adds what the target's own rules allow the mirror, whose host is unknown to it."""
         rules = [acl for acl in target if acl not in written and (acl.principal, acl.host) == (self.us, WILDCARD)]
         allow = [acl for acl in rules if acl.permission == AclPermission.ALLOW]
         makes = [
@@ -227,8 +226,8 @@ class AclContext:
         return replace(self, given=frozenset([*makes, *(acl for acl in allow if acl.resource == ResourceType.TOPIC)]))
 
     def unruled(self, names: Iterable[str]) -> list[str]:
-        """The topics where the target's own rules do not allow all that the mirror needs. Elsewhere these rules decide
-        alone: an administrator may withhold only the right to delete.
+        """The topics where the target's own rules allow less than the mirror needs. Elsewhere these decide alone: an
+        administrator may withhold only the right to delete.
         """
         of_one: dict[str, set[int]] = {}
         wide = []
@@ -251,9 +250,7 @@ class WantedAcls:
 
 @dataclass(frozen=True, slots=True)
 class AclSyncPlan:
-    """`forget`: once written by this link, no longer its own to keep or remove. `us`: the principal whose rules come
-    first.
-    """
+    """Rules to change. `forget`: rules no longer the link's own. `us`: the principal whose rules come first."""
 
     create: tuple[Acl, ...]
     remove: tuple[Acl, ...]
@@ -264,7 +261,6 @@ class AclSyncPlan:
         return frozenset(acl.name for acl in (*self.create, *self.remove) if acl.resource == ResourceType.TOPIC)
 
     def without(self, topics: Collection[str]) -> AclSyncPlan:
-        """The plan without changes for these topics."""
         create, remove = (
             tuple(acl for acl in rules if acl.resource != ResourceType.TOPIC or acl.name not in topics)
             for rules in (self.create, self.remove)
@@ -277,9 +273,7 @@ class AclSyncPlan:
         ]
 
     def creating(self) -> list[list[Acl]]:
-        """In order: the mirror's own access, denials, then permissions. If one fails for a topic, the next would open
-        the topic.
-        """
+        """In order: the mirror's access, denials, permissions. If one fails for a topic, the next would open that."""
         own = [acl for acl in self.create if acl.principal == self.us]
         rest = [acl for acl in self.create if acl.principal != self.us]
         return [
@@ -295,8 +289,8 @@ class AclSyncPlan:
 
 
 def is_blocked(acl: Acl, refused: Iterable[Acl], *, given: bool) -> bool:
-    """Whether the rule must wait for a refused rule: one of the same resource and name, or one that denies what the
-    other allows, with a common name.
+    """Whether the rule must wait for a refused one: of the same resource and name, or one that denies what the other
+    allows, with a common name.
     """
     for one in refused:
         if (one.resource, one.name) == (acl.resource, acl.name):
@@ -324,7 +318,7 @@ def wanted_acls(source: Iterable[Acl], ground: AclContext, link: Link) -> Wanted
         write |= of_groups.write
         held |= of_groups.held
     if ground.open_unless_ruled and ground.us:
-        # Without a rule everybody could use the twin of a topic that is shut; a first rule would shut us out.
+        # Without a rule all users could use the twin of a closed topic; a first rule would shut us out.
         ruled = ground.twins.keys() if ground.shut_unless_ruled else _spoken_of(topics, ground)
         write |= {own_acl(twin, ground.us) for twin in ground.unruled(ground.twins[topic] for topic in ruled)}
     return WantedAcls(frozenset(write), held)
@@ -347,15 +341,15 @@ def _of_topics(topics: list[Acl], ground: AclContext) -> tuple[set[Acl], dict[Ac
         if acl.operation not in safe and covered:
             held[acl] = CHANGES_TWIN_REASON
         for operation in safe:
-            # What a denial held back would have forbidden is not allowed either.
+            # What a held-back denial would forbid is not allowed either.
             free = {topic for topic in covered if not any(_forbids(one, topic, operation) for one in shutting)}
             write |= {_literal(replace(acl, operation=int(operation)), ground.twins[topic]) for topic in free}
     return write, held
 
 
 def plan_acls(want: WantedAcls, target: frozenset[Acl], written: frozenset[Acl], ground: AclContext) -> AclSyncPlan:
-    """Plans changes. Foreign rules are never removed. On a cluster that lets all users use a topic without rules, a
-    topic's last rule is not removed either: the link's own rule replaces it.
+    """Plans changes. Foreign rules are never removed. If the cluster lets all users use a topic without rules, the
+    link's own rule replaces a topic's last one.
     """
     keep = want.write | _last((written - want.write) & target, ground)
     create = sorted(keep - target, key=lambda acl: (acl.permission, acl))
@@ -365,7 +359,6 @@ def plan_acls(want: WantedAcls, target: frozenset[Acl], written: frozenset[Acl],
 
 
 def _last(leaving: Iterable[Acl], ground: AclContext) -> set[Acl]:
-    """The rules that replace the last ones of topics which the target may still have."""
     if not ground.open_unless_ruled or not ground.us:
         return set()
     names = {acl.name for acl in leaving if acl.resource == ResourceType.TOPIC and acl.names_one()}
@@ -406,7 +399,7 @@ def find_open_topic_acls(rules: Collection[Acl], ours: Collection[str]) -> list[
 
 
 def describe_open_topics(cluster: str, bootstrap: str, rules: Collection[Acl]) -> str:
-    """A sentence for the incident log, with a command that denies access to named users; "" without rules."""
+    """A sentence for the incident log, with a command to deny access to named users; "" without rules."""
     if not rules:
         return ""
     named = sorted({acl.principal for acl in rules} - {ANY_USER})
@@ -450,15 +443,14 @@ def acl_from_text(text: str) -> Acl:
 
 
 def own_acl(twin: str, us: str) -> Acl:
-    """The mirror's own access to a twin that was open to all users. ALL is what the mirror needs, with Delete: cutting
-    a twin to its source's start needs that.
+    """The mirror's access to a twin that was open to all. ALL with Delete, as cutting a twin to its source's start
+    needs that.
     """
     allow = int(AclPermission.ALLOW)
     return Acl(int(ResourceType.TOPIC), twin, int(PatternType.LITERAL), us, WILDCARD, int(AclOperation.ALL), allow)
 
 
 def _ours(acl: Acl, ground: AclContext) -> bool:
-    """Whether the rule is for the mirror's own user; each side decides those."""
     return bool(ground.us) and acl.principal == ground.us
 
 
@@ -486,8 +478,8 @@ def _forbids(denial: Acl, name: str, operation: int) -> bool:
 
 
 def _of_groups(groups: list[Acl], ground: AclContext, link: Link) -> WantedAcls:
-    """Rules for admitted groups, unchanged. Rules for many groups need a setting. What a held-back denial would forbid
-    is not allowed either.
+    """Rules for admitted groups, unchanged; for many groups only by a setting. What a held-back denial would forbid is
+    not allowed either.
     """
     write: set[Acl] = set()
     held: dict[Acl, str] = {}
@@ -508,8 +500,8 @@ def _of_groups(groups: list[Acl], ground: AclContext, link: Link) -> WantedAcls:
 
 
 def _meets(denial: Acl, allow: Acl) -> bool:
-    """Whether the denial may forbid a part of what the other rule allows. A principal that is no plain user may be a
-    group with any user.
+    """Whether the denial may forbid a part of what the other allows. A principal that is no plain user may be a group
+    of users.
     """
     plain = all(one.principal.startswith("User:") for one in (denial, allow))
     same = denial.principal == allow.principal or ANY_USER in (denial.principal, allow.principal) or not plain
@@ -538,7 +530,7 @@ class QuotaChange:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """`forget`: once written by this link, since changed by others."""
+    """Quotas to change. `forget`: those that others changed since."""
 
     changes: tuple[QuotaChange, ...]
     forget: tuple[QuotaKey, ...]
@@ -548,7 +540,7 @@ class QuotaPlan:
 def plan_quotas(
     source: QuotasByEntity, target: QuotasByEntity, written: Mapping[QuotaKey, float], us: str
 ) -> QuotaPlan:
-    """Plans quota changes. `us`: the mirror's own user, whose quotas each side decides."""
+    """Plans changes. `us`: the mirror's user, whose quotas each side decides."""
     changes: list[QuotaChange] = []
     forget: list[QuotaKey] = []
     remarks: list[Remark] = []
@@ -589,7 +581,9 @@ def quota_from_text(text: str) -> QuotaKey:
 
 @dataclass(frozen=True, slots=True)
 class UserPlan:
-    """`seen`: new on the target. `forget`: gone from the source, so a later user of that name may be made."""
+    """Users to make. `seen`: new on the target. `forget`: gone from the source, so a later one of that name may be
+    made.
+    """
 
     make: tuple[ScramUser, ...]
     remarks: tuple[Remark, ...]
@@ -610,7 +604,7 @@ def plan_users(
     us: str,
     seen: Collection[UserKey],
 ) -> UserPlan:
-    """Plans users to make, with a remark for each that stays missing. Users are never removed. `seen`: users that the
+    """Plans users to make, and remarks on those that stay missing. Users are never removed. `seen`: users that the
     target has had.
     """
     there = {user_key(user) for user in target}
@@ -671,7 +665,7 @@ SYNCED_SETTINGS = frozenset(
         "segment.ms",
     }
 )
-# A twin has its own of these while it is one; the source's are remembered for the day it is promoted.
+# A twin has its own values of these; the source's are remembered for a promotion.
 PROMOTION_SETTINGS = frozenset(
     {
         "cleanup.policy",
@@ -689,7 +683,7 @@ PROMOTION_SETTINGS = frozenset(
         "unclean.leader.election.enable",
     }
 )
-# They name brokers, or storage, of one cluster alone, or a format that is no more.
+# About brokers or storage of one cluster, or a format that no longer exists.
 UNSYNCED_SETTINGS = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -714,15 +708,14 @@ class TopicSettings:
 
 
 def is_synced_setting(name: str, exclude: tuple[str, ...]) -> bool:
-    """Whether the setting follows, except for the link's exclusions."""
     return name in SYNCED_SETTINGS and not any(re.fullmatch(pattern, name) for pattern in exclude)
 
 
 def synced_settings(source: Mapping[str, str], link: Link, replication: int) -> dict[str, str]:
-    """The settings for the twin; the link's own override the source's."""
+    """The settings for the twin. The link's own override the source's."""
     wanted = {name: value for name, value in source.items() if is_synced_setting(name, link.follow.settings_exclude)}
     if "min.insync.replicas" in wanted:
-        # More than the twin has copies would keep it from being written at all.
+        # More than the twin's replicas would prevent all writes.
         wanted["min.insync.replicas"] = str(max(1, min(int(wanted["min.insync.replicas"]), replication)))
     wanted.update(link.topic_settings)
     return wanted
@@ -731,8 +724,8 @@ def synced_settings(source: Mapping[str, str], link: Link, replication: int) -> 
 def diff_settings(
     link: Link, source: TopicSettings, target: TopicSettings, replication: int, *, mapped: bool = False
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Returns twin settings to change: present and wanted value, None for Kafka's default. A mapped twin belongs to
-    another owner: it gets only the link's own settings, and a size limit for the source's batches.
+    """Returns the settings to change: present and wanted value, None for Kafka's default. A mapped twin has another
+    owner: it gets only the link's own settings, and a size limit for the source's batches.
     """
     wanted = dict(link.topic_settings) if mapped else synced_settings(source.in_force, link, replication)
     found: dict[str, tuple[str | None, str | None]] = {
@@ -764,13 +757,13 @@ def settings_to_changes(twin: str, wanted: Mapping[str, tuple[str | None, str | 
 
 
 def dump_promotion_settings(source: TopicSettings) -> str:
-    """The source topic's own settings, kept in the store for a promotion."""
+    """The source topic's own settings, stored for a promotion."""
     kept = {name: value for name, value in source.own.items() if name not in UNSYNCED_SETTINGS}
     return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
 def restore_promotion_settings(value: str, link: Link, replication: int) -> dict[str, str]:
-    """From `dump_promotion_settings`: the settings that make the twin equal to its source topic."""
+    """The settings that make the twin equal to its source topic."""
     kept: dict[str, str] = json.loads(value or "{}")
     restored = {name: text for name, text in kept.items() if name in PROMOTION_SETTINGS}
     return {**restored, **synced_settings(kept, link, replication)}

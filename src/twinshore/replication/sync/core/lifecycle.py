@@ -1,14 +1,11 @@
 """What happens to a twin whose topic was deleted, or deleted and created again, on either side.
 
-A topic cannot be renamed and a log cannot begin again. So for a topic that was created again, the old twin must be
-deleted and a new one begun. The old twin may be the last copy of its records. So that needs an operator's consent, a
-time and an offset range announced in the incident log, and no objection at that time. The delay begins again if the
-topic was seen in between.
+A log cannot begin again. So for a topic that was created again, the old twin must be deleted and a new one begun. The
+old twin may be the last copy of its records. So that needs an operator's consent, a time and an offset range announced
+in the incident log, and no objection then. The delay begins again if the topic was seen in between.
 
 A policy deletes a twin only if nothing objects at that moment. An operator's approval can replace the policy. It covers
 what the operator was shown: the source's topic, and how far the twin was written.
-
-The module also converts what the store remembers of changed topics between rows and values.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ ALL_TOPICS = ""  # the subject of a word that holds for all topics of a link
 
 @dataclass(frozen=True, slots=True)
 class TwinRange:
-    """A partition of a twin: log start and end, how far this link wrote, and the source's end then."""
+    """A twin's partition: log start and end, how far this link wrote, and the source's end then."""
 
     partition: int
     start: int
@@ -66,7 +63,7 @@ class TwinRange:
 @dataclass(frozen=True, slots=True)
 class Approval:
     """An operator's approval. `source_id`: the source topic meant, empty for a deleted one. `ends`: up to where
-    partitions may hold offsets that the link did not replicate.
+    partitions may hold offsets of others.
     """
 
     at_ms: int
@@ -81,7 +78,7 @@ class Approval:
 
 
 def approval_from_json(text: str, at_ms: int) -> Approval | None:
-    """None if unreadable, as from another version: the operator must approve again."""
+    """None if unreadable, as from another version."""
     try:
         raw = json.loads(text)
         return Approval(at_ms, str(raw["source_id"]), tuple((int(number), int(end)) for number, end in raw["ends"]))
@@ -90,9 +87,8 @@ def approval_from_json(text: str, at_ms: int) -> Approval | None:
 
 
 def find_objection(link: Link, topic: str, *, never: str, kept: Collection[str], troubles: Collection[str] = ()) -> str:
-    """Returns why neither policy nor approval may delete the topic's twin now, or "". `link`: as it is now. `never`:
-    the objection by [safety]. `kept`: topics that operators keep. `troubles`: operators' orders that are invalid or
-    clash.
+    """Returns why neither policy nor approval may delete the twin now, or "". `never`: [safety]'s objection. `kept`:
+    topics that operators keep. `troubles`: orders that are invalid or clash.
     """
     if never:
         return never
@@ -110,7 +106,7 @@ def find_objection(link: Link, topic: str, *, never: str, kept: Collection[str],
 
 
 def describe_kept(topic: str, kept: Collection[str]) -> str:
-    """Describes whether twins are kept after an operator's order for `topic`, or ALL_TOPICS."""
+    """Describes the twin of `topic`, or ALL_TOPICS, after an operator's order."""
     if topic == ALL_TOPICS:
         if ALL_TOPICS in kept:
             return "all its twins are kept"
@@ -124,7 +120,7 @@ def describe_kept(topic: str, kept: Collection[str]) -> str:
 
 
 def describe_not_kept(topic: str, kept: Collection[str]) -> str:
-    """Describes why an order to release a twin has nothing to take back."""
+    """Describes why there is no order to take back."""
     if topic in kept or ALL_TOPICS in kept:
         return describe_kept(topic, kept)
     what = "all its twins" if topic == ALL_TOPICS else f"the twin of {topic}"
@@ -132,8 +128,8 @@ def describe_not_kept(topic: str, kept: Collection[str]) -> str:
 
 
 def explain_too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:
-    """Returns why so many deletions at once need an approval, or "". `lost`: how many of the `known` topics have
-    changed on the source.
+    """Returns why so many deletions need an approval, or "". `lost`: how many of the `known` topics changed on the
+    source.
     """
     if waiting and lost == known and known > 1:
         return f"all {known} topics of the link are gone from the source at once, as where it was installed anew"
@@ -143,7 +139,6 @@ def explain_too_many(waiting: int, lost: int, known: int, at_once_max: int) -> s
 
 
 def describe_ranges(topic: str, spans: Sequence[TwinRange]) -> str:
-    """Describes the offsets that a twin holds."""
     held = [span for span in spans if span.end > span.start]
     if not held:
         return "its twin holds nothing"
@@ -155,9 +150,7 @@ def describe_ranges(topic: str, spans: Sequence[TwinRange]) -> str:
 def find_unreplicated(
     spans: Sequence[TwinRange], agreed: Mapping[int, int] | None = None
 ) -> list[tuple[int, int, int]]:
-    """Returns partition, first and last offset of what the twin holds, this link did not write, and `agreed` does not
-    cover.
-    """
+    """Partition, first and last offset of what neither this link wrote nor `agreed` covers."""
     found = []
     for span in spans:
         known_to = max(span.start, span.carried_to, (agreed or {}).get(span.partition, 0))
@@ -181,11 +174,11 @@ TOPIC_KIND = "topic"
 RECREATED_KIND = IncidentKind.RECREATED_TOPIC
 DELETED_KIND = IncidentKind.DELETED_TOPIC
 DELETION_HELD_KIND = IncidentKind.DELETION_HELD
-# What operators say of a topic.
+# Operators' orders for a topic.
 BEGIN_AGAIN_APPROVAL = "begin again"
 DELETE_APPROVAL = "delete"
 KEEP_TWIN = "keep"
-MISSED_POLLS_MIN = 2  # so many in a row must miss a topic before it counts as gone
+MISSED_POLLS_MIN = 2  # consecutive polls without a topic before it counts as gone
 
 
 class Presence(Enum):
@@ -198,8 +191,6 @@ class Presence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedTopic:
-    """A topic as one cluster shows it."""
-
     presence: Presence
     topic_id: str = ""
     partitions: int = 0
@@ -207,8 +198,8 @@ class ObservedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicObservation:
-    """A known topic as both clusters show it. `missed`: consecutive polls without the topic on the source. `doubted`: a
-    task stopped, as a side seemed deleted or created again. `mapped`: the twin holds other data.
+    """A known topic on both clusters. `missed`: consecutive polls without it on the source. `doubted`: a task stopped,
+    as a side seemed deleted or created again. `mapped`: the twin holds other data.
     """
 
     topic: str
@@ -225,8 +216,8 @@ class TopicObservation:
 @dataclass(frozen=True, slots=True)
 class LifecycleState:
     """What was decided, since when, for when, and for which source topic. `served_s`: how much of the delay mirrors
-    have watched, by monotonic clocks. Operators' approvals: `begin` again with a topic that was created again, `let`
-    the twin of a deleted one be deleted.
+    have watched, by monotonic clocks. Approvals: to `begin` again with a topic that was created again, and to `let` a
+    deleted topic's twin be deleted.
     """
 
     state: DeletionState | None = None
@@ -248,12 +239,10 @@ class DeletionRules:
 
     @property
     def deletes(self) -> bool:
-        """Whether the policy deletes the twin of a deleted topic."""
         return self.follow.deleted is DeletedTopicPolicy.DELETE and not self.against
 
     @property
     def begins(self) -> bool:
-        """Whether the policy begins again with a topic that was created again."""
         return self.follow.recreated is RecreatedTopicPolicy.BEGIN_AGAIN and not self.against
 
     def due_ms(self, now_ms: int) -> int:
@@ -265,8 +254,8 @@ class DeletionRules:
         return memory.due_ms == self.due_ms(memory.since_ms)
 
     def is_over(self, memory: LifecycleState, now_ms: int) -> bool:
-        """Whether the delay has passed, by the announced wall clock and by the mirrors' monotonic clocks: another
-        host's wall clock may be ahead.
+        """Whether the delay has passed, by the announced wall clock and by monotonic clocks: another host's wall clock
+        may be ahead.
         """
         return now_ms >= memory.due_ms and memory.served_s >= self.follow.delete_after_s
 
@@ -285,8 +274,8 @@ def adapt_to_mapped(
 def decide_actions(
     look: TopicObservation, memory: LifecycleState, rules: DeletionRules, spans: Sequence[TwinRange] | None, now_ms: int
 ) -> list[LifecycleAction]:
-    """Decides what to do now. The same observation gives the same result, so a killed mirror continues. `spans`: what
-    the twin holds, None if not read. If that is needed and incomplete, returns only AskTwinRanges.
+    """Decides what to do now, always the same for one observation, so that a killed mirror continues. `spans`: what the
+    twin holds, None if not read. If needed and incomplete, returns only AskTwinRanges.
     """
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return _hidden(look)
@@ -298,7 +287,7 @@ def decide_actions(
 
 
 def would_delete(look: TopicObservation, memory: LifecycleState, rules: DeletionRules, now_ms: int) -> bool:
-    """Whether a policy, without an approval, is about to delete the twin."""
+    """Whether a policy is about to delete the twin without an approval."""
     if memory.state in (DeletionState.KEPT, DeletionState.ARCHIVED) or not is_source_lost(look):
         return False
     if look.source.presence is Presence.GONE:
@@ -307,14 +296,13 @@ def would_delete(look: TopicObservation, memory: LifecycleState, rules: Deletion
 
 
 def is_source_lost(look: TopicObservation) -> bool:
-    """Whether the source's topic is gone, or another one."""
     if look.source.presence is Presence.THERE:
         return look.source.topic_id != look.known_source_id
     return look.source.presence is Presence.GONE
 
 
 def describe_topic_state(look: TopicObservation, memory: LifecycleState, rules: DeletionRules) -> str:
-    """Describes a topic that needs no action now; "" if both sides are as known."""
+    """Describes a topic without action now; "" if both sides are as known."""
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return f"the {'source' if look.source.presence is Presence.HIDDEN else 'target'} does not show it to the mirror"
     if not is_source_lost(look):
@@ -334,7 +322,6 @@ def describe_topic_state(look: TopicObservation, memory: LifecycleState, rules: 
 
 
 def incident_policies(follow: SyncRules) -> Mapping[IncidentKind, IncidentPolicy]:
-    """What these settings do, by incident kind."""
     after = f"after {follow.delete_after_s:g} s"
     deleted = {
         DeletedTopicPolicy.KEEP: POLICY_KEEP_TWIN,
@@ -366,7 +353,7 @@ def _source_gone(
     topic, state = look.topic, memory.state
     fresh = state in (None, DeletionState.BEGIN_ANNOUNCED)
     if not fresh and look.target.presence is Presence.GONE:
-        # Whoever deleted the twin: there is nothing left to say of the topic.
+        # The twin is deleted too: nothing is left of the topic.
         return [DropTopicState(topic)]
     if state in (DeletionState.GONE, DeletionState.ANNOUNCED) and rules.follow.deleted is DeletedTopicPolicy.ARCHIVE:
         return [ArchiveTwin(topic), RememberState(topic, DeletionState.ARCHIVED)]
@@ -421,7 +408,7 @@ def _made_again(
     topic = look.topic
     word = None if rules.against else _begin(look, memory, now_ms)
     same = memory.source_id == look.source.topic_id
-    # Whatever was said of another topic on the source is past: should this one go, its twin has the whole delay again.
+    # Earlier state is of another topic on the source: if this one is deleted, its twin has the whole delay again.
     seen: list[LifecycleAction] = [] if memory.state is None else [RememberState(topic, None)]
     goes = word is not None or rules.begins
     if word is None and goes and same and memory.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL):
@@ -458,7 +445,7 @@ def _made_again(
 def _recreated(
     look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], *, due_ms: int = 0, anew: bool = False
 ) -> ReportIncident:
-    """The incident row. `due_ms`: when a policy deletes the old twin."""
+    """The incident row. `due_ms`: when a policy deletes the twin."""
     topic, policy = look.topic, incident_policies(rules.follow)[RECREATED_KIND]
     sentence = (
         f"topic {topic} was deleted and made again on the source, its offsets begin anew; "
@@ -526,7 +513,7 @@ def _source_there(look: TopicObservation, memory: LifecycleState, now_ms: int) -
     if look.target.partitions > look.source.partitions:
         return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
     if look.doubted:
-        # All is as it should be: the pump saw something that has passed.
+        # All is as it should be: the task saw a passing state.
         return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
     return acts
 
@@ -559,18 +546,18 @@ def _begin(look: TopicObservation, memory: LifecycleState, now_ms: int) -> Appro
 
 
 def _let(memory: LifecycleState, now_ms: int) -> bool:
-    """Whether an operator approved the deletion of the deleted topic's twin."""
+    """Whether an operator approved the twin's deletion."""
     return memory.let is not None and memory.let.holds("", now_ms)
 
 
 COMPACTED_KIND = "compacted"
-SAVE_INTERVAL_S = 10.0  # at most so often the store is told how long a deletion has waited
+SAVE_INTERVAL_S = 10.0  # minimum interval for storing how long a deletion has waited
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedTopic:
-    """The topic with this id was compacted. `ends`: where each partition ended when neither side was any more; cleaners
-    do not go beyond.
+    """The topic with this id was compacted. `ends`: partition ends when neither side was any more; cleaners do not go
+    beyond.
     """
 
     source_id: str
@@ -600,7 +587,7 @@ def _cleaned(value: str) -> CompactedTopic:
 
 
 def parse_lifecycle_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleState]:
-    """What is remembered, by topic. A row of another version counts as none, so that the delay begins again."""
+    """By topic. A row of another version counts as none, so that the delay begins again."""
     found: dict[str, dict[str, LinkStateRow]] = {}
     for row in rows:
         if row.kind in (TOPIC_KIND, BEGIN_AGAIN_APPROVAL, DELETE_APPROVAL):
@@ -609,9 +596,7 @@ def parse_lifecycle_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleS
 
 
 def rows_to_forget(link: str, topic: str) -> tuple[LinkStateRow, ...]:
-    """Rows that end when a topic is forgotten. An operator's order to keep its twin stays, and which topic of that name
-    was compacted.
-    """
+    """Rows that end when a topic is forgotten. An operator's keep order stays, and which topic was compacted."""
     return tuple(
         LinkStateRow(link, kind, topic, "", "", 0)
         for kind in (TOPIC_KIND, BEGIN_AGAIN_APPROVAL, DELETE_APPROVAL, SETTINGS)
@@ -623,14 +608,13 @@ def lifecycle_row(link: str, act: RememberState, at_ms: int) -> LinkStateRow:
 
 
 class DeletionDelays:
-    """How long announced deletions have waited, by this process's monotonic clock, added to the stored time."""
+    """How long announced deletions have waited: the stored time, and since then by this process's monotonic clock."""
 
     def __init__(self, link: str) -> None:
         self._link = link
         self._counts: dict[str, tuple[LifecycleState, float]] = {}
 
     def served(self, topic: str, memory: LifecycleState, now_s: float) -> LifecycleState:
-        """Adds the time waited so far to an announced deletion."""
         if memory.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
             self._counts.pop(topic, None)
             return memory
@@ -641,7 +625,7 @@ class DeletionDelays:
         return replace(memory, served_s=first.served_s + now_s - since_s)
 
     def row(self, topic: str, stored: LifecycleState, served: LifecycleState, delay_s: float) -> LinkStateRow | None:
-        """The row to store, or None if the stored time is recent enough."""
+        """The row to store; None if the stored time is recent."""
         lacks_s = served.served_s - stored.served_s
         if lacks_s < max(SAVE_INTERVAL_S, delay_s / 100) and not stored.served_s < delay_s <= served.served_s:
             return None
