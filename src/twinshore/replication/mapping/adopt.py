@@ -1,8 +1,8 @@
 """Takes over target topics that already hold data: finds where MirrorMaker stopped, from both logs and its offset
 syncs.
 
-A position that cannot be proven is refused: from a wrong one records would be skipped or duplicated, unnoticed.
-`Adopter` reads the evidence in a separate task; the controller asks, and gets the result later.
+A position without proof is refused: from a wrong one records would be skipped or duplicated, unnoticed. `Adopter` reads
+the evidence in a separate task; the controller gets the result later.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNPROVEN_KIND = IncidentKind.POSITION_DISAGREEMENT
 UNPROVEN_HINT = "stop what else copies it; or set mapped_from to start or end if that is what you mean"
 UNREADABLE_HINT = "let the topic's owner mend or delete what cannot be read, or set mapped_from to start or end"
 OffsetSyncs = dict[TopicPartition, list[OffsetSync]]
-# A partition that goes on there, and how that is known.
+# A partition with its position, and how that is known.
 AdoptedPartition = tuple[TwinRow, OffsetRun, str]
 T = TypeVar("T")
 SEARCH_RECORDS_MAX = 500_000
@@ -55,19 +55,19 @@ COMMITTED_OPTIONS = (False, True)
 
 
 class AdoptionPlanner:
-    """Finds positions for one link, in one thread."""
+    """Finds the positions of partitions to adopt. For one link and one thread."""
 
     def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
         self._evidence = PositionFinder(source, target)
 
     def propose(self, steps: Sequence[CarryTopic]) -> tuple[list[AdoptedPartition], list[Refuse]]:
-        """Returns where each partition to adopt continues and how that is known, and the refusals. Changes nothing."""
+        """Returns where each partition to adopt continues and how that is known, and refusals. Changes nothing."""
         rows: list[AdoptedPartition] = []
         refused: list[Refuse] = []
         notes: OffsetSyncs | None = None
         for step, numbers in self.to_adopt(steps):
-            # A log or a note that nobody understands is one topic's trouble.
+            # An unreadable log or offset sync affects one topic only.
             try:
                 notes = self.notes() if notes is None else notes
                 rows += self.of(step, numbers, notes)
@@ -76,7 +76,7 @@ class AdoptionPlanner:
         return rows, refused
 
     def to_adopt(self, steps: Sequence[CarryTopic]) -> list[tuple[CarryTopic, list[int]]]:
-        """The mapped topics among `steps`, with their partitions that are still unknown."""
+        """The mapped topics among `steps`, with partitions still unknown."""
         reached = self._store.extents.reached(self._link.name) if any(step.mapped for step in steps) else {}
         found = [
             (step, [n for n in range(step.partitions) if step.mapped and (step.topic, n) not in reached])
@@ -89,7 +89,6 @@ class AdoptionPlanner:
         return [self._begin(step, number, notes, grown=len(numbers) < step.partitions) for number in numbers]
 
     def ends(self, step: CarryTopic, numbers: Sequence[int]) -> tuple[int, ...]:
-        """The log ends of these partitions on both sides."""
         sides = ((self._source, step.topic), (self._target, step.twin or step.topic))
         found = []
         for cluster, topic in sides:
@@ -118,8 +117,8 @@ class AdoptionPlanner:
         return row, extent, how
 
     def _stated(self, span: tuple[int, int], theirs: tuple[int, int], *, grown: bool) -> tuple[int, str] | None:
-        """The position by settings, or of a partition that was never copied. `grown`: other partitions are replicated
-        already, so this one is new and replicated in full.
+        """The position by settings, or of a partition never copied. `grown`: others are replicated already, so this one
+        is new and replicated in full.
         """
         never = span[1] == 0
         if self._link.mapped_from is MappedStart.END and not (never and grown):
@@ -129,14 +128,14 @@ class AdoptionPlanner:
         return (theirs[0], "the source's beginning, as set") if self._link.mapped_from is MappedStart.START else None
 
     def _sequence(self, twin: TopicPartition) -> int:
-        """The next sequence: the link may have written here before the topic was forgotten, and its producer continues."""
+        """The link may have written here before the topic was forgotten; then its producer continues."""
         identity = self._store.links.identity(self._link.name)
         states = self._target.describe_producers([twin])[twin] if identity else []
         ours = [one for one in states if identity and one.producer_id == identity.producer_id]
         return next_sequence(ours[0].last_sequence, 1) if ours else 0
 
     def _notes(self) -> OffsetSyncs:
-        """Reads the offset syncs from source or target, as MirrorMaker was configured."""
+        """Reads the offset syncs from source or target, as MirrorMaker has them."""
         for cluster, alias in ((self._source, self._link.target), (self._target, self._link.source)):
             topic = find_offset_syncs_topic(cluster.metadata(None).topics, alias)
             if topic:
@@ -149,7 +148,6 @@ class AdoptionPlanner:
 
 
 def refuse_adoption(step: CarryTopic, error: Exception) -> Refuse:
-    """The refusal of a topic without a proven position, or with unreadable data or offset syncs."""
     if isinstance(error, UnprovenPosition):
         return Refuse(step.topic, UNPROVEN_KIND, str(error), UNPROVEN_HINT)
     sentence = f"where to go on with topic {step.topic} cannot be proven: {error}"
@@ -161,7 +159,7 @@ class UnprovenPosition(Exception):
 
 
 class PositionFinder:
-    """Finds positions between a link's clusters. Spans are log starts and ends; `notes` are offset syncs, latest first."""
+    """Finds where MirrorMaker stopped. Spans are log starts and ends; `notes` are offset syncs, latest first."""
 
     def __init__(self, source: KafkaCluster, target: KafkaCluster) -> None:
         self._source, self._target = source, target
@@ -186,7 +184,7 @@ class PositionFinder:
     def _position_of_empty_twin(
         self, named: TopicPartition, twin: TopicPartition, end: int, notes: Sequence[OffsetSync]
     ) -> tuple[int, str]:
-        """Retention removed all copies: only an offset sync of the very last record still tells the position."""
+        """Retention removed all copies: only an offset sync of the very last record tells."""
         last = [note for note in notes if note.target == end - 1]
         if not last:
             raise UnprovenPosition(
@@ -239,7 +237,7 @@ class PositionFinder:
             raise UnprovenPosition(f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records")
         at_last = self._one(named, twin, found)
         if any(at_last in last and len(last) > 1 for last in lasts):
-            # MirrorMaker may have begun again within those records, and copied others that are the same.
+            # MirrorMaker may have restarted within those records, and copied equal ones.
             raise UnprovenPosition(f"the source holds {twin}'s last record of {named} more than once")
         if len(tail) < TAIL_RECORDS and not self._has_all_records(named, theirs[0], at_last):
             raise UnprovenPosition(
@@ -265,9 +263,7 @@ class PositionFinder:
     def _check_last_sync(
         self, named: TopicPartition, span: LogRange, theirs: LogRange, note: OffsetSync, at: int
     ) -> None:
-        """Raises UnprovenPosition if the last offset sync contradicts: MirrorMaker continues from there record by
-        record.
-        """
+        """Raises UnprovenPosition if the last offset sync contradicts: MirrorMaker continues there record by record."""
         since = span[1] - note.target
         lost = note.source < theirs[0]
         before = at <= note.source or (lost and at - note.source < since)
@@ -280,7 +276,7 @@ class PositionFinder:
 
 
 def _noted(records: Iterable[SourceEntry], ours: DatedContent, ends: set[int]) -> Iterator[SourceEntry]:
-    """Passes the records on; adds the offset after each that equals `ours` to `ends`."""
+    """Adds the offset after each record that equals `ours` to `ends`."""
     for one in records:
         if ours.copied_from(one[1]):
             ends.add(one[0] + 1)
@@ -296,17 +292,15 @@ def _bounded(records: Iterable[T], named: TopicPartition) -> Iterator[T]:
 
 RETRY_INTERVAL_S = 30.0
 RETRY_INTERVAL_S_MAX = 1800.0
-AWAY_RETRY_S = 5.0  # Until a cluster that did not answer is asked again.
+AWAY_RETRY_S = 5.0  # Until a silent cluster is asked again.
 CLOSE_TIMEOUT_S = 2.0
-PROOF_TTL_S = 120.0  # What was proven longer ago is proven again before anything is carried by it.
+PROOF_TTL_S = 120.0  # An older proof is repeated before any replication by it.
 PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptionResult:
-    """The result for a topic: `rows`, or `why` not. `ends`: both sides' log ends then. Retry after `wait_s`, earlier if
-    the ends have moved.
-    """
+    """`rows`, or `why` not. `ends`: both sides' log ends then. Retry after `wait_s`, earlier if the ends moved."""
 
     step: CarryTopic
     rows: tuple[AdoptedPartition, ...]
@@ -318,16 +312,12 @@ class AdoptionResult:
 
 @dataclass(frozen=True, slots=True)
 class AdopterClients:
-    """The clients of the separate task."""
-
     clusters: tuple[KafkaCluster, KafkaCluster]
     positions: AdoptionPlanner
 
 
 class Adopter:
-    """Adopts topics of one link. `log` gets where each adopted partition continues; `made` gets the rows of empty
-    twins.
-    """
+    """Adopts topics of one link. `log` gets where adopted partitions continue; `made` the rows of empty twins."""
 
     def __init__(
         self,
@@ -352,7 +342,7 @@ class Adopter:
         self._trouble = RepeatFilter(lambda sentence: log(f"{link.name}: adoptions wait: {sentence}"))
 
     def adopt(self, steps: Sequence[CarryTopic]) -> tuple[list[CarryTopic], list[Refuse]]:
-        """Returns the steps that may go now, and why others may not; for the rest, call again. Adopted partitions are
+        """Returns the steps that may go, and why others may not; for the rest, call again. Adopted partitions are
         stored.
         """
         to_adopt = {step.topic: (step, numbers) for step, numbers in self._positions.to_adopt(steps)}
@@ -376,10 +366,8 @@ class Adopter:
     def without_mapped(
         self, cuts: Mapping[TopicPartition, int], told: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The cuts of exact twins only: a mapped one keeps data as its own settings say.
-
-        Also drops offset runs that mapped twins have lost. `told`: partitions that tasks have reported since this
-        process started.
+        """The cuts of exact twins: mapped ones keep data by their own settings. Drops offset runs that mapped twins
+        have lost. `told`: partitions reported since this process started.
         """
         reached = self._store.extents.reached(self._link.name)
         if reached:
@@ -399,10 +387,10 @@ class Adopter:
         if task is not None:
             task.close(CLOSE_TIMEOUT_S)
 
-    # -- the driver's side
+    # -- the controller's side
 
     def _stands(self, found: AdoptionResult) -> bool:
-        """Whether the twin still has the proven end; if not, the position is proven again."""
+        """Whether the twin has the proven end; otherwise drops the proof."""
         twin = found.step.twin or found.step.topic
         ends = {TopicPartition(twin, row.partition): int(extent.target) for row, extent, _ in found.rows}
         stands = not _old(found) and self._target.offsets_of_each(ends, OffsetKind.LOG_END)[0] == ends
@@ -413,7 +401,7 @@ class Adopter:
 
     def _take(self, found: AdoptionResult) -> None:
         self._store.extents.adopt([(row, extent) for row, extent, _ in found.rows], self._link.naming)
-        # One that holds something may be a topic that the link has written before, in another life.
+        # A twin with data may be a topic that the link wrote before it was forgotten.
         self._made |= {row for row, extent, _ in found.rows if not extent.target}
         for row, extent, how in found.rows:
             goes_on = f"goes on with {extent.source} of the source at {extent.target} of the twin, {how}"
@@ -464,7 +452,7 @@ class Adopter:
             last = self._found.get(step.topic)
         last = last if last is not None and last.step == step else None
         if last is not None and last.rows and not _old(last):
-            return  # The driver has only not come by yet.
+            return  # The controller has not taken it yet.
         rows: tuple[AdoptedPartition, ...] = ()
         why: Refuse | None = None
         ends: tuple[int, ...] = ()
