@@ -1,11 +1,9 @@
 """Which partitions of a link are stopped by an incident, and when their tasks get them back.
 
-The incident log decides: a partition is stopped while it has an open row that stops it. Closing the row resumes the
-partition, whether an operator runs `twinshore mirror resume` or this class closes it after a successful retry. So stops
-survive every restart.
+The incident log decides: an open row stops a partition, and closing the row resumes the partition. An operator closes
+rows by `twinshore mirror resume`, this class after a successful retry. So stops survive restarts.
 
-Rows of topics refused as a whole also survive the process. They close, by any process, once the topic is replicated or
-no longer exists.
+Rows of refused topics also survive the process. They close once the topic is replicated or no longer exists.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from twinshore.state.store import Store
 def report_link_incident(
     store: Store, link: str, kind: IncidentKind, sentence: str, log: Callable[[str], None]
 ) -> None:
-    """Keeps one open row of this kind for the whole link, with `sentence`; an empty one closes the row. `log` gets each
-    new sentence.
+    """Keeps one open row of this kind for the link, with `sentence`; an empty one closes the row. `log` gets new
+    sentences.
     """
     now_ms = wall_ms()
     rows = [row for row in store.ledger.rows(link, open_only=True) if row.incident.kind is kind]
@@ -46,9 +44,9 @@ def report_link_incident(
 
 INCIDENT_POLL_INTERVAL_S = 1.0
 RETRY_INTERVAL_S = 4.0
-STABLE_AFTER_S = 5.0  # so long a partition that is tried again must be carried before what stopped it counts as over
-TOPIC_GONE_AFTER_S = 2.0  # so long surveys must miss a topic before it counts as gone
-# A topic that was just made is led by nobody for a moment: it is looked at again soon, and told of when that lasts.
+STABLE_AFTER_S = 5.0  # a retried partition must be replicated so long before its incident counts as over
+TOPIC_GONE_AFTER_S = 2.0  # scans must miss a topic so long before it counts as gone
+# A new topic has no leader for a moment: it is scanned again soon, and reported if that lasts.
 NEW_TWIN_GRACE_S, EARLY_SCAN_S = 10.0, 0.5
 
 
@@ -60,7 +58,9 @@ class StopStage(Enum):
 
 @dataclass(slots=True)
 class StoppedPartition:
-    """`retries`: retried automatically. `marked`: the store has the state. `until_s`: when the next step is due."""
+    """A stopped partition. `retries`: retried automatically. `marked`: the store has the state. `until_s`: when the
+    next step is due.
+    """
 
     retries: bool
     stage: StopStage
@@ -70,25 +70,21 @@ class StoppedPartition:
 
 
 class PlacedPartitions(Protocol):
-    """What `StoppedPartitions` needs of the coordinator."""
-
     def placed(self, link: str) -> Mapping[TopicPartition, int]: ...
 
     def withdraw(self, link: str, topic: str, partition: int) -> bool: ...
 
 
 class ReportedIncidents(Protocol):
-    """What `StoppedPartitions` needs of the recorder of task reports."""
-
     def take_recorded(self, link: str) -> Collection[PartitionIncident]: ...
 
     def passes(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None: ...
 
     def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
-        """The kinds that are not over, and up to which offset their rows go."""
+        """The kinds that are not over, and up to which offset."""
 
     def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
-        """When a task last reported the partition, on the monotonic clock, and the twin's end then; zeros for never."""
+        """When a task last reported, on the monotonic clock, and the twin's end then; zeros for never."""
 
 
 class StoppedPartitions:
@@ -104,7 +100,7 @@ class StoppedPartitions:
         *,
         held: Callable[[], frozenset[TopicPartition]] = frozenset,
     ) -> None:
-        """`held`: partitions that are paused for now, in addition to the incident log's."""
+        """`held`: partitions to pause for now, besides the incident log's."""
         self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
         self._rests: dict[TopicPartition, StoppedPartition] = {}
         self._held_now, self._held = held, frozenset[TopicPartition]()
@@ -112,7 +108,6 @@ class StoppedPartitions:
         self._looked_at_s = 0.0
 
     def __len__(self) -> int:
-        """The number of stopped or held partitions."""
         return len(self._rests.keys() | self._held)
 
     def __contains__(self, named: TopicPartition) -> bool:
@@ -155,7 +150,7 @@ class StoppedPartitions:
         return freed | self._resumed(rows) | self._retried(rows, now_s)
 
     def forget(self, topic: str) -> None:
-        """Closes a topic's rows, as the topic begins again."""
+        """Closes rows, as the topic begins again."""
         for named in [named for named in self._rests if named.topic == topic]:
             del self._rests[named]
         for named, rows in self._open().items():
@@ -163,11 +158,10 @@ class StoppedPartitions:
                 self._close(rows)
 
     def _hold(self) -> set[str]:
-        """Topics of partitions that are no longer held."""
         before, now = self._held, self._held_now()
         if not (before or now):
             return set()
-        # One that is still leaving its lane could not come back to it yet.
+        # A partition that is still leaving its task could not come back yet.
         leaving = (before | now).intersection(self._desk.placed(self._link))
         for named in leaving:
             self._desk.withdraw(self._link, named.topic, named.partition)
@@ -197,7 +191,6 @@ class StoppedPartitions:
                 self._log(f"{self._link}: {named}: over: {kind} (incident {ids[-1]}{also})")
 
     def _resumed(self, rows: dict[TopicPartition, list[IncidentRow]]) -> set[str]:
-        """Topics of partitions whose rows were closed."""
         found = set()
         for named, rest in list(self._rests.items()):
             if _stopping(rows.get(named, [])) or rest.stage is StopStage.LEAVING:
@@ -239,7 +232,7 @@ class StoppedPartitions:
 
 
 def _over(row: IncidentRow, left: Mapping[IncidentKind, int]) -> bool:
-    """Whether the twin is past the row's offsets. `left`: the kinds that are not over, and their offsets."""
+    """Whether the twin is past the row. `left`: kinds that are not over, with their offsets."""
     return row.incident.kind not in left or 0 <= row.incident.to_offset <= left[row.incident.kind]
 
 
@@ -267,23 +260,20 @@ def _stopping(rows: list[IncidentRow]) -> list[IncidentRow]:
 
 
 def partitions_added(step: Grow) -> PartitionIncident:
-    """The incident of a topic that got more partitions."""
     kind, twin = IncidentKind.PARTITION_ADDED, step.twin or step.topic
     sentence = f"topic {step.topic} has {step.partitions} partitions on the source now; twin {twin} was given as many"
     return PartitionIncident(step.topic, -1, kind, -1, -1, sentence, kind_entry(kind).policy)
 
 
 class IncidentWriter(Protocol):
-    """Writes to the incident log."""
-
     def stopped(self, link: str, stoppage: PartitionIncident) -> None: ...
 
     def mended(self, link: str, topic: str) -> None: ...
 
 
 class RefusedTopics:
-    """Refused topics of one link. For the controller's thread only. `doubt` gets topics that seem to be created again:
-    `DeletedTopics` knows their twins and the policy, and reports.
+    """For one link and the controller's thread. `doubt` gets topics that seem to be created again: `DeletedTopics`
+    knows their twins and the policy, and reports.
     """
 
     def __init__(
@@ -308,7 +298,7 @@ class RefusedTopics:
         return self._steps.get(topic) is not None or topic in self._put_off
 
     def begin(self) -> None:
-        """Reads the incident log at the beginning of an epoch; whether the rows still hold is unknown."""
+        """Reads the incident log at the beginning of an epoch; rows may be outdated."""
         self._steps = {row.incident.topic: None for row in self._rows()}
         self._missed.clear()
 
@@ -319,7 +309,6 @@ class RefusedTopics:
         self._made |= dict.fromkeys(topics, now_s)
 
     def pause_s(self, usual_s: float) -> float:
-        """The pause before the next scan."""
         return min(usual_s, EARLY_SCAN_S) if self._put_off else usual_s
 
     def add(self, step: Refuse) -> None:
@@ -337,25 +326,23 @@ class RefusedTopics:
             self._doubt([topic])
         else:
             sentence = append_hint(step.sentence, step.hint)
-            if not is_heartbeats_topic(topic):  # else nothing of the operator's is missing on the target
+            if not is_heartbeats_topic(topic):  # else no data of the operator is missing on the target
                 self._recorder.stopped(
                     self._link, PartitionIncident(topic, -1, step.kind, -1, -1, sentence, None, step.side)
                 )
             self._log(f"{self._link}: refused: {step.sentence} (try: {step.hint})")
-        # Only now: where the store did not take it, the next survey tells it.
+        # Only now: if the store failed, the next scan reports it.
         self._steps[topic] = step
 
     def over(self, topic: str) -> None:
-        """The topic is no longer refused."""
         if topic in self._steps:
             self._recorder.mended(self._link, topic)
             del self._steps[topic]
             self._log(f"{self._link}: topic {topic} is no longer refused")
 
     def keep(self, there: Iterable[str], undecided: Collection[Refuse] = (), elsewhere: Iterable[str] = ()) -> None:
-        """Closes refusals of topics that the link no longer replicates. `there`: topics that it does. `undecided`:
-        refusals of topics with unknown home. `elsewhere`: topics at home on the other side, which the reverse link
-        replicates.
+        """Closes refusals of topics that the link does not replicate. `there`: topics that it does. `undecided`:
+        refusals for want of a known home. `elsewhere`: topics at home on the other side.
         """
         self._put_off.clear()
         for topic in elsewhere:

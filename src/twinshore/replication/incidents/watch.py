@@ -1,9 +1,8 @@
 """Watches what no task can detect, in separate tasks of each link.
 
-`AvailabilityWatch` detects an unavailable side, refused access and full disks within seconds, over connections shared
-by quick polls only. `SlowChecks` polls what may take long, so that a silent cluster does not delay that: where twins
-begin, and how long the target's brokers remember a producer. `HangingTransactionWatch` finds open transactions that
-hold replication back.
+`AvailabilityWatch` detects an unavailable side, refused access and full disks within seconds, over connections for
+quick polls. `SlowChecks` may take long: where twins begin, and how long the target's brokers remember a producer.
+`HangingTransactionWatch` finds open transactions that hold replication back.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ from twinshore.state.store import Store
 TOPIC_GONE = "its topic is gone from the source"
 POLL_S_MAX = 30.0
 POLL_S_MIN = 0.5
-POLLS_PER_TIMEOUT = 5  # in the time that a transaction may take
+POLLS_PER_TIMEOUT = 5  # within the time that a transaction may take
 PRODUCER_EXPIRY_SETTING = "producer.id.expiration.ms"
 STATE_EXPIRY_MS_DEFAULT = 86_400_000
-# Where it is not ours to know: believe in nothing, send one batch at a time where data is older than this.
+# If unknown: assume the least, and send one batch at a time where data is older than this.
 STATE_EXPIRY_MS_UNKNOWN = 60_000
 LOST_BEGINNING_KIND = IncidentKind.LOST_BEGINNING
 SLOW_POLL_INTERVAL_S = 10.0
@@ -77,7 +76,7 @@ class HangingTransactionWatch:
         stopped: Callable[[str, PartitionIncident], None],
         log: Callable[[str], None],
     ) -> None:
-        """`stopped` writes an incident row; `log` gets a sentence for each that opens or closes."""
+        """`stopped` writes a row; `log` gets each that opens or closes."""
         self._link, self._source, self._store = link, source, store
         self._stopped, self._log = stopped, log
         self._patience = TransactionTimer(after_s)
@@ -85,8 +84,8 @@ class HangingTransactionWatch:
         self._looked_at_s = 0.0
 
     def look(self, behind: Iterable[TopicPartition]) -> None:
-        """`behind`: partitions that lag. Closes the rows of ended transactions, only for partitions that the source has
-        answered for, lagging or not; and of partitions that are gone.
+        """`behind`: partitions that lag. Closes rows of ended transactions, if the source answered for the partition,
+        and of partitions that are gone.
         """
         now_s = time.monotonic()
         if now_s - self._looked_at_s < self._every_s:
@@ -97,7 +96,7 @@ class HangingTransactionWatch:
         try:
             holders, answered, gone = self._holders(sorted({*behind, *told}))
         except KafkaError:
-            return  # Whatever ails the source is told by those who read it; nothing is known to have ended.
+            return  # Readers of the source report its failure; no transaction is known to have ended.
         hanging = {one.place: one for one in self._patience.seen(holders, now_s)}
         holding = {(named.topic, named.partition, holder.first_offset) for named, holder in holders.items()}
         now_ms = wall_ms()
@@ -157,7 +156,7 @@ class ReportedLogStarts(Protocol):
 
 
 class LogStartWatch:
-    """Finds twins of one link that have lost their beginning. For one thread."""
+    """Finds twins that lost their beginning. For one link and one thread."""
 
     def __init__(
         self,
@@ -170,15 +169,15 @@ class LogStartWatch:
     ) -> None:
         self._link, self._source, self._target = link, source, target
         self._store, self._pumps, self._log = store, pumps, log
-        # By which twin it was: of a topic that was made again nothing of this is true any more.
+        # By twin id: for a topic that was created again nothing of this holds.
         self._highest: dict[tuple[TopicPartition, str], int] = {}
 
     def look(self) -> None:
-        """Polls all exact twins; a mapped one may begin anywhere."""
+        """Polls exact twins; a mapped one may begin anywhere."""
         link = self._link.name
         mapped = self._store.extents.reached(link)
         open_rows = self._store.ledger.rows(link, open_only=True)
-        # Where a topic is another one by now, its own row says so, and the twin's start means nothing.
+        # A topic that was created again has its own row, and the twin's start means nothing.
         other = {
             row.incident.topic for row in open_rows if kind_entry(row.incident.kind).after is IncidentOutcome.TOPIC
         }
@@ -244,7 +243,9 @@ def _starts(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> dict[To
 
 
 class SlowChecks:
-    """`active`: whether this process reports on the link. `state_expiry_ms` may be read by any thread."""
+    """Slow polls of one link. `active`: whether this process reports on the link. `state_expiry_ms` may be read by any
+    thread.
+    """
 
     def __init__(
         self,
@@ -288,7 +289,7 @@ POLL_INTERVAL_S = 1.0
 TWINS_INTERVAL_S = 10.0
 CALL_TIMEOUT_S = 2.0
 WAITING_AFTER_S = (
-    3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
+    3.0  # how long a side must be away before the link is said to wait for it: one slow answer proves nothing
 )
 SHOWN_MAX = 5
 RECORDS = "records"
@@ -319,16 +320,14 @@ class WatchedCluster:
 
 
 class LinkStatusReporter(Protocol):
-    """Reports the link's status."""
-
     def away(self, link: str, side: str, sentence: str) -> None: ...
 
     def behind(self, link: str) -> int: ...
 
 
 class AvailabilityWatch:
-    """`active`: whether this process reports on the link. `held`: partitions that must not be written now; may be read
-    by any thread.
+    """Watches both sides of one link. `active`: whether this process reports on the link. `held`: partitions that must
+    not be written now; may be read by any thread.
     """
 
     def __init__(
@@ -389,12 +388,12 @@ class AvailabilityWatch:
             self.look()
             self._once.well()
         except Exception as error:
-            # A watch that has ended would look as if all were well.
+            # A dead watch would look as if all were well.
             self._once.say(f"{self._link.name}: {describe_error(error)}")
         return POLL_INTERVAL_S
 
     def look(self) -> None:
-        """Polls both sides, and the target's disks if due. A failure of one poll does not stop the others."""
+        """Polls both sides, and the target's disks if due. One failure does not stop the others."""
         if not self._adopted:
             self._adopt()
         if time.monotonic() - self._twins_at_s >= TWINS_INTERVAL_S:
@@ -405,7 +404,7 @@ class AvailabilityWatch:
         now_s = time.monotonic()
         if self._mirror.disk_warn_percent and now_s - self._disks_at_s >= self._mirror.disk_check_s:
             self._disks_at_s = now_s
-            # A twin that was made a moment ago must rest too.
+            # A new twin must be paused too.
             self._read_twins(now_s)
             self._look_at_disks(self._sides[1].cluster)
 
@@ -441,7 +440,7 @@ class AvailabilityWatch:
     def _judge(
         self, absence: OutageTracker, trouble: str, tell: Callable[[str, str], None], now_s: float, begun_s: float
     ) -> None:
-        """An outage counts as reported only once the incident log has the row."""
+        """An outage counts as reported once the incident log has the row."""
         turn = absence.look(bool(trouble), now_s, begun_s)
         if turn is IncidentAction.OPEN:
             tell(trouble, "")
@@ -452,7 +451,7 @@ class AvailabilityWatch:
             absence.open = False
 
     def _tell_away(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
-        """The row lasts from the beginning of the silence until the next answer, like its sentence and the log."""
+        """The row lasts from the beginning of the silence to the next answer."""
         if side.row is not None:
             self._close(side.row, came_to, at_s=side.away.well_s)
         if trouble:
@@ -483,7 +482,7 @@ class AvailabilityWatch:
             self._log.silent(side.cluster.name, self._link.name, RECORDS, side.silent, since_s=side.none_since_s)
 
     def _leaderless(self, side: WatchedCluster) -> tuple[str, bool]:
-        """Describes partitions without a leader, "" if there are none; and returns whether others have one."""
+        """Describes partitions without a leader, or ""; and returns whether others have one."""
         names = {named.topic for named in self._twins}
         if side.called == "target":
             names = {self._link.twin_of(name) for name in names}
@@ -535,10 +534,10 @@ class AvailabilityWatch:
             rest = f"; {len(self.held)} partitions rest" if self.held else ""
             self._disk_row = self._open(IncidentKind.DISK_NEAR_FULL, sentence + rest, IncidentSide.TARGET)
 
-    # -- the ledger
+    # -- the incident log
 
     def _adopt(self) -> None:
-        """Takes over open rows of an earlier process or another mirror."""
+        """Takes over open rows of another process."""
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         self._disk_row = None
         for side in self._sides:
@@ -569,7 +568,7 @@ class AvailabilityWatch:
         self._say_of(row.incident.kind, came_to)
 
     def _say_of(self, kind: IncidentKind, sentence: str) -> None:
-        """Logs the change. The log reports a silent cluster once for all links."""
+        """The log reports a silent cluster once for all links."""
         side = next((one for one in self._sides if one.kind is kind), None)
         if side is None or not self._log.has_reported(side.cluster.name):
             self._log(f"{self._link.name}: {kind}: {sentence}")
