@@ -1,7 +1,7 @@
 """Which partitions of a link are stopped by an incident, and when their tasks get them back.
 
 The incident log decides: an open row stops a partition, and closing the row resumes the partition. An operator closes
-rows by `twinshore mirror resume`, this class after a successful retry. So stops survive restarts.
+rows by `twinshore mirror resume`, `StoppedPartitions` after a successful retry. So stops survive restarts.
 
 Rows of refused topics also survive the process. They close once the topic is replicated or no longer exists.
 """
@@ -272,8 +272,8 @@ class IncidentWriter(Protocol):
 
 
 class RefusedTopics:
-    """For one link and the controller's thread. `doubt` gets topics that seem to be created again: `DeletedTopics`
-    knows their twins and the policy, and reports.
+    """Refused topics of one link, for the controller's thread. `doubt` gets topics that seem to be created again:
+    `DeletedTopics` knows their twins and the policy, and reports.
     """
 
     def __init__(

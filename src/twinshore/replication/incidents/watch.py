@@ -131,7 +131,7 @@ class HangingTransactionWatch:
 
 
 def read_state_expiry_ms(target: KafkaCluster) -> int:
-    """The shortest expiry of all brokers."""
+    """The shortest producer expiry of all brokers. STATE_EXPIRY_MS_UNKNOWN at most without the right to ask."""
     found = STATE_EXPIRY_MS_DEFAULT
     for node in target.metadata([], refresh=True).brokers:
         try:

@@ -107,7 +107,7 @@ def _lines(comparing: ClusterComparison, judging: TopicJudge, soon: Iterable[str
 
 
 def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
-    """Judges known topics, after as many polls as a missing one needs."""
+    """Judges known topics, with as many polls as `ConfigSync` needs to count one as gone."""
     judged: dict[str, JudgedTopic] = {}
     for _ in range(MISSED_POLLS_MIN):
         judged = judging.look()

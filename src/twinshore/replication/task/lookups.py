@@ -364,8 +364,8 @@ class EmptyTransactions:
 
     def settled(self) -> set[TopicPartition]:
         """Call before any inspection: ends what a dead attempt left open. Returns the partitions with a due marker of
-        the link's other tasks, not to be inspected yet. Raises the last trouble, whose outcome only an inspection
-        shows.
+        the link's other tasks, not to be inspected yet. Raises KafkaError for trouble since the last call, whose
+        outcome only an inspection shows.
         """
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
@@ -522,7 +522,7 @@ InspectionResult = TargetState | KafkaError | None
 
 @dataclass(frozen=True, slots=True)
 class TwinsInspected:
-    """None: an empty transaction of the link must end first."""
+    """Results of inspections. None: an empty transaction of the link must end first."""
 
     seen: dict[TopicPartition, InspectionResult]
 
@@ -531,6 +531,8 @@ CallResult = ConnectionOpened | LeadersFound | TwinsInspected | MarkersFinished
 
 
 class BlockingCalls:
+    """Blocking calls of one task. `close` closes their connections."""
+
     def __init__(self, order: TaskConfig, holds: Callable[[], bool]) -> None:
         """`holds`: whether the partitions may still be written."""
         self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}

@@ -215,7 +215,7 @@ class AclContext:
     given: frozenset[Acl] = frozenset()
 
     def ruled(self, target: Iterable[Acl], written: frozenset[Acl]) -> AclContext:
-        """Adds what the target's own rules allow the mirror, whose host is unknown to it."""
+        """Adds what the target's own rules allow the mirror from any host, as the mirror's host is unknown."""
         rules = [acl for acl in target if acl not in written and (acl.principal, acl.host) == (self.us, WILDCARD)]
         allow = [acl for acl in rules if acl.permission == AclPermission.ALLOW]
         makes = [

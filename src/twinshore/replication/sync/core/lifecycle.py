@@ -1,8 +1,9 @@
 """What happens to a twin whose topic was deleted, or deleted and created again, on either side.
 
-A log cannot begin again. So for a topic that was created again, the old twin must be deleted and a new one begun. The
-old twin may be the last copy of its records. So that needs an operator's consent, a time and an offset range announced
-in the incident log, and no objection then. The delay begins again if the topic was seen in between.
+A topic cannot be renamed, and a log cannot begin again. So for a topic that was created again, the old twin must be
+deleted and a new one begun. The old twin may be the last copy of its records. So that needs an operator's consent, a
+time and an offset range announced in the incident log, and no objection then. The delay begins again if the topic was
+seen in between.
 
 A policy deletes a twin only if nothing objects at that moment. An operator's approval can replace the policy. It covers
 what the operator was shown: the source's topic, and how far the twin was written.
@@ -63,7 +64,7 @@ class TwinRange:
 @dataclass(frozen=True, slots=True)
 class Approval:
     """An operator's approval. `source_id`: the source topic meant, empty for a deleted one. `ends`: up to where
-    partitions may hold offsets of others.
+    partitions may hold offsets that the link did not write.
     """
 
     at_ms: int
@@ -150,7 +151,7 @@ def describe_ranges(topic: str, spans: Sequence[TwinRange]) -> str:
 def find_unreplicated(
     spans: Sequence[TwinRange], agreed: Mapping[int, int] | None = None
 ) -> list[tuple[int, int, int]]:
-    """Partition, first and last offset of what neither this link wrote nor `agreed` covers."""
+    """Partition, first and last offset of what this link did not write and `agreed` does not cover."""
     found = []
     for span in spans:
         known_to = max(span.start, span.carried_to, (agreed or {}).get(span.partition, 0))

@@ -111,7 +111,7 @@ class SourceState:
 
 @dataclass(slots=True)
 class ProgressLog:
-    """One partition's progress, reported up to `to`; `epoch`: the leader epoch below. `noted`: fetched, not reported."""
+    """One partition's progress, reported up to `to`; `epoch`: the leader epoch below. `noted`: not reported yet."""
 
     to: int = 0
     epoch: int = -1
@@ -131,7 +131,7 @@ class ProgressLog:
     def account(
         self, named: TopicPartition, acked: int, source: SourceState, may_tell: Callable[[int], int]
     ) -> PartitionProgress | None:
-        """Progress since the last call. None without any, if the source is unchanged too. `may_tell`: the epoch to
+        """Progress since the last call. None if there is none and the source is unchanged. `may_tell`: the epoch to
         report now; a withheld one is reported later, even without new offsets.
         """
         if self.epoch_unreported and may_tell(self.epoch) == self.epoch:

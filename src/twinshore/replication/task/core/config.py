@@ -195,7 +195,7 @@ UNDELIVERED_S_MAX = 4.0  # and at most a part of an attempt, or tasks with short
 
 
 def is_too_old(stamp_ms: int, since_ms: int) -> bool:
-    """Without a time stamp records count as new."""
+    """Whether records are too old. Without a time stamp they count as new."""
     return 0 <= stamp_ms < since_ms
 
 

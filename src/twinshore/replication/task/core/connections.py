@@ -383,6 +383,7 @@ class TargetProducer:
         return now_s > since_s + self.limits.produce_timeout_s + RESPONSE_SLACK_S
 
     def over(self, now_s: float) -> bool:
+        """Whether to close this connection."""
         return self.late(now_s) or (now_s > self.expires_s and not self.in_flight)
 
     def silent_s(self, now_s: float) -> float:
@@ -583,7 +584,7 @@ class TargetProducer:
         self.asker = asker
 
     def part(self, lane: TaskPartitions, now_s: float) -> None:
-        """Drops the asker. Its open queries lead to inspections."""
+        """Drops the asker. Its open queries count as unanswered."""
         asker, self.asker, self.needs_asker = self.asker, None, False
         if asker:
             for flight in asker.in_flight:

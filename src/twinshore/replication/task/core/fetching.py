@@ -113,7 +113,7 @@ class TokenBuckets:
         return bucket is None or bucket.open
 
     def bytes_max(self) -> int:
-        """For one fetch; 0: no limit."""
+        """Bytes for one fetch; 0: no limit."""
         return max(FETCH_BYTES_MIN, int(self.link.level)) if self.link else 0
 
     def wait_ms_max(self) -> int:
@@ -306,7 +306,7 @@ class FetchScheduler:
             self.seat.call(track)
 
     def ask_again(self, track: PartitionReplicator) -> None:
-        """Like `wake`, without a look into the shared window."""
+        """Like `wake`, without a check of the shared window."""
         if track.route.source >= 0:
             self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
 

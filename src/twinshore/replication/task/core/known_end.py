@@ -127,7 +127,8 @@ class ZombieRequests:
         A broker compares only sequences: it may take the batch for a known request with other records. A request of
         earlier offsets may land after the batch, as skipped offsets take no sequence. A request may hold records that
         the source has lost, if the source is `led` in a later epoch than at the read. A previous task's requests are
-        unknown: then any batch is at risk, or if its sequences have `moved`. After a record, any marker would land.
+        unknown: with a later epoch, or if sequences have `moved`, any batch is at risk. After a record, any marker
+        would land.
         """
         if self.marks or (self.foreign and (moved or self.moved or led > self.epoch)):
             return True

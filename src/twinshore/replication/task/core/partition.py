@@ -3,8 +3,8 @@
 Phases change only as `TRANSITIONS` allows; the diagram in ARCHITECTURE.md is made from that. Passing trouble is
 reported once it has lasted, and again while it lasts.
 
-A mapped twin has the same sequences, but each batch is appended at the twin's end. Positions stay the source's. Offsets
-without visible records take none on the twin. They are skipped once everything before is replicated.
+A mapped twin uses sequences in the same way, but each batch is appended at the twin's end. Positions stay the source's.
+Offsets without visible records take none on the twin. They are skipped once everything before is replicated.
 """
 
 from __future__ import annotations
@@ -513,7 +513,7 @@ class PartitionReplicator:
         return anew and (self.fetched < self.write_from or (self.source.epoch < 0 and self.fetched > 0))
 
     def settled(self) -> None:
-        """Call after each response."""
+        """Call after each response: the last one in flight ends the draining."""
         if self.phase is Phase.DRAINING and not self.in_flight:
             self.enter(Phase.UNVERIFIED)
 
@@ -539,7 +539,7 @@ class PartitionReplicator:
         return told
 
     def account(self, now_s: float) -> PartitionProgress | None:
-        """Progress since the last call. None without any, if the source is unchanged too."""
+        """Progress since the last call. None if there is none and the source is unchanged."""
         return self.told.account(
             self.named, self.acked, self.source, partial(self.strays.reportable_epoch, now_s=now_s)
         )
@@ -559,8 +559,8 @@ def report_source_error(
 def report_source_silent(
     track: PartitionReplicator, said: str, why: str, now_s: float, since_s: float = NEVER_S
 ) -> list[PartitionIncident]:
-    """The source's leader gives nothing. Ends once the offset there is replicated or, without a record there, the
-    source can be read.
+    """The source's leader gives nothing. The incident ends once the offset there is replicated or, without a record
+    there, the source can be read.
     """
     track.source.heard = False
     lasted_s = track.troubles.source.lasts(now_s, since_s)
@@ -623,7 +623,7 @@ def report_unanswered(track: PartitionReplicator, now_s: float, *, throttled: bo
 def report_target_stalled(
     track: PartitionReplicator, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NEVER_S
 ) -> list[PartitionIncident]:
-    """Nothing lands on the twin. Ends once the offsets of `span` do."""
+    """Nothing lands on the twin. The incident ends once the offsets of `span` do."""
     lasted_s = track.troubles.target.lasts(now_s, since_s)
     if not lasted_s:
         return []

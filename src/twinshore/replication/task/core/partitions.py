@@ -81,8 +81,8 @@ NO_WRITTEN_POSITIONS: Mapping[TopicPartition, WrittenPosition] = MappingProxyTyp
 
 
 def log_start_limit(seen: TargetState, anchor: int, *, never: bool) -> int:
-    """Returns up to where the twin's log may be cut. `never`: only the link's filler may go, which is all below
-    `anchor`.
+    """Returns up to where the twin's log may be cut, 0 if not at all. `never`: only the link's filler may go, which is
+    all below `anchor`.
     """
     if seen.uncut:
         return 0
@@ -93,7 +93,7 @@ def fill_gap(
     track: PartitionReplicator, seen: TargetState, now_ms: int, *, marked_max: int
 ) -> tuple[PartitionStopped | None, list[PartitionIncident]]:
     """Queues what takes the offsets up to the source's start: filler before the twin's first record, else at most
-    `marked_max` markers. Returns a halt, and incidents.
+    `marked_max` markers. Returns a halt or None, and incidents.
     """
     begin, end, named = track.fetched, seen.source_start, track.named
     if begin >= end:
@@ -189,7 +189,7 @@ def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition,
 
 
 class ParseBudget:
-    """The work to parse in one turn: less while turns are slow, as on a shared processor or before loops are compiled."""
+    """The work to parse in one turn: less while turns are slow, as on a shared processor or with uncompiled loops."""
 
     def __init__(self, most: int) -> None:
         self.work = self.left = self._most = most
@@ -323,6 +323,8 @@ def drop_stale_batches(seat: SharedFetchMember, track: PartitionReplicator, now_
 
 
 class TaskPartitions(TaskPartitionsBase):
+    """All that one task knows of its partitions."""
+
     def __init__(
         self,
         producer_id: int,

@@ -141,8 +141,8 @@ class SilenceTracker:
 
 
 def make_handoff(track: PartitionReplicator, now_s: float) -> Handoff | None:
-    """Returns where the twin ends, if certain. If not, and requests may still land, returns only that: a successor
-    would wait too briefly, or mistake them for its own. Else None.
+    """Returns where the twin ends, if certain. If not, and requests may still land, returns only that: otherwise a
+    successor would wait too briefly, or mistake them for its own. Else None.
     """
     strays = track.strays
     stands = track.phase is Phase.RUNNING and not track.in_flight

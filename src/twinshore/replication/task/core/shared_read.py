@@ -159,8 +159,8 @@ class SharedFetch:
 
     @classmethod
     def of(cls, order: TaskConfig) -> SharedFetch | None:
-        """A new shared fetch for a broadcast's task, else None. A task that runs apart also gets one, in which it reads
-        alone.
+        """A new shared fetch for a broadcast's task, else None. A task that runs apart also gets one, to read alone and
+        drop old data.
         """
         return cls(order.limits, order.queue.high_bytes, order.queue.parts_max) if order.broadcast else None
 
