@@ -111,7 +111,6 @@ class StoppedPartitions:
         return len(self._rests.keys() | self._held)
 
     def __contains__(self, named: TopicPartition) -> bool:
-        """Whether the partition must not be assigned now."""
         rest = self._rests.get(named)
         return named in self._held or (rest is not None and rest.stage is not StopStage.RETRYING)
 
@@ -237,7 +236,6 @@ def _over(row: IncidentRow, left: Mapping[IncidentKind, int]) -> bool:
 
 
 def read_stopped_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
-    """Stopped partitions, with the open rows that stop them."""
     found = {named: _stopping(rows) for named, rows in _of_partitions(store, link).items()}
     return {named: rows for named, rows in found.items() if rows}
 
@@ -303,7 +301,6 @@ class RefusedTopics:
         self._missed.clear()
 
     def made(self, topics: Iterable[str]) -> None:
-        """Notes twins that have just been made."""
         now_s = time.monotonic()
         self._made = {topic: at_s for topic, at_s in self._made.items() if now_s - at_s < NEW_TWIN_GRACE_S}
         self._made |= dict.fromkeys(topics, now_s)

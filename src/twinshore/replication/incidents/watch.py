@@ -235,7 +235,6 @@ class LogStartWatch:
 
 
 def _starts(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Log starts; unreadable logs are left out."""
     try:
         return read_log_ends(cluster, parts, OffsetKind.EARLIEST).of if parts else {}
     except KafkaError:
@@ -537,7 +536,6 @@ class AvailabilityWatch:
     # -- the incident log
 
     def _adopt(self) -> None:
-        """Takes over open rows of another process."""
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         self._disk_row = None
         for side in self._sides:
@@ -557,7 +555,6 @@ class AvailabilityWatch:
         self._adopted = True
 
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> IncidentRow:
-        """`at_s`: since when, if known."""
         incident = Incident(self._link.name, "", -1, kind, -1, -1, kind_entry(kind).policy, sentence, where)
         row = self._store.ledger.add(incident, now_ms=_moment_ms(at_s))
         self._say_of(kind, sentence)

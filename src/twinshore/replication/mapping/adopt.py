@@ -247,7 +247,6 @@ class PositionFinder:
         return at_last, len(tail)
 
     def _has_all_records(self, named: TopicPartition, begin: int, at: int) -> bool:
-        """Whether the source still has all records below `at`."""
         return begin == 0 and sum(1 for _ in _bounded(read_contents(self._source, named, 0, at), named)) == at
 
     def _one(self, named: TopicPartition, twin: TopicPartition, found: set[int]) -> int:
@@ -447,7 +446,6 @@ class Adopter:
             cluster.close()
 
     def _one(self, positions: AdoptionPlanner, step: CarryTopic, numbers: list[int], notes: list[OffsetSyncs]) -> None:
-        """`notes` are read once for many topics."""
         with self._news:
             last = self._found.get(step.topic)
         last = last if last is not None and last.step == step else None

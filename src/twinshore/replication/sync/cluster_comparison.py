@@ -500,7 +500,6 @@ class SafetyPolicy:
         return found[0]
 
     def _hear(self, now: SafetySettings) -> None:
-        """Keeps the stricter of both settings."""
         known = self._known
         self._known = SafetySettings(
             never_delete=known.never_delete or now.never_delete,

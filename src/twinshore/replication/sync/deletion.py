@@ -66,8 +66,6 @@ DELETE_RETRY_S = 60.0
 
 
 class JudgedTopic(NamedTuple):
-    """An observed topic, what is remembered, and the rules now."""
-
     look: TopicObservation
     memory: LifecycleState
     rules: DeletionRules
@@ -291,7 +289,6 @@ class DeletedTopics:
         return True
 
     def _delete(self, act: DeleteTwin, topic_id: str) -> bool:
-        """Deletes the twin if nothing objects now; earlier answers may be outdated."""
         topic, tried_s = act.topic, self._refused_s.get(act.topic)
         if topic in self._carried or not self._active() or self.judging.objections([topic])[topic]:
             return False

@@ -161,7 +161,6 @@ def _acls(comparing: ClusterComparison, topics: set[str]) -> list[PreviewLine]:
 
 
 def _outputs(link: Link, topics: Collection[str]) -> list[PreviewLine]:
-    """Output expressions of groups that match no topic now."""
     return [
         Remark("outputs", repr(expression), said) for expression, said in unmatched_outputs(link.groups.outputs, topics)
     ]
@@ -183,8 +182,6 @@ NO_ACLS_HINT = "or `acls = false` in the link's section `follow`, to carry it wi
 
 @dataclass(frozen=True, slots=True)
 class _Why:
-    """Why rules are not in place: incident kind, sentence, remedy and side."""
-
     kind: IncidentKind
     sentence: str
     hint: str
@@ -298,7 +295,6 @@ class AclSync:
         )
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
-        """Returns why no rule can follow, or ""."""
         known = self._store.link_states.of(self._link.name)
         sight = ClusterComparison(self._link, self._source, self._target, self._store).acls(theirs, ours, topics, known)
         twins = sight.floor.twins

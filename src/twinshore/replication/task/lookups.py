@@ -211,7 +211,6 @@ def _fence(producers: Iterable[ProducerState], ours: int) -> int:
 
 
 def _open_from(producers: Iterable[ProducerState]) -> int:
-    """Where the first open transaction begins, or -1."""
     return min((one.current_txn_start for one in producers if one.current_txn_start >= 0), default=-1)
 
 
@@ -705,13 +704,11 @@ class BlockingCalls:
         return found
 
     def _mute(self, twins: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, KafkaError]:
-        """Partitions that do not answer; the others do not wait."""
         _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
         _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         return here | {named: there[twin] for named, twin in twins.items() if twin in there}
 
     def _uncut(self, found: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
-        """The results that must tell whether the twin's log can be cut."""
         due = {named: seen for named, seen in found.items() if seen.log_end < seen.source_start}
         if not due:
             return {}

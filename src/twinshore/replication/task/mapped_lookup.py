@@ -188,7 +188,6 @@ def _landed(
 
 
 def _gone(reach: WrittenPosition, source_start: int, _fresh: list[LandedBatch]) -> StopAt:
-    """More landed than was reported, and the source has lost the first of these records."""
     sentence = (
         f"the source's log now begins at {source_start}, behind {reach.source}, up to which was told what the link"
         " wrote; more had landed, and which records those were cannot be known"
@@ -204,7 +203,6 @@ def _counted(
     reach: WrittenPosition,
     fresh: list[LandedBatch],
 ) -> list[OffsetRun] | StopAt:
-    """Counts records from `reach` on, and compares the last."""
     extents = map_landed_batches(reach, fresh, read_visible_runs(source, named, reach.source))
     if isinstance(extents, UnclearLanding):
         return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, extents.sentence)

@@ -148,8 +148,6 @@ class DriverConnection:
 
 
 class CoordinatorClient(DriverConnection):
-    """A task's connection to the coordinator."""
-
     def __init__(self, order: TaskConfig) -> None:
         who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
         super().__init__(order.desk_host, order.desk_port, **who)

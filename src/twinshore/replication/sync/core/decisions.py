@@ -65,8 +65,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that does not follow, and why."""
-
     kind: str
     subject: str
     sentence: str
@@ -309,7 +307,6 @@ def acl_change(acl: Acl, *, given: bool) -> Change:
 
 
 def wanted_acls(source: Iterable[Acl], ground: AclContext, link: Link) -> WantedAcls:
-    """Derives the target's rules from the source's."""
     rules = sorted(source)
     topics = [acl for acl in rules if acl.resource == ResourceType.TOPIC]
     write, held = _of_topics([acl for acl in topics if not _ours(acl, ground)], ground)
@@ -428,7 +425,6 @@ def explain_no_acls(ground: AclContext) -> str:
 
 
 def has_acl_for(source: Iterable[Acl], topic: str) -> bool:
-    """Whether any rule of the source is about the topic."""
     return any(acl.resource == ResourceType.TOPIC and acl.covers(topic) for acl in source)
 
 

@@ -251,7 +251,6 @@ class DeletionRules:
         return now_ms + int(self.follow.delete_after_s * 1000)
 
     def as_announced(self, memory: LifecycleState) -> bool:
-        """Whether the announced time still matches the settings."""
         return memory.due_ms == self.due_ms(memory.since_ms)
 
     def is_over(self, memory: LifecycleState, now_ms: int) -> bool:
@@ -387,7 +386,6 @@ def _whole(look: TopicObservation, spans: Sequence[TwinRange] | None) -> Sequenc
 def _gone(
     look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], now_ms: int, *, anew: bool = False
 ) -> list[LifecycleAction]:
-    """The incident row, and the state to remember."""
     topic, due_ms = look.topic, rules.due_ms(now_ms)
     sentence = f"topic {topic} was deleted on the source; {describe_ranges(topic, spans)}"
     policy = incident_policies(rules.follow)[DELETED_KIND]
@@ -446,7 +444,6 @@ def _made_again(
 def _recreated(
     look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], *, due_ms: int = 0, anew: bool = False
 ) -> ReportIncident:
-    """The incident row. `due_ms`: when a policy deletes the twin."""
     topic, policy = look.topic, incident_policies(rules.follow)[RECREATED_KIND]
     sentence = (
         f"topic {topic} was deleted and made again on the source, its offsets begin anew; "
@@ -477,7 +474,6 @@ def _delete_if_safe(
 def _held(
     look: TopicObservation, why: str, spans: Sequence[TwinRange], state: DeletionState = DeletionState.KEPT
 ) -> list[LifecycleAction]:
-    """Withdraws the announcement: an operator must decide."""
     topic, again = look.topic, look.source.presence is Presence.THERE
     what = "recreated" if again else "deleted"
     sentence = f"the twin of {what} topic {topic} is kept: {why}"
@@ -542,12 +538,10 @@ def _twin_lost(look: TopicObservation) -> str:
 
 
 def _begin(look: TopicObservation, memory: LifecycleState, now_ms: int) -> Approval | None:
-    """The approval to begin again with this topic of the source."""
     return memory.begin if memory.begin and memory.begin.holds(look.source.topic_id, now_ms) else None
 
 
 def _let(memory: LifecycleState, now_ms: int) -> bool:
-    """Whether an operator approved the twin's deletion."""
     return memory.let is not None and memory.let.holds("", now_ms)
 
 

@@ -152,7 +152,6 @@ class OffsetGap(NamedTuple):
 
 
 def clip_gaps(blanks: Iterable[OffsetGap], begin: int, end: int) -> tuple[OffsetGap, ...]:
-    """The parts within [begin, end)."""
     cut = (OffsetGap(max(one.base, begin), min(one.end, end)) for one in blanks)
     return tuple(one for one in cut if one.base < one.end)
 
@@ -373,7 +372,6 @@ class BatchParser:
         )
 
     def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
-        """Parses or joins; returns where the next batch begins."""
         base, length, epoch, _, _, attributes, last_delta, _, max_timestamp, producer_id, _, _, count = header
         position, end, after = self.position, base + last_delta + 1, place + PREFIX_BYTES + length
         if end <= position:
@@ -507,7 +505,6 @@ def make_outgoing_batch(header: BatchHeader, body: Buffer) -> OutgoingBatch:
 
 
 def _oddity(header: BatchHeader) -> str:
-    """Why a batch cannot be replicated byte for byte."""
     if header.attributes & CONTROL_FLAG:
         return "it may end a transaction"
     if header.attributes & LOG_APPEND_TIME_FLAG:

@@ -128,7 +128,6 @@ class UnclearLanding(NamedTuple):
 
 
 def position_after(extent: OffsetRun) -> WrittenPosition:
-    """The position after an offset run."""
     found = WrittenPosition(source_end(extent), target_end(extent), next_sequence(extent.sequence, extent.length))
     return found._replace(last_source=found.source - 1, last_target=found.target - 1) if extent.length else found
 
@@ -386,8 +385,6 @@ class Handoff:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """Progress of one partition since the last report."""
-
     topic: str
     partition: int
     from_offset: int

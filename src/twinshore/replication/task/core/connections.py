@@ -112,8 +112,6 @@ class CloseConnection(NamedTuple):
 
 
 class LearnTwinNames(NamedTuple):
-    """Learn the twin names of these partitions."""
-
     tracks: Sequence[PartitionConfig]
 
 
@@ -134,14 +132,12 @@ class InspectTwins(NamedTuple):
 
 
 class DeleteTwinRecords(NamedTuple):
-    """Delete the records of twins below these offsets."""
+    """Delete the twins' records below these offsets."""
 
     before: dict[TopicPartition, int]
 
 
 class WriteMarkersByTransactions(NamedTuple):
-    """Write these markers by empty transactions."""
-
     marks: list[PendingMarkers]
 
 
@@ -464,7 +460,6 @@ class TargetProducer:
                 return
 
     def _to_ask(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
-        """Markers that need an end query, first those whose last one went unused."""
         again = self._take_due(lane, now_s)
         return again if again or self._by_units else lane.next_markers(self.node, now_s)
 

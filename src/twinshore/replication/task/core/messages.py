@@ -117,7 +117,6 @@ def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | T
 
 
 def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
-    """Decodes a coordinator message."""
     match message["what"]:
         case "assign":
             return Assign(tuple(_orders(message)))

@@ -146,7 +146,6 @@ class IdleTwin(NamedTuple):
 
     @property
     def run(self) -> MarkerRun:
-        """A run without markers, for the end query."""
         named = self.track.order.twin_named
         return MarkerRun(named.topic, named.partition, 0, 0, self.track.led[1])
 

@@ -95,7 +95,6 @@ class SilenceTracker:
         return found
 
     def _keep(self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler) -> None:
-        """Forgets brokers that lead no partition of this task."""
         needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}
         for track in tracks:
             needed |= {("target", track.route.target), ("source", fetches.line_of(track, track.route))}

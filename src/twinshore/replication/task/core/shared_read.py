@@ -545,7 +545,7 @@ class SharedFetchMember:
                 seat.needs_turn = True
 
     def doubt(self, track: PartitionReplicator) -> None:
-        """Empties the window, as the source may have another history."""
+        """Empties the window: the source may have another history."""
         if (window := self._windows.get(track)) is not None and window.reader is self:
             self.reading.begin(window, window.end, -1)
             self._release(window)
@@ -719,7 +719,6 @@ class SharedFetchMember:
         return found if self._agrees(track, window, before) else None
 
     def _agrees(self, track: PartitionReplicator, window: SharedWindow, epoch: int) -> bool:
-        """Whether the twin has the window's history."""
         if track.fetched == 0 or track.source.epoch == epoch >= 0:
             return True
         since, era, begins = self._followed.get(track, (0, -1, -1))

@@ -126,7 +126,6 @@ class WriteLease:
         return now_s < self.until_s
 
     def ran_out(self, now_s: float) -> bool:
-        """Whether there was a lease that has expired."""
         return 0.0 < self.until_s <= now_s
 
 
@@ -246,7 +245,6 @@ class TaskCore:
         return TaskProgress(carried, incidents, self._speed(now_s), now_s)
 
     def _speed(self, now_s: float) -> dict[str, float]:
-        """Partitions by phase, request latencies, and what quotas let through."""
         times = sorted(self._produce_s)
         self._produce_s.clear()
         found: dict[str, float] = dict(Counter(track.phase.value for track in self.lane.tracks.values()))
@@ -412,7 +410,6 @@ class TaskCore:
         yield self._beat(now_s)
 
     def _finish(self, now_s: float) -> Iterator[TaskCommand]:
-        """Waits for requests in flight, at most FINISH_S_MAX."""
         self.lane.finish()
         self._finish_by_s = now_s + FINISH_S_MAX
         if self.going and self.lane.settled():

@@ -198,7 +198,6 @@ class FetchQuotaPacer(QuotaPacer):
             self.next_at_s = now_s + min(PAUSE_S_MAX, moved / (FETCH_PACE_FACTOR * self._passing))
 
     def _refused(self, asked: int, throttle_s: float, now_s: float) -> None:
-        """Like `_throttled`, for bytes that were not transferred."""
         if not self.held:
             self.held, self._passing = True, 0.0
         self.still_until_s = max(self.still_until_s, now_s + throttle_s)
@@ -245,7 +244,6 @@ class HasQuota(Protocol):
 
 
 def quota_key(side: str) -> str:
-    """The name of a side's rate in a task's report."""
     return f"{side}_quota_bytes_s"
 
 
