@@ -1,12 +1,9 @@
-"""One row of the ledger for a link and a kind: what is so now, in one sentence.
+"""Which partitions of a link are stopped by an incident, and when their tasks get them back.
 
-Which partitions of a link rest because of an incident, and when they are given back to their lanes.
+The incident log decides: an open row stops a partition, and closing the row resumes the partition. An operator closes
+rows by `twinshore mirror resume`, `StoppedPartitions` after a successful retry. So stops survive restarts.
 
-The ledger decides: a partition rests while a row that stops it is open. Whoever closes the row, an operator with
-`twinshore mirror resume` or this class itself when a retry went well, gives it back. So it outlives every restart.
-
-The rows of topics that are refused as a whole outlive the process that wrote them, too, and close with it or without
-it: when the topic is carried, and when there is no such topic to carry any more.
+Rows of refused topics also survive the process. They close once the topic is replicated or no longer exists.
 """
 
 from __future__ import annotations
@@ -31,8 +28,9 @@ from twinshore.state.store import Store
 def report_link_incident(
     store: Store, link: str, kind: IncidentKind, sentence: str, log: Callable[[str], None]
 ) -> None:
-    """The open row of the whole link says this from now on; it is over where there is nothing to say. `log` gets a new
-    sentence too."""
+    """Keeps one open row of this kind for the link, with `sentence`; an empty one closes the row. `log` gets new
+    sentences.
+    """
     now_ms = wall_ms()
     rows = [row for row in store.ledger.rows(link, open_only=True) if row.incident.kind is kind]
     for row in [row for row in rows if row.incident.sentence != sentence]:
@@ -46,9 +44,9 @@ def report_link_incident(
 
 INCIDENT_POLL_INTERVAL_S = 1.0
 RETRY_INTERVAL_S = 4.0
-STABLE_AFTER_S = 5.0  # so long a partition that is tried again must be carried before what stopped it counts as over
-TOPIC_GONE_AFTER_S = 2.0  # so long surveys must miss a topic before it counts as gone
-# A topic that was just made is led by nobody for a moment: it is looked at again soon, and told of when that lasts.
+STABLE_AFTER_S = 5.0  # a retried partition must be replicated so long before its incident counts as over
+TOPIC_GONE_AFTER_S = 2.0  # scans must miss a topic so long before it counts as gone
+# A new topic has no leader for a moment: it is scanned again soon, and reported if that lasts.
 NEW_TWIN_GRACE_S, EARLY_SCAN_S = 10.0, 0.5
 
 
@@ -60,7 +58,9 @@ class StopStage(Enum):
 
 @dataclass(slots=True)
 class StoppedPartition:
-    """`retries`: it may be tried again unasked. `marked`: the store says so too. `until_s`: when its step is due."""
+    """A stopped partition. `retries`: retried automatically. `marked`: the store has the state. `until_s`: when the
+    next step is due.
+    """
 
     retries: bool
     stage: StopStage
@@ -70,29 +70,25 @@ class StoppedPartition:
 
 
 class PlacedPartitions(Protocol):
-    """What it needs of the desk."""
-
     def placed(self, link: str) -> Mapping[TopicPartition, int]: ...
 
     def withdraw(self, link: str, topic: str, partition: int) -> bool: ...
 
 
 class ReportedIncidents(Protocol):
-    """What it needs of who writes down what pumps tell."""
-
     def take_recorded(self, link: str) -> Collection[PartitionIncident]: ...
 
     def passes(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None: ...
 
     def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
-        """The kinds that are not over, and up to where their rows are."""
+        """The kinds that are not over, and up to which offset."""
 
     def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
-        """When a pump last told of it, on the monotonic clock, and how far its twin was; zeros where none has."""
+        """When a task last reported, on the monotonic clock, and the twin's end then; zeros for never."""
 
 
 class StoppedPartitions:
-    """One link's. All calls are the driver's task's."""
+    """Stopped partitions of one link. For the controller's thread only."""
 
     def __init__(
         self,
@@ -104,7 +100,7 @@ class StoppedPartitions:
         *,
         held: Callable[[], frozenset[TopicPartition]] = frozenset,
     ) -> None:
-        """`held`: partitions that rest for the time being, whatever the ledger says of them."""
+        """`held`: partitions to pause for now, besides the incident log's."""
         self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
         self._rests: dict[TopicPartition, StoppedPartition] = {}
         self._held_now, self._held = held, frozenset[TopicPartition]()
@@ -112,16 +108,14 @@ class StoppedPartitions:
         self._looked_at_s = 0.0
 
     def __len__(self) -> int:
-        """How many partitions rest, or are held."""
         return len(self._rests.keys() | self._held)
 
     def __contains__(self, named: TopicPartition) -> bool:
-        """Whether it must not be put on a lane now."""
         rest = self._rests.get(named)
         return named in self._held or (rest is not None and rest.stage is not StopStage.RETRYING)
 
     def begin(self) -> None:
-        """What the ledger says at the beginning of a term."""
+        """Reads the incident log at the beginning of an epoch."""
         self._rests.clear()
         self._passing.clear()
         self._recorder.take_recorded(self._link)
@@ -136,7 +130,7 @@ class StoppedPartitions:
                     self._recorder.passes(self._link, named, row.incident.kind, row.incident.to_offset)
 
     def turn(self) -> set[str]:
-        """Topics whose partitions shall be supplied again."""
+        """Returns topics whose partitions must be assigned again."""
         now_s = time.monotonic()
         for told in self._recorder.take_recorded(self._link):
             self._hear(told)
@@ -155,7 +149,7 @@ class StoppedPartitions:
         return freed | self._resumed(rows) | self._retried(rows, now_s)
 
     def forget(self, topic: str) -> None:
-        """The topic begins anew: what stopped its partitions is past."""
+        """Closes rows, as the topic begins again."""
         for named in [named for named in self._rests if named.topic == topic]:
             del self._rests[named]
         for named, rows in self._open().items():
@@ -163,11 +157,10 @@ class StoppedPartitions:
                 self._close(rows)
 
     def _hold(self) -> set[str]:
-        """Topics of partitions that need not be held any more."""
         before, now = self._held, self._held_now()
         if not (before or now):
             return set()
-        # One that is still leaving its lane could not come back to it yet.
+        # A partition that is still leaving its task could not come back yet.
         leaving = (before | now).intersection(self._desk.placed(self._link))
         for named in leaving:
             self._desk.withdraw(self._link, named.topic, named.partition)
@@ -197,7 +190,6 @@ class StoppedPartitions:
                 self._log(f"{self._link}: {named}: over: {kind} (incident {ids[-1]}{also})")
 
     def _resumed(self, rows: dict[TopicPartition, list[IncidentRow]]) -> set[str]:
-        """Partitions whose rows somebody closed."""
         found = set()
         for named, rest in list(self._rests.items()):
             if _stopping(rows.get(named, [])) or rest.stage is StopStage.LEAVING:
@@ -239,18 +231,17 @@ class StoppedPartitions:
 
 
 def _over(row: IncidentRow, left: Mapping[IncidentKind, int]) -> bool:
-    """Whether the twin is past it, by how far the kinds are that are not over."""
+    """Whether the twin is past the row. `left`: kinds that are not over, with their offsets."""
     return row.incident.kind not in left or 0 <= row.incident.to_offset <= left[row.incident.kind]
 
 
 def read_stopped_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
-    """Partitions that rest, each with the open rows that stop it."""
     found = {named: _stopping(rows) for named, rows in _of_partitions(store, link).items()}
     return {named: rows for named, rows in found.items() if rows}
 
 
 def are_retried(rows: list[IncidentRow]) -> bool:
-    """Whether what they stop is tried again unasked."""
+    """Whether the stopped partitions are retried automatically."""
     return all(row.incident.policy.effect is IncidentEffect.RETRIES for row in rows)
 
 
@@ -267,23 +258,21 @@ def _stopping(rows: list[IncidentRow]) -> list[IncidentRow]:
 
 
 def partitions_added(step: Grow) -> PartitionIncident:
-    """What the ledger says of a topic that got more partitions."""
     kind, twin = IncidentKind.PARTITION_ADDED, step.twin or step.topic
     sentence = f"topic {step.topic} has {step.partitions} partitions on the source now; twin {twin} was given as many"
     return PartitionIncident(step.topic, -1, kind, -1, -1, sentence, kind_entry(kind).policy)
 
 
 class IncidentWriter(Protocol):
-    """Who writes it into the ledger."""
-
     def stopped(self, link: str, stoppage: PartitionIncident) -> None: ...
 
     def mended(self, link: str, topic: str) -> None: ...
 
 
 class RefusedTopics:
-    """One link's. All calls are the driver's task's. `doubt` gets topics that seem made again: the follower knows
-    what their twins hold and what the policy is, and tells."""
+    """Refused topics of one link, for the controller's thread. `doubt` gets topics that seem to be created again:
+    `DeletedTopics` knows their twins and the policy, and reports.
+    """
 
     def __init__(
         self,
@@ -307,22 +296,20 @@ class RefusedTopics:
         return self._steps.get(topic) is not None or topic in self._put_off
 
     def begin(self) -> None:
-        """What the ledger says at the beginning of a term; nobody knows yet whether it still holds."""
+        """Reads the incident log at the beginning of an epoch; rows may be outdated."""
         self._steps = {row.incident.topic: None for row in self._rows()}
         self._missed.clear()
 
     def made(self, topics: Iterable[str]) -> None:
-        """Their twins have just been made."""
         now_s = time.monotonic()
         self._made = {topic: at_s for topic, at_s in self._made.items() if now_s - at_s < NEW_TWIN_GRACE_S}
         self._made |= dict.fromkeys(topics, now_s)
 
     def pause_s(self, usual_s: float) -> float:
-        """When to survey again."""
         return min(usual_s, EARLY_SCAN_S) if self._put_off else usual_s
 
     def add(self, step: Refuse) -> None:
-        """Tells it, unless it is known, or as new as its twin."""
+        """Reports a refusal, unless known or if its twin is too new."""
         topic = step.topic
         if (
             step.kind is IncidentKind.TARGET_AWAY
@@ -336,24 +323,24 @@ class RefusedTopics:
             self._doubt([topic])
         else:
             sentence = append_hint(step.sentence, step.hint)
-            if not is_heartbeats_topic(topic):  # else nothing of the operator's is missing on the target
+            if not is_heartbeats_topic(topic):  # else no data of the operator is missing on the target
                 self._recorder.stopped(
                     self._link, PartitionIncident(topic, -1, step.kind, -1, -1, sentence, None, step.side)
                 )
             self._log(f"{self._link}: refused: {step.sentence} (try: {step.hint})")
-        # Only now: where the store did not take it, the next survey tells it.
+        # Only now: if the store failed, the next scan reports it.
         self._steps[topic] = step
 
     def over(self, topic: str) -> None:
-        """Nothing is said against it any more."""
         if topic in self._steps:
             self._recorder.mended(self._link, topic)
             del self._steps[topic]
             self._log(f"{self._link}: topic {topic} is no longer refused")
 
     def keep(self, there: Iterable[str], undecided: Collection[Refuse] = (), elsewhere: Iterable[str] = ()) -> None:
-        """`there` are the topics that the link carries, `undecided` those whose home nobody knows: others are refused
-        no more, since nobody would carry them. Nor are those at home `elsewhere`, which the link the other way has."""
+        """Closes refusals of topics that the link does not replicate. `there`: topics that it does. `undecided`:
+        refusals for want of a known home. `elsewhere`: topics at home on the other side.
+        """
         self._put_off.clear()
         for topic in elsewhere:
             self.over(topic)
@@ -381,7 +368,7 @@ class RefusedTopics:
 
 
 def _ends(row: IncidentRow, twins: Container[str]) -> bool:
-    """Whether the row ends with its topic. What became of twins is the follower's to say."""
+    """Whether the row ends with its topic. `DeletedTopics` closes rows about twins."""
     told = row.incident
     if told.policy.effect is not IncidentEffect.TOPIC or told.kind is IncidentKind.RECREATED_TOPIC:
         return False

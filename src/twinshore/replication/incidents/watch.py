@@ -1,12 +1,8 @@
-"""Looks that may take long: where twins begin, which open transactions hold twins back, and how long the target's
-brokers remember a producer.
+"""Watches what no task can detect, in separate tasks of each link.
 
-A separate task for each link: a cluster that does not answer must not keep the watch from saying so.
-
-Watches what no pump can tell apart: a side that is away, one that turns the mirror away, disks that fill up.
-
-A separate task for each link, by connections that only quick looks share: it says within seconds what others still
-try again.
+`AvailabilityWatch` detects an unavailable side, refused access and full disks within seconds, over connections for
+quick polls. `SlowChecks` may take long: where twins begin, and how long the target's brokers remember a producer.
+`HangingTransactionWatch` finds open transactions that hold replication back.
 """
 
 from __future__ import annotations
@@ -57,10 +53,10 @@ from twinshore.state.store import Store
 TOPIC_GONE = "its topic is gone from the source"
 POLL_S_MAX = 30.0
 POLL_S_MIN = 0.5
-POLLS_PER_TIMEOUT = 5  # in the time that a transaction may take
+POLLS_PER_TIMEOUT = 5  # within the time that a transaction may take
 PRODUCER_EXPIRY_SETTING = "producer.id.expiration.ms"
 STATE_EXPIRY_MS_DEFAULT = 86_400_000
-# Where it is not ours to know: believe in nothing, send one batch at a time where data is older than this.
+# If unknown: assume the least, and send one batch at a time where data is older than this.
 STATE_EXPIRY_MS_UNKNOWN = 60_000
 LOST_BEGINNING_KIND = IncidentKind.LOST_BEGINNING
 SLOW_POLL_INTERVAL_S = 10.0
@@ -68,7 +64,7 @@ PATIENCE_S = 2.0
 
 
 class HangingTransactionWatch:
-    """Looks now and then at the partitions that lag."""
+    """Polls lagging partitions for hanging transactions."""
 
     def __init__(
         self,
@@ -80,7 +76,7 @@ class HangingTransactionWatch:
         stopped: Callable[[str, PartitionIncident], None],
         log: Callable[[str], None],
     ) -> None:
-        """`stopped` writes a row; `log` gets a sentence for each that opens or closes."""
+        """`stopped` writes a row; `log` gets each that opens or closes."""
         self._link, self._source, self._store = link, source, store
         self._stopped, self._log = stopped, log
         self._patience = TransactionTimer(after_s)
@@ -88,9 +84,9 @@ class HangingTransactionWatch:
         self._looked_at_s = 0.0
 
     def look(self, behind: Iterable[TopicPartition]) -> None:
-        """`behind` are the partitions that lag. Rows of transactions that have ended are closed: of those partitions
-        alone that the source has answered for, whether or not they are known to lag; and of those that it has no
-        more."""
+        """`behind`: partitions that lag. Closes rows of ended transactions, if the source answered for the partition,
+        and of partitions that are gone.
+        """
         now_s = time.monotonic()
         if now_s - self._looked_at_s < self._every_s:
             return
@@ -100,7 +96,7 @@ class HangingTransactionWatch:
         try:
             holders, answered, gone = self._holders(sorted({*behind, *told}))
         except KafkaError:
-            return  # Whatever ails the source is told by those who read it; nothing is known to have ended.
+            return  # Readers of the source report its failure; no transaction is known to have ended.
         hanging = {one.place: one for one in self._patience.seen(holders, now_s)}
         holding = {(named.topic, named.partition, holder.first_offset) for named, holder in holders.items()}
         now_ms = wall_ms()
@@ -122,7 +118,9 @@ class HangingTransactionWatch:
     def _holders(
         self, asked: list[TopicPartition]
     ) -> tuple[dict[TopicPartition, OldestTransaction], set[TopicPartition], set[TopicPartition]]:
-        """Who holds which back, of which partitions that is known, and which the source has no more."""
+        """Returns the oldest transaction of each held partition, the partitions with an answer, and those gone from the
+        source.
+        """
         stable, silent = self._source.offsets_of_each(asked, OffsetKind.LAST_STABLE)
         gone = {named for named, error in silent.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
         ends, _ = self._source.offsets_of_each(stable, OffsetKind.HIGH_WATERMARK)
@@ -133,7 +131,7 @@ class HangingTransactionWatch:
 
 
 def read_state_expiry_ms(target: KafkaCluster) -> int:
-    """As each broker has it now; the shortest counts."""
+    """The shortest producer expiry of all brokers. STATE_EXPIRY_MS_UNKNOWN at most without the right to ask."""
     found = STATE_EXPIRY_MS_DEFAULT
     for node in target.metadata([], refresh=True).brokers:
         try:
@@ -148,17 +146,17 @@ def read_state_expiry_ms(target: KafkaCluster) -> int:
 
 
 class ReportedLogStarts(Protocol):
-    """What pumps told."""
+    """Log starts that tasks reported."""
 
     def starts(self, link: str) -> Mapping[TopicPartition, int]:
-        """Where the source's logs begin."""
+        """Log starts of the source."""
 
     def cut_to(self, link: str) -> Mapping[TopicPartition, int]:
-        """Where twins were cut to begin."""
+        """Offsets to which twins were cut."""
 
 
 class LogStartWatch:
-    """One link's; for one thread."""
+    """Finds twins that lost their beginning. For one link and one thread."""
 
     def __init__(
         self,
@@ -171,15 +169,15 @@ class LogStartWatch:
     ) -> None:
         self._link, self._source, self._target = link, source, target
         self._store, self._pumps, self._log = store, pumps, log
-        # By which twin it was: of a topic that was made again nothing of this is true any more.
+        # By twin id: for a topic that was created again nothing of this holds.
         self._highest: dict[tuple[TopicPartition, str], int] = {}
 
     def look(self) -> None:
-        """One look at all twins that are exact; a mapped one may begin anywhere."""
+        """Polls exact twins; a mapped one may begin anywhere."""
         link = self._link.name
         mapped = self._store.extents.reached(link)
         open_rows = self._store.ledger.rows(link, open_only=True)
-        # Where a topic is another one by now, its own row says so, and the twin's start means nothing.
+        # A topic that was created again has its own row, and the twin's start means nothing.
         other = {
             row.incident.topic for row in open_rows if kind_entry(row.incident.kind).after is IncidentOutcome.TOPIC
         }
@@ -237,7 +235,6 @@ class LogStartWatch:
 
 
 def _starts(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where these logs begin; of those that cannot be read now, nothing."""
     try:
         return read_log_ends(cluster, parts, OffsetKind.EARLIEST).of if parts else {}
     except KafkaError:
@@ -245,8 +242,9 @@ def _starts(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> dict[To
 
 
 class SlowChecks:
-    """`active`: whether the link is ours to speak of. `read_state_expiry_ms` may be read by any thread, and set by
-    whoever has just asked."""
+    """Slow polls of one link. `active`: whether this process reports on the link. `state_expiry_ms` may be read by any
+    thread.
+    """
 
     def __init__(
         self,
@@ -290,7 +288,7 @@ POLL_INTERVAL_S = 1.0
 TWINS_INTERVAL_S = 10.0
 CALL_TIMEOUT_S = 2.0
 WAITING_AFTER_S = (
-    3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
+    3.0  # how long a side must be away before the link is said to wait for it: one slow answer proves nothing
 )
 SHOWN_MAX = 5
 RECORDS = "records"
@@ -305,8 +303,9 @@ WATCHED_KINDS = (
 
 @dataclass(slots=True)
 class WatchedCluster:
-    """A cluster of the link, the kind that speaks of its absence, the row that does now, and the one that says that it
-    turns the mirror away."""
+    """One cluster of the link. `kind`: of its outage incident. `row`: the open outage incident. `refused_row`: the open
+    incident about refused access.
+    """
 
     called: str
     kind: IncidentKind
@@ -320,16 +319,15 @@ class WatchedCluster:
 
 
 class LinkStatusReporter(Protocol):
-    """Who says how the link stands."""
-
     def away(self, link: str, side: str, sentence: str) -> None: ...
 
     def behind(self, link: str) -> int: ...
 
 
 class AvailabilityWatch:
-    """`active`: whether the link is ours to speak of. `held` may be read by any thread: partitions to which nothing
-    shall be written now."""
+    """Watches both sides of one link. `active`: whether this process reports on the link. `held`: partitions that must
+    not be written now; may be read by any thread.
+    """
 
     def __init__(
         self,
@@ -389,12 +387,12 @@ class AvailabilityWatch:
             self.look()
             self._once.well()
         except Exception as error:
-            # A watch that has ended would look as if all were well.
+            # A dead watch would look as if all were well.
             self._once.say(f"{self._link.name}: {describe_error(error)}")
         return POLL_INTERVAL_S
 
     def look(self) -> None:
-        """One look at both sides, and at the target's disks when they are due, each whatever becomes of the others."""
+        """Polls both sides, and the target's disks if due. One failure does not stop the others."""
         if not self._adopted:
             self._adopt()
         if time.monotonic() - self._twins_at_s >= TWINS_INTERVAL_S:
@@ -405,7 +403,7 @@ class AvailabilityWatch:
         now_s = time.monotonic()
         if self._mirror.disk_warn_percent and now_s - self._disks_at_s >= self._mirror.disk_check_s:
             self._disks_at_s = now_s
-            # A twin that was made a moment ago must rest too.
+            # A new twin must be paused too.
             self._read_twins(now_s)
             self._look_at_disks(self._sides[1].cluster)
 
@@ -441,7 +439,7 @@ class AvailabilityWatch:
     def _judge(
         self, absence: OutageTracker, trouble: str, tell: Callable[[str, str], None], now_s: float, begun_s: float
     ) -> None:
-        """Only where the ledger took it does the absence count as told."""
+        """An outage counts as reported once the incident log has the row."""
         turn = absence.look(bool(trouble), now_s, begun_s)
         if turn is IncidentAction.OPEN:
             tell(trouble, "")
@@ -452,7 +450,7 @@ class AvailabilityWatch:
             absence.open = False
 
     def _tell_away(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
-        """The row stands from when the side fell silent to when it answered again, as its words and the log say."""
+        """The row lasts from the beginning of the silence to the next answer."""
         if side.row is not None:
             self._close(side.row, came_to, at_s=side.away.well_s)
         if trouble:
@@ -466,7 +464,7 @@ class AvailabilityWatch:
         side.refused_row = self._open(IncidentKind.RIGHTS_LOST, trouble, side.kind.side) if trouble else None
 
     def _say_whether_away(self, side: WatchedCluster, none: str, begun_s: float) -> None:
-        """`none`: why nothing can cross by this side; empty where something can."""
+        """`none`: why nothing can be replicated because of this side, or ""."""
         if not none:
             side.none_since_s = -1.0
         elif side.none_since_s < 0:
@@ -483,7 +481,7 @@ class AvailabilityWatch:
             self._log.silent(side.cluster.name, self._link.name, RECORDS, side.silent, since_s=side.none_since_s)
 
     def _leaderless(self, side: WatchedCluster) -> tuple[str, bool]:
-        """Which partitions nobody leads there, in words, empty where all is well; and whether others are led."""
+        """Describes partitions without a leader, or ""; and returns whether others have one."""
         names = {named.topic for named in self._twins}
         if side.called == "target":
             names = {self._link.twin_of(name) for name in names}
@@ -535,10 +533,9 @@ class AvailabilityWatch:
             rest = f"; {len(self.held)} partitions rest" if self.held else ""
             self._disk_row = self._open(IncidentKind.DISK_NEAR_FULL, sentence + rest, IncidentSide.TARGET)
 
-    # -- the ledger
+    # -- the incident log
 
     def _adopt(self) -> None:
-        """Rows that an earlier process left open, or another mirror that had the link meanwhile."""
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         self._disk_row = None
         for side in self._sides:
@@ -558,7 +555,6 @@ class AvailabilityWatch:
         self._adopted = True
 
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> IncidentRow:
-        """`at_s`: since when it is so, where that is known."""
         incident = Incident(self._link.name, "", -1, kind, -1, -1, kind_entry(kind).policy, sentence, where)
         row = self._store.ledger.add(incident, now_ms=_moment_ms(at_s))
         self._say_of(kind, sentence)
@@ -569,12 +565,12 @@ class AvailabilityWatch:
         self._say_of(row.incident.kind, came_to)
 
     def _say_of(self, kind: IncidentKind, sentence: str) -> None:
-        """Of a cluster that does not answer, and answers again, the log speaks once for all links."""
+        """The log reports a silent cluster once for all links."""
         side = next((one for one in self._sides if one.kind is kind), None)
         if side is None or not self._log.has_reported(side.cluster.name):
             self._log(f"{self._link.name}: {kind}: {sentence}")
 
 
 def _moment_ms(at_s: float) -> int:
-    """A moment of the monotonic clock in the world's time; below 0: now."""
+    """Converts a monotonic time to wall time; below 0: now."""
     return wall_ms() - (int((time.monotonic() - at_s) * 1000) if at_s >= 0 else 0)

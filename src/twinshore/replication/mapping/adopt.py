@@ -1,9 +1,8 @@
-"""Where MirrorMaker stopped with a partition, out of what both logs and its notes say. Only asks.
+"""Takes over target topics that already hold data: finds where MirrorMaker stopped, from both logs and its offset
+syncs.
 
-What cannot be proven is refused: at a wrong place records would be skipped, or carried twice, and nothing would tell.
-
-Takes on target topics that hold data already. What must be read to prove where to go on is read in a task of its
-own: the link's driver asks, and gets the answer when there is one.
+A position without proof is refused: from a wrong one records would be skipped or duplicated, unnoticed. `Adopter` reads
+the evidence in a separate task; the controller gets the result later.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ UNPROVEN_KIND = IncidentKind.POSITION_DISAGREEMENT
 UNPROVEN_HINT = "stop what else copies it; or set mapped_from to start or end if that is what you mean"
 UNREADABLE_HINT = "let the topic's owner mend or delete what cannot be read, or set mapped_from to start or end"
 OffsetSyncs = dict[TopicPartition, list[OffsetSync]]
-# A partition that goes on there, and how that is known.
+# A partition with its position, and how that is known.
 AdoptedPartition = tuple[TwinRow, OffsetRun, str]
 T = TypeVar("T")
 SEARCH_RECORDS_MAX = 500_000
@@ -56,19 +55,19 @@ COMMITTED_OPTIONS = (False, True)
 
 
 class AdoptionPlanner:
-    """For one link and one thread."""
+    """Finds the positions of partitions to adopt. For one link and one thread."""
 
     def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
         self._evidence = PositionFinder(source, target)
 
     def propose(self, steps: Sequence[CarryTopic]) -> tuple[list[AdoptedPartition], list[Refuse]]:
-        """Where each partition that is to be adopted goes on, and how that is known. Nothing is changed by asking."""
+        """Returns where each partition to adopt continues and how that is known, and refusals. Changes nothing."""
         rows: list[AdoptedPartition] = []
         refused: list[Refuse] = []
         notes: OffsetSyncs | None = None
         for step, numbers in self.to_adopt(steps):
-            # A log or a note that nobody understands is one topic's trouble.
+            # An unreadable log or offset sync affects one topic only.
             try:
                 notes = self.notes() if notes is None else notes
                 rows += self.of(step, numbers, notes)
@@ -77,7 +76,7 @@ class AdoptionPlanner:
         return rows, refused
 
     def to_adopt(self, steps: Sequence[CarryTopic]) -> list[tuple[CarryTopic, list[int]]]:
-        """The mapped topics among these with their partitions of which nothing is known yet."""
+        """The mapped topics among `steps`, with partitions still unknown."""
         reached = self._store.extents.reached(self._link.name) if any(step.mapped for step in steps) else {}
         found = [
             (step, [n for n in range(step.partitions) if step.mapped and (step.topic, n) not in reached])
@@ -86,11 +85,10 @@ class AdoptionPlanner:
         return [(step, numbers) for step, numbers in found if numbers]
 
     def of(self, step: CarryTopic, numbers: Sequence[int], notes: OffsetSyncs) -> list[AdoptedPartition]:
-        """All of these partitions, or Unproven."""
+        """Positions of all these partitions; raises UnprovenPosition."""
         return [self._begin(step, number, notes, grown=len(numbers) < step.partitions) for number in numbers]
 
     def ends(self, step: CarryTopic, numbers: Sequence[int]) -> tuple[int, ...]:
-        """Where both sides' logs of these partitions end."""
         sides = ((self._source, step.topic), (self._target, step.twin or step.topic))
         found = []
         for cluster, topic in sides:
@@ -100,7 +98,7 @@ class AdoptionPlanner:
         return tuple(found)
 
     def notes(self) -> OffsetSyncs:
-        """What MirrorMaker has noted of its offsets, where the link goes on behind it."""
+        """MirrorMaker's offset syncs, if the link continues from them."""
         return self._notes() if self._link.mapped_from is MappedStart.MIRRORMAKER else {}
 
     def _begin(self, step: CarryTopic, number: int, notes: OffsetSyncs, *, grown: bool) -> AdoptedPartition:
@@ -119,8 +117,9 @@ class AdoptionPlanner:
         return row, extent, how
 
     def _stated(self, span: tuple[int, int], theirs: tuple[int, int], *, grown: bool) -> tuple[int, str] | None:
-        """Where the settings say it goes on, or where nothing was ever copied. `grown`: neighbours of it are carried
-        already, so the partition is new, and all of it comes from now on."""
+        """The position by settings, or of a partition never copied. `grown`: others are replicated already, so this one
+        is new and replicated in full.
+        """
         never = span[1] == 0
         if self._link.mapped_from is MappedStart.END and not (never and grown):
             return theirs[1], "the source's end, as set"
@@ -129,14 +128,14 @@ class AdoptionPlanner:
         return (theirs[0], "the source's beginning, as set") if self._link.mapped_from is MappedStart.START else None
 
     def _sequence(self, twin: TopicPartition) -> int:
-        """The link may have written here before its topic was forgotten: its producer goes on counting then."""
+        """The link may have written here before the topic was forgotten; then its producer continues."""
         identity = self._store.links.identity(self._link.name)
         states = self._target.describe_producers([twin])[twin] if identity else []
         ours = [one for one in states if identity and one.producer_id == identity.producer_id]
         return next_sequence(ours[0].last_sequence, 1) if ours else 0
 
     def _notes(self) -> OffsetSyncs:
-        """MirrorMaker's notes lie on the source or on the target, as it was set."""
+        """Reads the offset syncs from source or target, as MirrorMaker has them."""
         for cluster, alias in ((self._source, self._link.target), (self._target, self._link.source)):
             topic = find_offset_syncs_topic(cluster.metadata(None).topics, alias)
             if topic:
@@ -149,7 +148,6 @@ class AdoptionPlanner:
 
 
 def refuse_adoption(step: CarryTopic, error: Exception) -> Refuse:
-    """Of a topic where nobody can say where to go on, or whose bytes or notes nobody understands."""
     if isinstance(error, UnprovenPosition):
         return Refuse(step.topic, UNPROVEN_KIND, str(error), UNPROVEN_HINT)
     sentence = f"where to go on with topic {step.topic} cannot be proven: {error}"
@@ -157,11 +155,11 @@ def refuse_adoption(step: CarryTopic, error: Exception) -> Refuse:
 
 
 class UnprovenPosition(Exception):
-    """Why it cannot be said where to go on."""
+    """Why a position cannot be proven."""
 
 
 class PositionFinder:
-    """Of one link's two clusters. Spans are where logs begin and end; notes are the latest first."""
+    """Finds where MirrorMaker stopped. Spans are log starts and ends; `notes` are offset syncs, latest first."""
 
     def __init__(self, source: KafkaCluster, target: KafkaCluster) -> None:
         self._source, self._target = source, target
@@ -169,7 +167,7 @@ class PositionFinder:
     def position(
         self, named: TopicPartition, twin: TopicPartition, span: LogRange, theirs: LogRange, notes: Sequence[OffsetSync]
     ) -> tuple[int, str]:
-        """The source's offset to go on with, and how that is known; Unproven where it is not."""
+        """Returns the source offset to continue from, and how that is known. Raises UnprovenPosition."""
         if span[0] == span[1]:
             return self._position_of_empty_twin(named, twin, span[1], notes)
         for note in notes:
@@ -186,7 +184,7 @@ class PositionFinder:
     def _position_of_empty_twin(
         self, named: TopicPartition, twin: TopicPartition, end: int, notes: Sequence[OffsetSync]
     ) -> tuple[int, str]:
-        """Retention took all that was copied: only a note of the very last record still tells which that was."""
+        """Retention removed all copies: only an offset sync of the very last record tells."""
         last = [note for note in notes if note.target == end - 1]
         if not last:
             raise UnprovenPosition(
@@ -212,7 +210,7 @@ class PositionFinder:
     def _position_by_tail(
         self, named: TopicPartition, twin: TopicPartition, span: LogRange, theirs: LogRange
     ) -> tuple[int, int]:
-        """The one place in all of the source that holds the copy's last records, and how many those are."""
+        """The only source position with the copy's last records, and their number."""
         begin = max(span[0], span[1] - TAIL_RECORDS)
         tail = [one for _, one in read_dated_contents(self._target, twin, begin, span[1], committed=True, theirs=False)]
         times = [one.timestamp_ms for one in tail if one.timestamp_ms is not None]
@@ -239,7 +237,7 @@ class PositionFinder:
             raise UnprovenPosition(f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records")
         at_last = self._one(named, twin, found)
         if any(at_last in last and len(last) > 1 for last in lasts):
-            # MirrorMaker may have begun again within those records, and copied others that are the same.
+            # MirrorMaker may have restarted within those records, and copied equal ones.
             raise UnprovenPosition(f"the source holds {twin}'s last record of {named} more than once")
         if len(tail) < TAIL_RECORDS and not self._has_all_records(named, theirs[0], at_last):
             raise UnprovenPosition(
@@ -249,11 +247,10 @@ class PositionFinder:
         return at_last, len(tail)
 
     def _has_all_records(self, named: TopicPartition, begin: int, at: int) -> bool:
-        """Whether the source still has every record that it ever had below `at`."""
         return begin == 0 and sum(1 for _ in _bounded(read_contents(self._source, named, 0, at), named)) == at
 
     def _one(self, named: TopicPartition, twin: TopicPartition, found: set[int]) -> int:
-        """The furthest, if no consumer sees anything between them."""
+        """The highest, if no visible record is between them."""
         low, high = min(found), max(found)
         if low < high and any(read_contents(self._source, named, low, high, committed=True)):
             raise UnprovenPosition(
@@ -265,7 +262,7 @@ class PositionFinder:
     def _check_last_sync(
         self, named: TopicPartition, span: LogRange, theirs: LogRange, note: OffsetSync, at: int
     ) -> None:
-        """Unproven where the last note contradicts: MirrorMaker goes on from there record by record."""
+        """Raises UnprovenPosition if the last offset sync contradicts: MirrorMaker continues there record by record."""
         since = span[1] - note.target
         lost = note.source < theirs[0]
         before = at <= note.source or (lost and at - note.source < since)
@@ -278,7 +275,7 @@ class PositionFinder:
 
 
 def _noted(records: Iterable[SourceEntry], ours: DatedContent, ends: set[int]) -> Iterator[SourceEntry]:
-    """The records as they come; behind which of them one like `ours` ends goes into `ends`."""
+    """Adds the offset after each record that equals `ours` to `ends`."""
     for one in records:
         if ours.copied_from(one[1]):
             ends.add(one[0] + 1)
@@ -294,16 +291,15 @@ def _bounded(records: Iterable[T], named: TopicPartition) -> Iterator[T]:
 
 RETRY_INTERVAL_S = 30.0
 RETRY_INTERVAL_S_MAX = 1800.0
-AWAY_RETRY_S = 5.0  # Until a cluster that did not answer is asked again.
+AWAY_RETRY_S = 5.0  # Until a silent cluster is asked again.
 CLOSE_TIMEOUT_S = 2.0
-PROOF_TTL_S = 120.0  # What was proven longer ago is proven again before anything is carried by it.
+PROOF_TTL_S = 120.0  # An older proof is repeated before any replication by it.
 PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptionResult:
-    """What became of a topic's proof: `rows`, or `why` not. `ends` are those of both sides then; the proof is worth
-    another try `wait_s` later, sooner where they have moved."""
+    """`rows`, or `why` not. `ends`: both sides' log ends then. Retry after `wait_s`, earlier if the ends moved."""
 
     step: CarryTopic
     rows: tuple[AdoptedPartition, ...]
@@ -315,14 +311,12 @@ class AdoptionResult:
 
 @dataclass(frozen=True, slots=True)
 class AdopterClients:
-    """What the task asks by, which the driver does not wait for."""
-
     clusters: tuple[KafkaCluster, KafkaCluster]
     positions: AdoptionPlanner
 
 
 class Adopter:
-    """For one link. `log` hears where each adopted partition goes on; `made` gets the rows of twins that are empty."""
+    """Adopts topics of one link. `log` gets where adopted partitions continue; `made` the rows of empty twins."""
 
     def __init__(
         self,
@@ -347,8 +341,9 @@ class Adopter:
         self._trouble = RepeatFilter(lambda sentence: log(f"{link.name}: adoptions wait: {sentence}"))
 
     def adopt(self, steps: Sequence[CarryTopic]) -> tuple[list[CarryTopic], list[Refuse]]:
-        """The steps that may be carried now, and why others may not; the rest are being looked into, ask again. What
-        is adopted is remembered."""
+        """Returns the steps that may go, and why others may not; for the rest, call again. Adopted partitions are
+        stored.
+        """
         to_adopt = {step.topic: (step, numbers) for step, numbers in self._positions.to_adopt(steps)}
         ready = [step for step in steps if step.topic not in to_adopt]
         with self._news:
@@ -370,10 +365,9 @@ class Adopter:
     def without_mapped(
         self, cuts: Mapping[TopicPartition, int], told: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The cuts that are for twins of exact topics: a mapped one keeps its data for as long as it is set to.
-
-        Extents of what mapped twins have lost by that are dropped on the way. `told`: partitions whose pumps have told
-        of them since this process began."""
+        """The cuts of exact twins: mapped ones keep data by their own settings. Drops offset runs that mapped twins
+        have lost. `told`: partitions reported since this process started.
+        """
         reached = self._store.extents.reached(self._link.name)
         if reached:
             called = {place: TopicPartition(self._link.twin_of(place[0]), place[1]) for place in reached}
@@ -383,7 +377,7 @@ class Adopter:
         return {named: at for named, at in cuts.items() if (named.topic, named.partition) not in reached}
 
     def close(self) -> None:
-        """A proof that is under way is not waited for: it changes nothing."""
+        """Does not wait for a search under way, which changes nothing."""
         with self._news:
             self._closed = True
             own, task = self._own, self._task
@@ -392,10 +386,10 @@ class Adopter:
         if task is not None:
             task.close(CLOSE_TIMEOUT_S)
 
-    # -- the driver's side
+    # -- the controller's side
 
     def _stands(self, found: AdoptionResult) -> bool:
-        """Whether the twin still ends where it did when that was proven; if not, it is proven anew."""
+        """Whether the twin has the proven end; otherwise drops the proof."""
         twin = found.step.twin or found.step.topic
         ends = {TopicPartition(twin, row.partition): int(extent.target) for row, extent, _ in found.rows}
         stands = not _old(found) and self._target.offsets_of_each(ends, OffsetKind.LOG_END)[0] == ends
@@ -406,7 +400,7 @@ class Adopter:
 
     def _take(self, found: AdoptionResult) -> None:
         self._store.extents.adopt([(row, extent) for row, extent, _ in found.rows], self._link.naming)
-        # One that holds something may be a topic that the link has written before, in another life.
+        # A twin with data may be a topic that the link wrote before it was forgotten.
         self._made |= {row for row, extent, _ in found.rows if not extent.target}
         for row, extent, how in found.rows:
             goes_on = f"goes on with {extent.source} of the source at {extent.target} of the twin, {how}"
@@ -452,12 +446,11 @@ class Adopter:
             cluster.close()
 
     def _one(self, positions: AdoptionPlanner, step: CarryTopic, numbers: list[int], notes: list[OffsetSyncs]) -> None:
-        """`notes` are read once for many topics."""
         with self._news:
             last = self._found.get(step.topic)
         last = last if last is not None and last.step == step else None
         if last is not None and last.rows and not _old(last):
-            return  # The driver has only not come by yet.
+            return  # The controller has not taken it yet.
         rows: tuple[AdoptedPartition, ...] = ()
         why: Refuse | None = None
         ends: tuple[int, ...] = ()

@@ -1,14 +1,11 @@
-"""Does what was decided on the target, and leaves for each change a row in the audit and what must be remembered.
+"""Compares what follows besides topics on both clusters, and applies changes to the target.
 
-Both clusters as the decisions about what follows want to see them.
+`ClusterComparison` only reads; `ConfigSync` applies the result and `mirror plan` prints it. `TargetAdmin` makes
+changes, with an audit row and memory for each.
 
-What should follow besides topics themselves is read on both sides and compared; nothing is changed. The follower does
-what comes out, `mirror plan` prints it.
-
-[safety] as the settings file has it at this moment: a mirror that runs hears what must not be deleted.
-
-A file forbids at once and allows nothing: what a mirror was started with, or has heard since, holds until it ends. So a
-file that is half written takes back nothing; and while nobody understands it, nothing is deleted or cut off.
+`SafetyPolicy` is [safety] of the settings file as it is now. The file can forbid at once, but permits nothing: what was
+forbidden at the start or since holds until the mirror ends, so a half-written file takes nothing back. While the file
+is unreadable, nothing is deleted or cut off.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ REFUSAL_LOG_INTERVAL_S = 86_400.0
 
 @dataclass(slots=True)
 class TargetAdmin:
-    """`log` gets a sentence for each change. A row of the audit that the store would not take is offered again."""
+    """Changes the target. `log` gets each change. `unwritten`: audit rows not stored yet."""
 
     link: str
     target: KafkaCluster
@@ -72,16 +69,16 @@ class TargetAdmin:
     _refused: dict[tuple[str, str, str], tuple[str, float]] = field(default_factory=dict)
 
     def alter_settings(self, twin: str, topic_id: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> None:
-        """Changes settings of a twin."""
         named = bytes.fromhex(topic_id)
         outcome = self._try(lambda: self.target.admin.alter_topic_settings(twin, _after(wanted), topic_id=named))
         self.account(decisions.settings_to_changes(twin, wanted), outcome)
 
     def apply_acls(self, plan: AclSyncPlan, want: WantedAcls, known: Iterable[LinkStateRow]) -> RefusedAcls:
-        """Adds before it takes away: nobody who may read is shut out meanwhile, and nobody forbidden is let in. What
-        the target refuses keeps back all that comes after it for the same place, and what it would have bounded;
-        returned with its error."""
-        # Remembered first: a rule that we made and did not know for ours would stay for ever.
+        """Adds rules before removing others, so that no reader is shut out and no forbidden user admitted in between. A
+        refused rule holds back later rules for the same resource, and those that it would have limited. Returns refused
+        rules with their errors.
+        """
+        # Remembered first: a rule of ours that we did not know as ours would stay for ever.
         self.store.link_states.remember([self._acl(acl, decisions.ACL_WRITTEN_KIND) for acl in plan.create])
         refused: RefusedAcls = {}
         done: set[Acl] = set()
@@ -96,7 +93,7 @@ class TargetAdmin:
                 self.account([decisions.acl_change(acl, given=given)], refused_outcome(error))
             refused |= failed
             done.update(passed)
-        # What timed out may have happened all the same: it is ours, should it be there.
+        # A request that timed out may have succeeded: then the rule is ours.
         perhaps = done | {acl for acl, error in refused.items() if error.retriable}
         gone = [acl for acl in plan.create if acl not in perhaps]
         gone += [*(acl for acl in plan.remove if acl in done), *plan.forget]
@@ -105,7 +102,6 @@ class TargetAdmin:
         return refused
 
     def hold(self, want: WantedAcls, known: Iterable[LinkStateRow]) -> None:
-        """Remembers which rules are held back, and drops those that are no more."""
         before = {row.subject: row for row in known if row.kind == decisions.ACL_HELD_KIND}
         held = {decisions.acl_to_text(acl): reason for acl, reason in want.held.items()}
         fresh = [text for text in held if text not in before]
@@ -117,7 +113,6 @@ class TargetAdmin:
         self.store.link_states.forget(over)
 
     def apply_quotas(self, plan: QuotaPlan) -> None:
-        """Sets and takes back client quotas."""
         for change in plan.changes:
             outcome = self._try(
                 lambda change=change: alter_quotas(  # type: ignore[misc]
@@ -132,7 +127,7 @@ class TargetAdmin:
         )
 
     def apply_users(self, plan: UserPlan, secrets: Mapping[str, Secret]) -> None:
-        """Makes SCRAM users whose passwords are known, and remembers whom the target has had."""
+        """Makes SCRAM users with known passwords, and remembers those that the target has had."""
         seen = list(plan.seen)
         for user, change in zip(plan.make, plan.changes(), strict=True):
             outcome = self._try(lambda user=user: self._make(user, secrets[user.name]))  # type: ignore[misc]
@@ -147,8 +142,9 @@ class TargetAdmin:
     def delete_twin(
         self, twin: str, topic_id: str, reason: str, *, still: Callable[[], bool], told: bool = False
     ) -> str:
-        """Why the target did not take it, empty where it did; a twin that is gone already is gone. `still` is asked
-        right before each request; `told`: that it was refused has been told already."""
+        """Deletes a twin, if there. Returns why the target refused, else "". `still`: the lease, checked before each
+        request. `told`: the refusal was reported before.
+        """
 
         def allow() -> None:
             if not still():
@@ -167,8 +163,7 @@ class TargetAdmin:
         return "" if outcome == DONE else outcome
 
     def account(self, changes: Sequence[Change], outcome: str) -> None:
-        """Logs and audits. What is refused again at each look for the same reason is told once a day: rows of refusals
-        would push those of changes out of the audit."""
+        """Logs and audits. A repeated refusal is written once a day, as more rows would crowd out changes."""
         changes = [one for one in changes if self._is_news(one, outcome)]
         for change in changes:
             ended = "" if outcome == DONE else f" ({outcome})"
@@ -192,7 +187,6 @@ class TargetAdmin:
         return True
 
     def write_audit(self) -> None:
-        """Offers the store what it has not taken yet."""
         if self.unwritten:
             self.store.audit.add(self.unwritten)
             self.unwritten = []
@@ -232,7 +226,7 @@ OPEN_WITHOUT_ACLS_SETTING = "allow.everyone.if.no.acl.found"
 
 
 def observe_topics(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, ObservedTopic]:
-    """Each topic as the cluster shows it, asked by name: only then does it tell gone from not for our eyes."""
+    """Returns each topic as the cluster shows it. Asked by name, a cluster tells missing topics from hidden ones."""
     wanted = sorted(set(names))
     found: dict[str, ObservedTopic] = {}
     for start in range(0, len(wanted), TOPICS_PER_REQUEST):
@@ -252,13 +246,12 @@ def observe_topics(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Obs
 def read_topic_settings(
     cluster: KafkaCluster, names: Sequence[str]
 ) -> tuple[dict[str, TopicSettings], dict[str, KafkaError]]:
-    """The settings of topics that may be asked about, and why the others may not."""
+    """Returns readable topics' settings, and the others' errors."""
     found, refused = cluster.admin.readable_settings(names)
     return {name: _settings(settings) for name, settings in found.items()}, refused
 
 
 def read_replication_factors(cluster: KafkaCluster, names: Sequence[str]) -> dict[str, int]:
-    """How many copies of its partitions each topic has."""
     seen = cluster.metadata(list(names), refresh=True).topics
     return {
         name: max((len(partition.replicas) for partition in topic.partitions), default=1)
@@ -269,22 +262,22 @@ def read_replication_factors(cluster: KafkaCluster, names: Sequence[str]) -> dic
 def read_acl_context(
     link: Link, source: KafkaCluster, target: KafkaCluster, twins: Mapping[str, str], written: Iterable[Acl]
 ) -> AclContext:
-    """What rules stand on, beside this link's twins; `written`: rules of ours, also for what is no twin any more."""
+    """What ACL decisions need besides the rules. `written`: the link's rules, also for former twins."""
     left = {acl.name for acl in written if acl.resource == ResourceType.TOPIC and acl.names_one()} - set(twins.values())
     gone = frozenset(name for name, side in observe_topics(target, left).items() if side.presence is Presence.GONE)
     us = target_principal(link, target)
-    # Where it is not ours to know, each side counts as that which lets nobody in by mistake.
+    # If unknown, each side counts as the kind that admits no user by mistake.
     is_open = is_open_without_acls(target) is not False
     return AclContext(twins, us, is_open, is_open and is_open_without_acls(source) is False, gone)
 
 
 def target_principal(link: Link, target: KafkaCluster) -> str:
-    """Whom the target's authorizer takes us for; empty where that cannot be known."""
+    """The mirror's principal on the target; empty if unknown."""
     return link.follow.principal or _user(target.cluster)
 
 
 def own_users(settings: Settings) -> frozenset[str]:
-    """Whom authorizers take Twinshore's processes for, as far as the settings say."""
+    """Principals of Twinshore's processes, as far as the settings name them."""
     users = map(_user, settings.clusters.values())
     return frozenset([*users, *(link.follow.principal for link in settings.links)]) - {""}
 
@@ -298,7 +291,7 @@ def _user(cluster: Cluster) -> str:
 def read_twin_ranges(
     target: KafkaCluster, topic: str, twin: str, side: ObservedTopic, positions: Iterable[ReplicatedPosition]
 ) -> list[TwinRange]:
-    """What the twin holds, and how far this link wrote it; KafkaError at once where a partition cannot be asked."""
+    """What the twin holds, and how far this link wrote. Raises KafkaError for an unreadable partition."""
     ours = {at.partition: at for at in positions if at.topic == topic}
     parts = [TopicPartition(twin, number) for number in range(side.partitions)]
     starts, away = target.offsets_of_each(parts, OffsetKind.EARLIEST)
@@ -320,8 +313,9 @@ def _settings(found: Mapping[str, ConfigEntry]) -> TopicSettings:
 
 
 def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
-    """Whether everybody may use what no rule speaks of; None where nobody says. Brokers name the setting where it is
-    set, and hide its value, since it is their authorizer's."""
+    """Whether all users may use a topic without rules; None if unknown. Brokers name the setting if set, and hide its
+    value.
+    """
     away: KafkaError | None = None
     for node in sorted(cluster.metadata([], refresh=True).brokers):
         try:
@@ -343,8 +337,9 @@ def is_open_without_acls(cluster: KafkaCluster) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class SettingsPlan:
-    """`wanted`: by topic, what its twin shall have in place of what it has. `source`: each topic whose settings both
-    sides tell. `silent`: why the others' are not told, by name."""
+    """`wanted`: setting changes by topic. `source`: topics whose settings both sides showed. `silent`: why the others'
+    were not shown, by name.
+    """
 
     wanted: Mapping[str, Mapping[str, tuple[str | None, str | None]]]
     source: Mapping[str, TopicSettings]
@@ -353,7 +348,7 @@ class SettingsPlan:
 
 @dataclass(frozen=True, slots=True)
 class AclComparison:
-    """`reason`: why none follows; empty where they do."""
+    """`reason`: why no rule follows, or empty."""
 
     floor: AclContext
     want: WantedAcls
@@ -363,7 +358,7 @@ class AclComparison:
 
 @dataclass(frozen=True, slots=True)
 class ClusterComparison:
-    """`link` as it holds now."""
+    """Compares the clusters of `link`, as the link is now."""
 
     link: Link
     source: KafkaCluster
@@ -371,7 +366,7 @@ class ClusterComparison:
     store: Store
 
     def settings(self, topics: Sequence[str]) -> SettingsPlan:
-        """Of topics whose two sides are as they are known."""
+        """Plans changes for topics that are as known on both sides."""
         twins = {topic: self.link.twin_of(topic) for topic in topics}
         theirs, hidden = read_topic_settings(self.source, topics)
         ours, closed = read_topic_settings(self.target, list(twins.values()))
@@ -390,7 +385,7 @@ class ClusterComparison:
     def acls(
         self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: Iterable[str], known: Iterable[LinkStateRow]
     ) -> AclComparison:
-        """Of the twins of these topics, by both sides' rules and by those that the link remembers to have written."""
+        """Plans rules for these topics' twins, from both sides' rules and the remembered ones."""
         written = frozenset(
             decisions.acl_from_text(row.subject) for row in known if row.kind == decisions.ACL_WRITTEN_KIND
         )
@@ -404,14 +399,14 @@ class ClusterComparison:
         return AclComparison(floor, want, plan.without(self._no_twins(plan.topics())))
 
     def _no_twins(self, names: frozenset[str]) -> set[str]:
-        """Those of these topics that the target has not as the twins that the link knows: gone, or made again."""
+        """Those that are no longer the known twins: deleted, or created again."""
         ids = {self.link.twin_of(row.topic): row.target_topic_id for row in self.store.twins.of(self.link.name)}
         seen = observe_topics(self.target, names & ids.keys())
         hidden = Presence.HIDDEN
         return {name for name, side in seen.items() if side.presence is not hidden and side.topic_id != ids[name]}
 
     def quotas(self) -> QuotaPlan | None:
-        """None where none follow."""
+        """None if quotas do not follow."""
         if not self.link.follow.quotas:
             return None
         rows = self.store.link_states.of(self.link.name, decisions.QUOTA_KIND)
@@ -419,7 +414,7 @@ class ClusterComparison:
         return decisions.plan_quotas(read_quotas(self.source), read_quotas(self.target), written, self._us())
 
     def users(self) -> UserPlan | None:
-        """None where none follow."""
+        """None if users do not follow."""
         if not self.link.follow.scram_users:
             return None
         rows = self.store.link_states.of(self.link.name, decisions.USER_KIND)
@@ -436,8 +431,9 @@ READ_TIMEOUT_S = 1.0
 
 
 class SafetyPolicy:
-    """Any thread may ask. `log` hears what changed. Where the settings came from no file, or it is gone, what was known
-    last holds, also that nobody understood it."""
+    """[safety] as it is now, for any thread. `log` gets changes. Without a file, or after its removal, the last known
+    state holds, even an unreadable one.
+    """
 
     def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
         self._file, self._known, self._log = settings.file, settings.safety, log
@@ -449,16 +445,16 @@ class SafetyPolicy:
 
     @property
     def known(self) -> SafetySettings:
-        """As it was heard last: nothing is read for it."""
+        """The last known settings; reads nothing."""
         return self._known
 
     @property
     def never_cut(self) -> bool:
-        """Whether no record may be cut off, by what was read last."""
+        """Whether no record may be cut off, by the last read."""
         return self._known.never_delete or bool(self._unread)
 
     def against(self) -> str:
-        """Why nothing may be deleted or cut off, by a file that is read for this answer; empty where it may."""
+        """Reads the file, and returns why nothing may be deleted or cut off, or ""."""
         with self._guard:
             if self._file is not None:
                 self._read(self._file)
@@ -468,12 +464,12 @@ class SafetyPolicy:
         try:
             text = self._text_of(file)
             if not text.strip():
-                raise ConfigError("it is empty")  # half written: a mirror runs by no such file
+                raise ConfigError("it is empty")  # half written: no mirror runs by an empty file
             if text != self._text:
                 self._hear(parse_settings(text, name=str(file), env=os.environ).safety)
         except FileNotFoundError:
             return
-        except Exception as error:  # whatever it is, what the file forbids is not known
+        except Exception as error:  # in any case, what the file forbids is unknown
             self._text = None
             self._unread = f"the settings file {file} cannot be understood, so nobody knows what [safety] forbids"
             why = error.message if isinstance(error, ConfigError) else describe_error(error)
@@ -484,7 +480,7 @@ class SafetyPolicy:
             self._troubles.well("the settings file is understood again")
 
     def _text_of(self, file: Path) -> str:
-        """A separate thread reads: where the file system hangs, it alone does, and there is never a second one."""
+        """Reads in a separate thread, one at a time, as the file system may hang."""
         found: list[str | Exception] = []
 
         def read() -> None:
@@ -504,7 +500,6 @@ class SafetyPolicy:
         return found[0]
 
     def _hear(self, now: SafetySettings) -> None:
-        """The stricter of both counts."""
         known = self._known
         self._known = SafetySettings(
             never_delete=known.never_delete or now.never_delete,

@@ -1,7 +1,6 @@
-"""Deletion and re-creation, with hands: `TopicJudge` looks at both clusters, and `lifecycle` decides what becomes of
-each known topic; the follower does it, `mirror plan` says it.
-
-What concerns lanes and the planner is left as orders for the driver's task, which takes them at its next turn.
+"""Deletion and re-creation of topics. `TopicJudge` observes both clusters, and `lifecycle` decides about each known
+topic. `DeletedTopics` carries that out; `mirror plan` prints it. Orders about tasks and the planner are left for the
+controller's next turn.
 """
 
 from __future__ import annotations
@@ -67,15 +66,13 @@ DELETE_RETRY_S = 60.0
 
 
 class JudgedTopic(NamedTuple):
-    """A topic as it was seen, what is remembered of it, and what holds for it now."""
-
     look: TopicObservation
     memory: LifecycleState
     rules: DeletionRules
 
     @property
     def is_plain(self) -> bool:
-        """Whether both sides are what the store knows, and of one shape, and nothing is remembered of an end."""
+        """Whether both sides are as the store knows them and of one shape, without a remembered deletion."""
         seen = self.look
         ids = (seen.source.topic_id, seen.target.topic_id)
         same = ids == (seen.known_source_id, seen.known_target_id)
@@ -83,8 +80,9 @@ class JudgedTopic(NamedTuple):
 
 
 class TopicJudge:
-    """One thread's. `links`: all of the settings. `link` gives names and policies, which no operator's word changes;
-    what operators said is asked of the store at each look and each deletion."""
+    """Observes and judges known topics, in one thread. `links`: all in the settings. `link` gives names and policies,
+    which operators cannot override; their orders are read from the store each time.
+    """
 
     def __init__(
         self,
@@ -101,7 +99,7 @@ class TopicJudge:
         self._missed: dict[str, int] = {}
 
     def look(self, doubted: Collection[str] = ()) -> dict[str, JudgedTopic]:
-        """Every topic that has, or had, a twin. `doubted`: where a pump stopped."""
+        """Observes topics that have or had a twin. `doubted`: topics where a task stopped."""
         known: dict[str, TwinRow] = {}
         for row in self._store.twins.of(self._link.name):
             known.setdefault(row.topic, row)
@@ -115,7 +113,7 @@ class TopicJudge:
         return self._judged(looks)
 
     def objections(self, topics: Sequence[str]) -> dict[str, str]:
-        """Why nothing may delete the twins of these topics, as settings and operators say at this moment."""
+        """Why these topics' twins must not be deleted, by present settings and operators' orders, or ""."""
         if not topics:
             return {}
         now = effective_links(self._links, self._store)[self._link.name]
@@ -126,7 +124,7 @@ class TopicJudge:
         }
 
     def decide(self, one: JudgedTopic, at_ms: int) -> list[LifecycleAction]:
-        """What is to be done at this moment; the target is asked what the twin holds where that matters."""
+        """Decides what to do now; reads what the twin holds if needed."""
         look, memory, rules = one
         acts = lifecycle.decide_actions(look, memory, rules, None, at_ms)
         if AskTwinRanges(look.topic) not in acts:
@@ -163,7 +161,9 @@ class TopicJudge:
 
 @dataclass(frozen=True, slots=True)
 class ControllerOrder:
-    """For the driver. `withdraw`: off the lanes first. `again`: the planner decides anew. `forget`: the store has."""
+    """An order for the controller. `withdraw`: stop the topic's tasks first. `again`: plan the topic again. `forget`:
+    the store has forgotten the topic.
+    """
 
     topic: str
     withdraw: bool = False
@@ -172,8 +172,9 @@ class ControllerOrder:
 
 
 class DeletedTopics:
-    """`orders` and `doubt` may be called by any thread, the rest by the follower's alone. `active`: whether the link is
-    ours to act for, asked again before each deletion."""
+    """Handles deleted topics of one link. `orders` and `doubt` are safe for any thread, the rest for the sync thread.
+    `active`: whether this process acts for the link, checked again before deletions.
+    """
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class DeletedTopics:
         self._carried: frozenset[str] = frozenset()
 
     def orders(self, carried: Iterable[str]) -> list[ControllerOrder]:
-        """What the driver shall do now; `carried` are the topics its lanes carry at this moment."""
+        """Takes the controller's orders. `carried`: topics that tasks replicate now."""
         self._carried = frozenset(carried)
         found = []
         while self._orders:
@@ -210,22 +211,21 @@ class DeletedTopics:
         return found
 
     def doubt(self, topics: Iterable[str]) -> bool:
-        """Whether anything is to be looked at sooner for it."""
+        """Notes doubted topics; returns whether an earlier poll is needed."""
         with self._guard:
             before = len(self._doubted)
             self._doubted.update(topics)
             return len(self._doubted) > before
 
     def again(self, topic: str) -> None:
-        """The planner shall decide about it anew."""
         self._orders.append(ControllerOrder(topic))
 
     def is_plain(self, topic: str) -> bool:
-        """Whether the last look found both sides as they are known."""
+        """Whether the last poll found both sides as known."""
         return topic not in self._unusual
 
     def look(self) -> None:
-        """One look at every topic that has, or had, a twin. One that cannot be looked at hinders no other."""
+        """Observes and handles every topic. A failure for one does not affect others."""
         with self._guard:
             doubted, self._doubted = self._doubted, set()
         judged = self.judging.look(doubted)
@@ -254,7 +254,7 @@ class DeletedTopics:
                 return
 
     def _waited(self, one: JudgedTopic) -> JudgedTopic:
-        """With how long an announced deletion has waited; the store keeps it for the next process."""
+        """Adds how long an announced deletion has waited; the store keeps that for the next process."""
         topic = one.look.topic
         served = self._delays.served(topic, one.memory, self._clock_s())
         row = self._delays.row(topic, one.memory, served, one.rules.follow.delete_after_s)
@@ -263,7 +263,7 @@ class DeletedTopics:
         return one._replace(memory=served)
 
     def _do(self, act: LifecycleAction, look: TopicObservation, at_ms: int) -> bool:
-        """Whether the next act may follow at once: a twin is not touched before its pumps have let go of it."""
+        """Returns whether the next action may follow at once: a twin is untouched until its tasks have stopped."""
         match act:
             case AskTwinRanges(topic):
                 raise KafkaError(f"{self._target.name} did not say of each partition what the twin {look.twin} holds")
@@ -289,7 +289,6 @@ class DeletedTopics:
         return True
 
     def _delete(self, act: DeleteTwin, topic_id: str) -> bool:
-        """Nothing that is not so at this moment counts: what was asked a while ago may have changed."""
         topic, tried_s = act.topic, self._refused_s.get(act.topic)
         if topic in self._carried or not self._active() or self.judging.objections([topic])[topic]:
             return False
@@ -338,13 +337,12 @@ class DeletedTopics:
             self._hands.log(f"{self._link.name}: {change} ({act.policy.words})")
 
     def _rows(self, topic: str, *kinds: IncidentKind) -> list[IncidentRow]:
-        """Open rows of the whole topic."""
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         here = [row for row in rows if (row.incident.topic, row.incident.partition) == (topic, -1)]
         return [row for row in here if row.incident.kind in kinds]
 
     def _opened(self) -> dict[str, set[str]]:
-        """What the ledger says became of topics, whoever told it: an earlier process, or another mirror meanwhile."""
+        """Open rows about deleted topics, also by an earlier process or another mirror."""
         found: dict[str, set[str]] = {}
         for row in self._store.ledger.rows(self._link.name, open_only=True):
             if row.incident.partition < 0 and row.incident.kind in ENDED_KINDS:
@@ -352,7 +350,6 @@ class DeletedTopics:
         return found
 
     def _over(self, topic: str, opened: set[str]) -> None:
-        """Both sides are as they are known: what was told of them is past."""
         told = self._told.get(topic, set()) | opened
         if told:
             self._close(topic, *map(IncidentKind, told))

@@ -1,14 +1,11 @@
-"""What would follow, without any of it being done: what the follower has judged and compared, in lines.
+"""Compares both clusters every few seconds in everything but records, and changes the target to follow.
 
-ACLs that follow, with hands; and whether the rules of a new twin stand, before which nothing is carried to it.
+`ConfigSync` is a separate task, so that slow calls do not delay replication. It acts only while this process owns the
+link, and may repeat any action.
 
-A topic that the planner wants to carry for the first time is asked for by the driver's task and looked at by the
-follower's. Its rules stand when a look finds them all on the target.
-
-Every few seconds: compare both clusters in everything but records, and make the target follow.
-
-A separate task, so that no slow errand here holds up what carries records. It acts
-only while the link is this process's own, and everything it does may be done twice.
+`AclSync` makes ACLs follow, and tells whether a new twin's rules are in place, before which nothing is replicated
+there. The controller asks for new topics, and the sync thread checks them: rules are in place once a poll finds all on
+the target.
 """
 
 from __future__ import annotations
@@ -80,7 +77,7 @@ PREVIEW_TOPICS_PER_REQUEST = 500
 def preview_sync(
     link: Link, settings: Settings, store: Store, shared: SharedConnections, soon: Iterable[str]
 ) -> list[PreviewLine]:
-    """Every change and every remark; `soon` are topics whose twins would be made first."""
+    """Returns every change and remark. `soon`: topics whose twins would be made first."""
     with LinkClients(link, settings, patience_s=10.0, shared=shared) as ends:
         safety = SafetyPolicy(settings, lambda _: None)
         judging = TopicJudge(link, ends.source, ends.target, store, links=settings.links, safety=safety)
@@ -110,7 +107,7 @@ def _lines(comparing: ClusterComparison, judging: TopicJudge, soon: Iterable[str
 
 
 def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
-    """Every known topic, as often as the follower looks before it counts one as gone."""
+    """Judges known topics, with as many polls as `ConfigSync` needs to count one as gone."""
     judged: dict[str, JudgedTopic] = {}
     for _ in range(MISSED_POLLS_MIN):
         judged = judging.look()
@@ -120,7 +117,6 @@ def judge_topics(judging: TopicJudge) -> dict[str, JudgedTopic]:
 
 
 def preview_topic(judging: TopicJudge, one: JudgedTopic) -> list[PreviewLine]:
-    """What the follower would do about a topic now, or what it waits for."""
     topic = one.look.topic
     found: list[PreviewLine] = []
     for act in judging.decide(one, wall_ms()):
@@ -165,7 +161,6 @@ def _acls(comparing: ClusterComparison, topics: set[str]) -> list[PreviewLine]:
 
 
 def _outputs(link: Link, topics: Collection[str]) -> list[PreviewLine]:
-    """Expressions for what groups write that hold nothing back now."""
     return [
         Remark("outputs", repr(expression), said) for expression, said in unmatched_outputs(link.groups.outputs, topics)
     ]
@@ -181,14 +176,12 @@ def _users(comparing: ClusterComparison) -> list[PreviewLine]:
     return [*plan.changes(), *plan.remarks] if plan else []
 
 
-EXPECTED_S_MIN = 30.0  # so long a topic is expected after it was asked for
+EXPECTED_S_MIN = 30.0  # a topic is expected so long after it was asked for
 NO_ACLS_HINT = "or `acls = false` in the link's section `follow`, to carry it without rules"
 
 
 @dataclass(frozen=True, slots=True)
 class _Why:
-    """Why rules do not stand: a kind of the ledger's, and what is to be done."""
-
     kind: IncidentKind
     sentence: str
     hint: str
@@ -196,8 +189,9 @@ class _Why:
 
 
 class AclSync:
-    """One link's; `link` gives it as it holds now. `admit` and `news` are the driver's, `look` the follower's. `wake`:
-    have a look soon. `ours`: all users of Twinshore that the settings name."""
+    """ACLs of one link; `link` returns it as it is now. `admit` and `news` are for the controller, `look` for the sync
+    thread. `wake`: poll soon. `ours`: all Twinshore users in the settings.
+    """
 
     def __init__(
         self,
@@ -224,13 +218,12 @@ class AclSync:
 
     @property
     def _link(self) -> Link:
-        """The link as it holds now."""
         return self._now()
 
-    # -- the driver's
+    # -- for the controller
 
     def admit(self, steps: Sequence[CarryTopic], known: Container[str]) -> tuple[list[CarryTopic], list[Refuse]]:
-        """The steps of `known` topics, and of others whose rules stand; and why some of the rest must wait."""
+        """Returns the steps of `known` topics and of those with rules in place, and why some others wait."""
         now_s = time.monotonic()
         with self._guard:
             if self._none_follow:
@@ -248,16 +241,17 @@ class AclSync:
         return [step for step in steps if step.topic not in waiting], refused
 
     def news(self) -> bool:
-        """Whether topics that waited may go since this was last asked."""
+        """Whether waiting topics may go since the last call."""
         with self._guard:
             news, self._news = self._news, False
         return news
 
-    # -- the follower's
+    # -- for the sync thread
 
     def look(self) -> None:
-        """Compares both sides' rules and makes the target's follow, where they shall. Tells who else may change
-        Twinshore's own topics on either side."""
+        """Compares both sides' rules, and changes the target's if ACLs follow. Reports other users that may change
+        Twinshore's own topics.
+        """
         if not self._link.follow.acls:
             self._set_none_follow(none=True)
             with suppress(TwinshoreError):
@@ -285,7 +279,7 @@ class AclSync:
             raise KafkaError(reason)
 
     def _tell_open_topics(self, *rules: frozenset[Acl] | None) -> None:
-        """Of a cluster that does not say whom it takes the mirror for, nothing can be told."""
+        """Reports nothing of a cluster where the mirror's principal is unknown."""
         if not self._active():
             return
         said = [
@@ -301,7 +295,6 @@ class AclSync:
         )
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
-        """Why no rule can follow; empty where they do."""
         known = self._store.link_states.of(self._link.name)
         sight = ClusterComparison(self._link, self._source, self._target, self._store).acls(theirs, ours, topics, known)
         twins = sight.floor.twins
@@ -322,7 +315,7 @@ class AclSync:
         return ""
 
     def _judge(self, soon: set[str], why: Mapping[str, _Why], made: set[str]) -> None:
-        """What was made a moment ago stands when the next look sees it."""
+        """Rules made just now count once the next poll finds them."""
         self._tell(why)
         unseen = {topic for topic in soon if self._link.twin_of(topic) in made}
         stands = soon - why.keys() - unseen
@@ -336,7 +329,6 @@ class AclSync:
             self._wake()
 
     def _expected(self, stored: Container[str]) -> set[str]:
-        """Topics that were asked for lately and have no twin yet."""
         now_s = time.monotonic()
         with self._guard:
             self._asked_s = {
@@ -357,7 +349,7 @@ class AclSync:
             raise
 
     def _set_none_follow(self, *, none: bool) -> None:
-        """No ACL follows, by the settings, for want of an authorizer or of the right to read: nothing waits for any."""
+        """Sets whether no ACL follows: by settings, without an authorizer or the right to read. Then no topic waits."""
         with self._guard:
             self._news |= none and not self._none_follow
             self._none_follow = none
@@ -376,7 +368,7 @@ def _because(away: IncidentKind, error: KafkaError) -> _Why:
 
 
 def _without_us(theirs: frozenset[Acl], floor: AclContext, soon: set[str], reason: str) -> dict[str, _Why]:
-    """Topics whose twins everybody could use until the mirror knows who it is."""
+    """Topics whose twins all users could use until the mirror's principal is known."""
     shut = {topic for topic in soon if floor.shut_unless_ruled or decisions.has_acl_for(theirs, topic)}
     return dict.fromkeys(
         shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_ACLS_HINT}", IncidentSide.TARGET)
@@ -387,14 +379,14 @@ def _places(rules: Sequence[Acl]) -> set[str]:
     return {acl.name for acl in rules if acl.resource == ResourceType.TOPIC}
 
 
-TOPICS_PER_POLL = 100  # whose settings are compared in one look; the others' come in the next ones
+TOPICS_PER_POLL = 100  # compared in one poll; the others follow in the next ones
 PAUSE_S = 0.2
 
 
 class ConfigSync:
-    """`link` gives the link as it holds now, whatever operators have said since. `active`: whether it is ours to act
-    for. `leaves`: whether a switch has the topic, and gives its twin other settings. `log` gets a sentence for whatever
-    changes, once."""
+    """Makes the target of one link follow. `link` returns the link as it is now. `active`: whether this process acts
+    for the link. `leaves`: whether a switch has the topic and changes its twin's settings. `log` gets each change once.
+    """
 
     def __init__(
         self,
@@ -434,16 +426,14 @@ class ConfigSync:
 
     @property
     def _link(self) -> Link:
-        """The link as it holds now."""
         return self._now()
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Pumps stopped at these: look at once."""
+        """Polls at once: tasks stopped at these topics."""
         if self.endings.doubt(topics):
             self._task.wake()
 
     def poll_soon(self) -> None:
-        """Operators said something: look at once."""
         self._task.wake()
 
     def close(self) -> None:
@@ -456,7 +446,7 @@ class ConfigSync:
         return PAUSE_S + self._link.follow.every_s
 
     def look(self) -> None:
-        """One look at everything that follows; what cannot be done is told, and hinders nothing else."""
+        """Polls everything. Failures are logged and do not stop other parts."""
         try:
             self._held = self._held or pin_cluster_ids(self._link, self._store, self._source, self._target)
         except Exception as error:
@@ -491,7 +481,6 @@ class ConfigSync:
             self._log(f"{self._link.name}: {sentence}")
 
     def _ids(self) -> dict[str, str]:
-        """Each topic that has a twin, and the twin's topic id."""
         return {row.topic: row.target_topic_id for row in self._store.twins.of(self._link.name)}
 
     # -- topic settings
@@ -521,16 +510,15 @@ class ConfigSync:
         ]
         for row in rows:
             if row.subject in known and _cleanup(known[row.subject]) != _cleanup(row.value):
-                self.endings.again(row.subject)  # What kind of twin it needs is for the planner to say.
-        # First, since it is known from the row before this one only.
+                self.endings.again(row.subject)  # The planner decides what kind of twin it needs.
+        # First, as only the earlier row shows it.
         self._store.link_states.remember(self._compacted(source, known, chosen))
         self._store.link_states.remember(rows)
 
     def _compacted(
         self, source: Mapping[str, decisions.TopicSettings], known: Mapping[str, str], chosen: Iterable[str]
     ) -> list[LinkStateRow]:
-        """Topics that are compacted, or were when they were looked at last: a proof has to know for as long as the
-        cleaned part is there."""
+        """Topics compacted now or at the last poll: a proof must know while the cleaned part exists."""
         before = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
         ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
         rows = []
@@ -543,7 +531,6 @@ class ConfigSync:
         return rows
 
     def _turn(self, topics: list[str]) -> list[str]:
-        """The next of the topics: all of them where they are few, else by turns."""
         if len(topics) <= TOPICS_PER_POLL:
             return topics
         rest = [topic for topic in topics if topic > self._next_topic]

@@ -1,16 +1,11 @@
-"""What a link's user may do, asked by requests that change nothing: markers for a partition that no topic can have, the
-deletion of records below a log's start.
+"""The slow calls of a task, in threads: connecting, finding leaders, inspecting twins, empty transactions.
 
-Looks at twins: where they end, who wrote that, what their leaders remember of the link, what the sources hold.
+`BlockingCalls` returns results from `take`; a socket wakes the task's loop. A hanging peer delays only its own call.
+`EmptyTransactions` writes markers if the link's user may not write them directly. `task_core` decides what to ask;
+threads, connections and clock are here.
 
-Markers by closed units: empty transactions of the link's own, where its user may not write markers directly.
-
-What is asked next is decided by `replication/task/core/task_core.py`. Here are the threads, the connections and the
-clock.
-
-The pump's slow errands, in threads of their own: dialling, asking who leads, looking at twins.
-
-Results come back as values through `take`; a socket wakes the pump's loop. A peer that hangs costs its own errand only.
+The user's rights are tested with requests that change nothing: markers for an impossible partition, and deletion below
+a log's start.
 """
 
 from __future__ import annotations
@@ -84,13 +79,15 @@ from twinshore.replication.task.core.task_core import (
 )
 from twinshore.replication.task.mapped_lookup import inspect_mapped_target
 
-# Answers of a broker that will not cut a log until somebody changes a right, or the topic's settings.
+# Codes of a broker that cuts no log until an administrator changes a right, or the topic's settings.
 DELETE_RECORDS_DENIED_CODES = AUTHORIZATION_CODES | {Code.POLICY_VIOLATION}
 NONEXISTENT_PARTITION = (NOWHERE_TOPIC, [2**31 - 1])
 
 
 def may_write_markers(target: KafkaCluster) -> bool:
-    """A broker checks the right before it looks for the partition, and each knows the right."""
+    """Whether the link's user may write markers. Brokers check the right before the partition, and any broker can
+    answer.
+    """
 
     def ask(connection: Connection, timeout_s: float) -> bool:
         connection.handwritten_version(MARKERS_KEY)
@@ -104,11 +101,10 @@ def may_write_markers(target: KafkaCluster) -> bool:
 def find_uncuttable(
     target: KafkaCluster, starts: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
 ) -> dict[TopicPartition, KafkaError]:
-    """Which of these logs cannot be cut now, and why. Each is asked to be cut where it begins. `ids`: which topic each
-    name must mean."""
+    """Returns the logs that cannot be cut, and why. Tries a cut at each present start. `ids`: topic ids by name."""
     failed: dict[TopicPartition, KafkaError] = {}
     for topic in sorted({named.topic for named in starts}):
-        # One by one: a topic that is another by now would hide what becomes of the others.
+        # One by one: a topic that was created again would hide the results of the others.
         ours = {named: at for named, at in starts.items() if named.topic == topic}
         try:
             failed |= target.delete_records_of_each(ours, {topic: ids[topic]})[1]
@@ -117,7 +113,7 @@ def find_uncuttable(
     return failed
 
 
-# Offsets of a twin that are read to learn what crossed untold and is gone from its source.
+# Offsets of a twin to read for unreported records that are gone from its source.
 UNREPORTED_OFFSETS_MAX = 200_000
 
 
@@ -129,9 +125,9 @@ def inspect_target(
     stands: Mapping[TopicPartition, EpochOffset] = MappingProxyType({}),
     inherited: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, TargetState]:
-    """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
-    as far as known, which history of the source was carried. `inherited`: below which offsets the twins' logs are their
-    topics' own, of when they were at home there."""
+    """Inspects partitions and twins. Raises KafkaError if any cannot be read. `stands`: the replicated history, if
+    known. `inherited`: below, a twin's log is the topic's own, from when it was at home there.
+    """
     partitions, there = list(twins), list(twins.values())
     start = target.list_offsets(there, OffsetKind.EARLIEST)
     high = target.list_offsets(there, OffsetKind.HIGH_WATERMARK)
@@ -143,7 +139,7 @@ def inspect_target(
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
     found, here = {}, {}
     for named, twin in twins.items():
-        # Who writes between two readings makes them disagree, and no more than that.
+        # A write between two readings only makes them disagree.
         still = end[twin] == again[twin]
         tail = _tail(target, twin, start[twin], high[twin], end[twin]) if still else None
         last = end[twin] - 1
@@ -153,12 +149,12 @@ def inspect_target(
         other: bool | None = None if shared else False
         theirs = source.read_batch(named, last) if shown else None
         here[named] = EpochOffset(theirs[1].leader_epoch if theirs else UNKNOWN_EPOCH, end[twin])
-        own = inherited.get(named, 0)  # What was aborted there crossed as markers, and consumers see neither.
+        own = inherited.get(named, 0)  # Aborted records there were replicated as markers; both are invisible.
         hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL_FLAG
         if shown and tail and (tail[1].attributes & CONTROL_FLAG or hidden):
             last, other = _below_markers(source, target, named, twin, low, last, own)
         elif shown:
-            # All that both last batches hold: who wrote lost records once more may have changed only some of them.
+            # Compare both last batches whole: a rewrite of lost records may have changed only some.
             at = last_difference(theirs, tail, last)
             last, other = (at, True) if at >= 0 else (last, False)
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
@@ -187,7 +183,6 @@ def _with_histories(
     here: Mapping[TopicPartition, EpochOffset],
     stands: Mapping[TopicPartition, EpochOffset],
 ) -> dict[TopicPartition, TargetState]:
-    """Asks the source where the epochs end that its records below the twins' ends have, and those that were carried."""
     said: dict[TopicPartition, dict[int, EpochEnd]] = {named: {} for named in found}
     for known in (here, stands):
         wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
@@ -212,13 +207,11 @@ def _tail(
 
 
 def _fence(producers: Iterable[ProducerState], ours: int) -> int:
-    """The highest coordinator epoch of our markers; -1 where there are none."""
     marks = marker_producer_id(ours)
     return max((one.coordinator_epoch for one in producers if one.producer_id == marks), default=-1)
 
 
 def _open_from(producers: Iterable[ProducerState]) -> int:
-    """Where the first transaction begins that is open; -1 where none is."""
     return min((one.current_txn_start for one in producers if one.current_txn_start >= 0), default=-1)
 
 
@@ -231,9 +224,9 @@ def _below_markers(
     last: int,
     own: int,
 ) -> tuple[int, bool]:
-    """Which offset tells whether both have the same history where the twin ends in markers, which every log may have;
-    and whether they differ there. The source shows a record where a marker is, or the last record is another.
-    `own`: up to where the log is its topic's own, whose records of aborted transactions are passed over."""
+    """Compares histories if the twin ends in markers, which prove nothing. Returns the compared offset, and whether
+    both differ there. `own`: below, aborted transactions are skipped, as the log is the topic's own.
+    """
     try:
         if any(read_contents(source, named, last, last + 1, committed=True)):
             return last, True
@@ -241,13 +234,14 @@ def _below_markers(
         if at >= 0:
             return at, differ_at(source.read_batch(named, at), target.read_batch(twin, at), at)
     except WireError:
-        pass  # Damage is found when it is fetched.
+        pass  # A fetch finds damage.
     return last, False
 
 
 def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, told_to: int) -> TargetState:
-    """Also with where the twin shows no record of what nobody told of and the source has no more: it never crossed, or
-    nobody ever saw it. Of what lies too far back, or is damaged, nothing else is known."""
+    """Adds where the twin has no record of offsets that were never reported and are gone from the source. Offsets too
+    far back, or damaged, count as without a record.
+    """
     end = min(seen.high_watermark, seen.log_end, seen.source_start)
     begin = max(told_to, seen.log_start, end - UNREPORTED_OFFSETS_MAX)
     if told_to >= end:
@@ -265,8 +259,6 @@ def _with_untold(target: KafkaCluster, twin: TopicPartition, seen: TargetState, 
 def _parting(
     source: KafkaCluster, target: KafkaCluster, named: TopicPartition, twin: TopicPartition, low: int, last: int
 ) -> int:
-    """From where on both hold other records, `last` being one of them."""
-
     def unlike_at(offset: int) -> bool:
         try:
             return differ_at(source.read_batch(named, offset), target.read_batch(twin, offset), offset)
@@ -284,8 +276,9 @@ def _by_unit(
     ours: int,
     producers: Iterable[ProducerState],
 ) -> bool:
-    """Whether the tail may be a closed unit's marker. The ids of units change, when coordinators forget them; what
-    never does is that they write no records."""
+    """Whether the last batch may be a marker of an empty transaction. Coordinators may forget its producer id, but such
+    a producer never writes records.
+    """
     if batch is None:
         return False
     tail = batch[1]
@@ -307,8 +300,8 @@ def _described(batch: tuple[bytes, BatchHeader] | None, *, unit: bool) -> LastBa
 
 TRANSACTIONAL_IDS = 2
 TRANSACTION_PARTITIONS_MAX = 200
-TRANSACTION_PARTITIONS_MIN = 32  # are not worth a second unit beside the first
-TRANSACTION_TIMEOUT_S = 20.0  # the coordinator closes a unit that is open for longer
+TRANSACTION_PARTITIONS_MIN = 32  # fewer are not worth a second transaction
+TRANSACTION_TIMEOUT_S = 20.0  # the coordinator aborts a transaction that is open for longer
 TRANSACTION_PATIENCE_S = 10.0
 TRANSACTION_CALL_S = 10.0
 RETRY_INTERVAL_S = 0.2
@@ -319,14 +312,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class MarkersFinished:
-    """Runs that are over, one way or the other: no unit is open on their partitions any more."""
+    """Finished runs: no transaction is open on their partitions any more."""
 
     marks: list[PendingMarkers]
     answers: list[MarkerOutcome]
 
 
 class WriteLeaseLost(Exception):
-    """This pump may write nothing more."""
+    """This task may write nothing more."""
 
 
 def transactional_id_prefix(link: str, producer_id: int) -> str:
@@ -335,7 +328,7 @@ def transactional_id_prefix(link: str, producer_id: int) -> str:
 
 
 class EmptyTransactions:
-    """The hand that writes them, beside the pump's loop. `holds`: whether the partitions may still be written."""
+    """Writes markers by empty transactions, in threads. `holds`: whether the partitions may still be written."""
 
     def __init__(
         self,
@@ -347,7 +340,7 @@ class EmptyTransactions:
         report: Callable[[MarkersFinished], None],
         cluster_id: str = "",
     ) -> None:
-        """`prefix` is the link's; a lane's next pump has the same ids, and so closes what this one leaves open."""
+        """`prefix`: the link's. A task's next attempt has the same ids, and so ends what this one leaves open."""
         self._prefix, self._holds, self._report = prefix, holds, report
         self._waiting: deque[MarkerRunProgress] = deque()
         self._news = threading.Condition()
@@ -362,7 +355,7 @@ class EmptyTransactions:
             thread.start()
 
     def take(self, marks: Iterable[PendingMarkers]) -> None:
-        """Writes these; each is reported once no unit is open on its partition."""
+        """Writes these; each is reported once no transaction is open on its partition."""
         runs = [MarkerRunProgress(one, one.blank.base, one.blank.end - one.blank.base) for one in marks]
         if runs:
             with self._news:
@@ -370,9 +363,10 @@ class EmptyTransactions:
                 self._news.notify(min(len(runs), TRANSACTIONAL_IDS))
 
     def settled(self) -> set[TopicPartition]:
-        """To be asked before any look at a twin: closes what a dead pump of this lane left open. Returns where a marker
-        of any other pump of the link is still due, which is not to be looked at yet. Also tells of what has troubled
-        the units since it was last asked: what became of them then, only a look can say."""
+        """Call before any inspection: ends what a dead attempt left open. Returns the partitions with a due marker of
+        the link's other tasks, not to be inspected yet. Raises KafkaError for trouble since the last call, whose
+        outcome only an inspection shows.
+        """
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
@@ -382,11 +376,11 @@ class EmptyTransactions:
             except KafkaError as error:
                 if error.code not in AUTHORIZATION_CODES:
                     raise
-                # Markers will be refused, with a sentence; all else may cross.
+                # Markers will be refused, with a sentence; all else may be replicated.
         return TransactionalIds(self._watch, patience_s=TRANSACTION_PATIENCE_S, go=self.go).open_of(self._prefix)
 
     def go(self) -> None:
-        """To be asked before each request: what was sent before the grant ran out is fenced by the next holder."""
+        """Call before each request; raises WriteLeaseLost. The next holder fences earlier requests."""
         if self._closed or not self._holds():
             raise WriteLeaseLost
 
@@ -407,11 +401,11 @@ class EmptyTransactions:
             try:
                 over = slot.round(runs)
             except WriteLeaseLost:
-                # A grant may come late. Where none does, who has the partitions next closes what is open.
+                # The lease may be extended late. If not, the next holder of the partitions ends the open transactions.
                 time.sleep(RETRY_INTERVAL_S)
                 continue
             except Exception as error:
-                # Whatever it is, the next round closes what this one left open.
+                # In any case the next round ends what this one left open.
                 self._tell(f"closed units: {type(error).__name__}: {error}")
                 time.sleep(RETRY_INTERVAL_S)
                 continue
@@ -435,8 +429,6 @@ class EmptyTransactions:
 
 
 class TransactionalIdWorker:
-    """One transactional id and its connections."""
-
     def __init__(self, target: KafkaCluster, name: str, go: Callable[[], None]) -> None:
         self._cluster, self._name, self._go = target, name, go
         self._talk = TransactionalIds(self._cluster, patience_s=TRANSACTION_PATIENCE_S, go=go)
@@ -445,8 +437,7 @@ class TransactionalIdWorker:
         self._writer = TransactionalProducer(name, -1, -1)
 
     def hold(self) -> None:
-        """Takes the id, unless this pump has it. A round that waits for the coordinator is not waited for: that is a
-        KafkaError which passes."""
+        """Acquires the id, unless held. Raises a retriable KafkaError while a round waits for the coordinator."""
         if self._core.held:
             return
         if not self._turn.acquire(timeout=ACQUIRE_TIMEOUT_S):
@@ -457,7 +448,6 @@ class TransactionalIdWorker:
             self._turn.release()
 
     def round(self, runs: list[MarkerRunProgress]) -> list[tuple[MarkerRunProgress, MarkerOutcome]]:
-        """One unit over all of them; returns those that are over."""
         with self._turn:
             return self._carried(self._core.round(runs))
 
@@ -520,7 +510,7 @@ class ConnectionOpened:
 
 @dataclass(frozen=True, slots=True)
 class LeadersFound:
-    """`silent`: the side that did not answer, with its `error`; "" where both did."""
+    """`silent`: the side that did not answer, with its `error`; "" if both did."""
 
     routes: dict[TopicPartition, PartitionLeaders]
     error: str = ""
@@ -532,7 +522,7 @@ InspectionResult = TargetState | KafkaError | None
 
 @dataclass(frozen=True, slots=True)
 class TwinsInspected:
-    """None where a closed unit of ours must be over first."""
+    """Results of inspections. None: an empty transaction of the link must end first."""
 
     seen: dict[TopicPartition, InspectionResult]
 
@@ -541,13 +531,13 @@ CallResult = ConnectionOpened | LeadersFound | TwinsInspected | MarkersFinished
 
 
 class BlockingCalls:
-    """Runs errands for one pump; `close` lets go of every connection it holds."""
+    """Blocking calls of one task. `close` closes their connections."""
 
     def __init__(self, order: TaskConfig, holds: Callable[[], bool]) -> None:
         """`holds`: whether the partitions may still be written."""
         self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}
         self._producer_id = order.producer_id
-        # Below which age a fresh queue takes records; 0: of any.
+        # Up to which age a drop-oldest queue takes records; 0: any.
         self._max_age_ms = int(order.queue.max_age_s * 1000) if order.queue.fresh else 0
         self._twins: dict[TopicPartition, TopicPartition] = {}
         self._ids: dict[str, bytes] = {}
@@ -556,12 +546,12 @@ class BlockingCalls:
         self._guard = threading.Lock()
         self._reports: SimpleQueue[CallResult] = SimpleQueue()
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout")
-        # Looks may wait long for the one or the other broker; dials and questions about routes must not wait for them.
+        # Inspections may wait long for a broker; connects and leader lookups must not wait for them.
         self._looks = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout's look")
         self.wake_socket, self._bell = socket.socketpair()
         self.wake_socket.setblocking(False)
         self._bell.setblocking(False)
-        # Who writes markers where they may not be written directly.
+        # Writes markers if they may not be written directly.
         self.units = (
             EmptyTransactions(
                 order.target, order.units, order.lane, holds=holds, report=self._tell, cluster_id=order.target_id
@@ -571,7 +561,7 @@ class BlockingCalls:
         )
 
     def take(self) -> list[CallResult]:
-        """Everything reported since the last call."""
+        """Returns everything reported since the last call."""
         with contextlib.suppress(BlockingIOError):
             while self.wake_socket.recv(4096):
                 pass
@@ -581,16 +571,16 @@ class BlockingCalls:
         return found
 
     def learn(self, orders: Iterable[PartitionConfig]) -> None:
-        """What the twins of these partitions are called; all else speaks of them by their sources' names."""
+        """Learns twin names; other calls use the source's."""
         for order in orders:
             self._ids[order.twin_named.topic] = bytes.fromhex(order.target_topic_id)
             if order.twin:
                 self._twins[order.named] = order.twin_named
 
-    # An errand answers whatever happens: the pump waits for it.
+    # Each call returns a result in any case, as the task waits for it.
 
     def dial(self, side: str, node: int, key: object) -> None:
-        """Opens a separate connection to a broker, for the pump to drive."""
+        """Opens a connection for the task to drive."""
 
         def errand() -> CallResult:
             try:
@@ -601,7 +591,7 @@ class BlockingCalls:
         self._send(errand)
 
     def ask_routes(self, tracks: Iterable[PartitionReplicator]) -> None:
-        """Who leads these partitions on both sides, and whether their topics are still the same."""
+        """Looks up leaders on both sides, and whether topics are still the same."""
         wanted = {track.named: (track.source_key[0], track.target_id) for track in tracks}
 
         def errand() -> CallResult:
@@ -617,7 +607,7 @@ class BlockingCalls:
         self._send(errand)
 
     def look(self, partitions: Iterable[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
-        """Where the twins of these partitions end, and what the source holds; leader by leader, so many at a time."""
+        """Inspects twins and sources, by leader and in groups."""
         by_node: dict[int, list[TopicPartition]] = {}
         for named in partitions:
             by_node.setdefault(tracks[named].route.target if named in tracks else -1, []).append(named)
@@ -628,7 +618,6 @@ class BlockingCalls:
     def _look_at_led(
         self, partitions: list[TopicPartition], tracks: Mapping[TopicPartition, PartitionReplicator]
     ) -> None:
-        """By the same leader; mapped ones each by itself."""
         mapped = written_positions(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
         stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
@@ -641,7 +630,7 @@ class BlockingCalls:
             self._send(lambda n=named, look=look: TwinsInspected({n: look()}), self._looks)  # type: ignore[misc]
 
     def cut(self, before: dict[TopicPartition, int], tracks: Mapping[TopicPartition, PartitionReplicator]) -> None:
-        """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
+        """Deletes the twins' records below these offsets. After a failure the driver does so within a minute."""
 
         if not before:
             return
@@ -680,7 +669,7 @@ class BlockingCalls:
             self._bell.send(b"!")
 
     def _cluster(self, side: str) -> KafkaCluster:
-        """A client of this thread's own, so that one slow broker never blocks another errand."""
+        """A client of this thread, so that a slow broker blocks no other call."""
         mine: dict[str, KafkaCluster] | None = getattr(self._own, "clusters", None)
         if mine is None:
             mine = self._own.clusters = {}
@@ -712,13 +701,11 @@ class BlockingCalls:
         return found
 
     def _mute(self, twins: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, KafkaError]:
-        """Partitions that nobody can be asked about now, on either side: the others do not wait for them."""
         _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
         _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         return here | {named: there[twin] for named, twin in twins.items() if twin in there}
 
     def _uncut(self, found: Mapping[TopicPartition, TargetState]) -> dict[TopicPartition, InspectionResult]:
-        """Those of the looks that must say more: offsets are to be filled, and the twin's log cut behind them."""
         due = {named: seen for named, seen in found.items() if seen.log_end < seen.source_start}
         if not due:
             return {}
@@ -736,16 +723,15 @@ class BlockingCalls:
         return seen_again
 
     def _aged(self, found: dict[TopicPartition, TargetState]) -> dict[TopicPartition, TargetState]:
-        """The looks with where records begin that are young enough, where the queue asks for that."""
         if not self._max_age_ms or not found:
             return found
         source = self._cluster("source")
-        # What lies above the high watermark is not looked at by its time: who is asked has not seen it.
+        # Offsets above the high watermark are not checked by time: the source does not show them.
         high, _ = source.offsets_of_each(found, OffsetKind.HIGH_WATERMARK)
         young, _ = source.first_since_each(found, wall_ms() - self._max_age_ms)
         known = {named: young[named] if young[named] >= 0 else high[named] for named in young.keys() & high.keys()}
         for named, at in known.items():
-            # What is dropped is of a history, too: the epoch of its last record tells later whether that still holds.
+            # Dropped records have a history, too: the epoch of the last one shows later whether that still holds.
             due = at > max(found[named].log_end, found[named].source_start)
             below = source.read_batch(named, at - 1) if due else None
             found[named] = with_young_offset(found[named], at, below[1] if below else None)
@@ -767,7 +753,7 @@ class BlockingCalls:
         stands: dict[TopicPartition, EpochOffset],
         inherited: dict[TopicPartition, int],
     ) -> dict[TopicPartition, InspectionResult]:
-        """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
+        """Inspects a group. Errors halve the group, so that one bad partition does not hide the others."""
         try:
             twins = {named: self._twins.get(named, named) for named in partitions}
             due = self.units.settled() if self.units else set()

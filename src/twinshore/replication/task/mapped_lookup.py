@@ -1,7 +1,6 @@
-"""Looks at a mapped twin: which batches of ours landed beyond what was told, and which records of the source they are.
+"""Inspects a mapped twin: which batches landed beyond what was reported, and which source records they hold.
 
-Readings are taken so that none can be younger than what it is compared with: what the leader remembers, then the log's
-end, then the batches up to there.
+Each reading is older than what is compared with: the leader's memory, the log end, then the batches.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from twinshore.replication.task.core.position import (
 )
 
 DISAGREEMENT_KIND = IncidentKind.POSITION_DISAGREEMENT
-# How many records of the source are looked through for what landed; each takes 16 bytes here.
+# Records of the source to search for what landed; each takes 16 bytes.
 SEARCH_RECORDS_MAX = 4_000_000
-# Records do not come in the order of their time stamps, but seldom so far out of it.
+# Records are seldom further out of the order of their time stamps.
 TIMESTAMP_SLACK_MS = 60_000
 FindOffsetRuns = Callable[[list[LandedBatch]], list[OffsetRun] | StopAt]
 RETENTION_LOSS_SENTENCE = (
@@ -69,8 +68,9 @@ def inspect_mapped_target(
     *,
     drops: bool = False,
 ) -> TargetState:
-    """Where to go on with one partition; raises KafkaError when it cannot be read. `stand`: as far as known, which
-    history of the source was carried. `drops`: a fresh queue may have left records out."""
+    """Inspects one partition; raises KafkaError if unreadable. `stand`: the replicated history, if known. `drops`: a
+    drop-oldest queue may have left out records.
+    """
     states = [one for one in target.describe_producers([twin])[twin] if one.producer_id == producer_id]
     remembered = (states[0].last_sequence, states[0].last_timestamp) if states else None
     end = target.list_offsets([twin], OffsetKind.LOG_END)[twin]
@@ -91,7 +91,7 @@ def inspect_mapped_target(
         verdict, extents = _landed(target, producer_id, twin, reach, (start, end), remembered, found)
     if drops and isinstance(verdict, ResumeAt):
         runs = offsets_between(reach.source, extents)
-        # What the source has no more was not sent, as what was lies elsewhere: nobody need look at it.
+        # Offsets that the source has lost were not sent: what was sent is in the offset runs.
         dropped = [
             (begin, end)
             for begin, end in runs
@@ -99,7 +99,7 @@ def inspect_mapped_target(
         ]
     epoch = wrote = UNKNOWN_EPOCH
     if isinstance(verdict, ResumeAt):
-        # Before records are compared: what they tell holds for the history that was asked for.
+        # Before records are compared: the comparison holds for the queried history.
         wrote, epoch, parted = _history(source, named, verdict.position, (source_start, source_stop), stand)
         if parted >= 0:
             verdict = StopAt(IncidentKind.TRUNCATION, parted, verdict.position, describe_divergence(parted))
@@ -121,8 +121,9 @@ def inspect_mapped_target(
 def _history(
     source: KafkaCluster, named: TopicPartition, position: int, span: tuple[int, int], stand: EpochOffset
 ) -> tuple[int, int, int]:
-    """In which epoch the source's last record below `position` was written, the one to fetch on with, and from where on
-    it has another history, if it has."""
+    """Returns the leader epoch of the source's last record below `position`, the epoch for the next fetch, and from
+    where the history differs, or -1.
+    """
     last = position - 1
     theirs = source.read_tail_batch(named, last) if span[0] <= last < span[1] else None
     here = EpochOffset(theirs.leader_epoch if theirs else UNKNOWN_EPOCH, position)
@@ -157,7 +158,6 @@ def _landed(
     remembered: tuple[int, int] | None,
     found: FindOffsetRuns,
 ) -> tuple[PositionVerdict, list[OffsetRun]]:
-    """`found` says of what landed which records of the source it is."""
     ours: list[LandedBatch] = []
     at = max(span[0], reach.target)
     for _, header in read_batches(target, twin, at, span[1], committed=False):
@@ -188,7 +188,6 @@ def _landed(
 
 
 def _gone(reach: WrittenPosition, source_start: int, _fresh: list[LandedBatch]) -> StopAt:
-    """More has landed than was told, and the source has the first of it no more: nothing is left to count by."""
     sentence = (
         f"the source's log now begins at {source_start}, behind {reach.source}, up to which was told what the link"
         " wrote; more had landed, and which records those were cannot be known"
@@ -204,7 +203,6 @@ def _counted(
     reach: WrittenPosition,
     fresh: list[LandedBatch],
 ) -> list[OffsetRun] | StopAt:
-    """Record for record as the source shows them from the reach on; the last one is compared."""
     extents = map_landed_batches(reach, fresh, read_visible_runs(source, named, reach.source))
     if isinstance(extents, UnclearLanding):
         return StopAt(DISAGREEMENT_KIND, reach.source, reach.source, extents.sentence)
@@ -225,9 +223,9 @@ def _sought(
     span: tuple[int, int],
     fresh: list[LandedBatch],
 ) -> list[OffsetRun] | StopAt:
-    """Each record by what it says, as a fresh queue may have left out what lay between. The source is asked from the
-    time of the earliest on, and at first not much beyond that of the latest. `span`: where the source begins and ends,
-    as it may have nothing of that time any more."""
+    """Matches records by content, as a drop-oldest queue leaves out some. Searches from the time of the earliest, at
+    first to shortly after the latest. `span`: the source's log start and end.
+    """
     ours = [
         one
         for landed in fresh
@@ -267,8 +265,7 @@ def _parted(
     *,
     drops: bool,
 ) -> StopAt | None:
-    """Whether the source has another history by now than the one that was carried: it lost its end, and grew again.
-    Where records were dropped, there are some behind the last one that landed."""
+    """Whether the source lost its end and grew again. With drops, records exist after the last one that landed."""
     at, behind = reach.last_source, reach.source - 1
     if at < 0:
         return None

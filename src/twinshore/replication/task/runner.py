@@ -1,17 +1,11 @@
-"""A pump's connections to leaders, as its flows want them: requests go, answers become what they say. A source's are
-received into the buffers that its flow names.
+"""Runs tasks inside Spark: one task, or a group of small tasks.
 
-The loop that carries one lane: sockets, clocks, errands and the desk, as the pure core of the pump wants them.
+`TaskRunner` is the loop of one task: sockets, clocks, blocking calls and the coordinator, around the pure `TaskCore`.
+Events go to the core, and the core's commands are carried out at once. When the write lease runs out, all connections
+are closed, even halfway through a request: a broker never executes half a request.
 
-What comes is told to the core, what it commands is carried out at once. When its grant runs out the connections are
-closed, half a request included, which a broker never executes.
-
-The loop of a raft: the pumps of several small lanes side by side, in one Spark task.
-
-Each pump is what it is alone: its own line to the desk, its own grant, its own connections. The raft only gives it its
-turns. What ends one pump ends no other.
-
-What runs inside Spark: one task, for a tide of one lane or of a raft.
+`TaskGroupRunner` runs several tasks side by side. Each has its own coordinator connection, write lease and leader
+connections. The end of one task does not end another.
 """
 
 from __future__ import annotations
@@ -94,16 +88,16 @@ HELLO_TIMEOUT_S = 20.0
 SEND_TIMEOUT_S = 1.0
 BUFFER_BYTES_MIN = 256 << 10
 READ_COMMITTED = 1
-# A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
+# A turn costs about as much as receiving 100 KB, and a response is parsed only once it is complete.
 WAKE_BYTES = 1 << 20
 
 
 class CoordinatorLost(TwinshoreError):
-    """The driver cannot be reached; the grant decides how long the pump goes on."""
+    """The driver cannot be reached. The write lease decides how long the task may go on."""
 
 
 class DriverConnection:
-    """Blocking writes of small lines, non-blocking reads. `hello`: what it says of itself, first of all."""
+    """A connection to the driver: blocking writes of small lines, non-blocking reads. `hello` is sent first."""
 
     def __init__(self, host: str, port: int, **hello: Any) -> None:
         try:
@@ -122,7 +116,7 @@ class DriverConnection:
         return self._sock.fileno()
 
     def tell(self, message: JsonMessage, within_s: float = SEND_TIMEOUT_S) -> None:
-        """One message to the driver. A stuck driver costs no more time than this."""
+        """Sends one message to the driver. Raises CoordinatorLost after `within_s` seconds."""
         line = encode_line(message)
         try:
             self._sock.settimeout(within_s)
@@ -131,7 +125,7 @@ class DriverConnection:
             raise CoordinatorLost(f"the driver cannot be told: {error}") from error
 
     def heard(self) -> list[JsonMessage]:
-        """Every message that has come."""
+        """Returns all messages that have arrived. Raises CoordinatorLost."""
         self._sock.setblocking(False)
         while True:
             try:
@@ -154,8 +148,6 @@ class DriverConnection:
 
 
 class CoordinatorClient(DriverConnection):
-    """A pump's."""
-
     def __init__(self, order: TaskConfig) -> None:
         who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
         super().__init__(order.desk_host, order.desk_port, **who)
@@ -164,19 +156,14 @@ class CoordinatorClient(DriverConnection):
         self.tell(encode_message(word))
 
     def words(self) -> list[CoordinatorMessage]:
-        """All that have come."""
         return [decode_for_task(message) for message in self.heard()]
 
 
 class HasFileno(Protocol):
-    """What a selector looks at."""
-
     def fileno(self) -> int: ...
 
 
 class Outbox:
-    """Buffers on their way into a socket."""
-
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.transport = connection.transport
@@ -186,11 +173,11 @@ class Outbox:
         self._waiting = buffers
 
     def detach(self) -> None:
-        """Copies what the kernel has not taken, so that the buffers it lies in are free."""
+        """Copies what the kernel has not taken, so that the original buffers are free."""
         self._waiting = [bytes(piece) for piece in self._waiting]
 
     def push(self) -> bool:
-        """Gives the kernel what it takes; True once everything is taken."""
+        """Writes what the kernel takes. True once everything is written."""
         waiting = self._waiting
         while waiting:
             taken = self.transport.sendv(waiting)
@@ -201,7 +188,7 @@ class Outbox:
 
 
 class SourceConnection:
-    """One connection to a leader on the source, for a share of its partitions."""
+    """One connection to a source leader, for a share of its partitions."""
 
     def __init__(self, flow: SourceFetcher, connection: Connection) -> None:
         self.flow = flow
@@ -215,7 +202,7 @@ class SourceConnection:
         return self.outbox.transport.fileno()
 
     def ask(self, fetch: SendFetch) -> bool:
-        """Sends a fetch; True when the kernel took it whole."""
+        """Sends a fetch. True if the kernel took all of the request."""
         order = fetch.order
         body = encode_fetch_by_id(
             session_id=order.session_id,
@@ -232,7 +219,7 @@ class SourceConnection:
         return self.outbox.push()
 
     def receive(self, now_s: float) -> tuple[FetchResponseById, int] | None:
-        """The whole answer once it is there, and its size."""
+        """Returns a fetch response and its size in bytes, or None while the response is incomplete."""
         hold = self.flow.receiving
         if hold is None:
             raise KafkaError(
@@ -247,7 +234,7 @@ class SourceConnection:
             except WireError as error:
                 raise protocol_violation_error(error, self.outbox.connection.place) from error
             if answer is not None:
-                hold.buffer = framer.buffer  # a larger one, if need was
+                hold.buffer = framer.buffer  # larger, if needed
                 transport.expect_bytes(1)
                 return parse_fetch_by_id(answer.view, answer.position), len(answer.view)
             got = transport.recv_into(framer.room())
@@ -267,7 +254,7 @@ class SourceConnection:
 
 
 class TargetConnection:
-    """One connection to a leader on the target. `producer`: the link's id and epoch."""
+    """One connection to a target leader. `producer`: the link's producer id and epoch."""
 
     def __init__(self, flow: TargetProducer, connection: Connection, producer: tuple[int, int]) -> None:
         self.flow = flow
@@ -283,7 +270,7 @@ class TargetConnection:
         return self.outbox.transport.fileno()
 
     def send(self, flight: TargetRequest) -> bool:
-        """Puts a request on its way; `push` goes on with it when the kernel has room again. True where it has all."""
+        """Starts to send a request; `push` continues. True once the kernel has taken everything."""
         deadline_s = flight.sent_s + self.flow.limits.produce_timeout_s + RESPONSE_SLACK_S
         if flight.sent:
             body = self._produce(flight.sent)
@@ -318,18 +305,18 @@ class TargetConnection:
         return encode_produce(self.flow.version, list(topics.values()), timeout_ms=timeout_ms)
 
     def push(self) -> bool:
-        """Gives the kernel what it takes; True once it has everything."""
         if self.flow.writing and self.outbox.push():
             self.flow.written()
         return not self.flow.writing
 
     def wake_at(self, due_bytes: int) -> None:
-        """Until so many bytes of answers are there nobody need be woken."""
+        """Holds back the read event until `due_bytes` of responses have arrived."""
         self.outbox.transport.expect_bytes(max(1, due_bytes - self._exchange.framer.waiting))
 
     def receive(self, now_s: float) -> Iterator[CompletedRequest]:
-        """Every answer that is complete, those too behind which the target hangs up or says what nobody understands:
-        that is raised once they have been taken."""
+        """Yields every complete response. If the target hangs up or sends a malformed response, raises after the ones
+        before that.
+        """
         exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
         while True:
             got = transport.recv_into(framer.room())
@@ -346,8 +333,9 @@ class TargetConnection:
                 raise protocol_violation_error(error, self.outbox.connection.place) from error
 
     def _read(self, answer: Response, now_s: float) -> CompletedRequest | None:
-        """What it says; None where the other half is still to come. Of one that cannot be read the request stays
-        unanswered."""
+        """Returns the completed request, or None while a second response is to come. An unreadable one stays
+        unanswered.
+        """
         view, position, key = answer.view, answer.position, answer.asked.api.key
         if key == MARKERS_KEY:
             self.flow.marked(parse_markers(view, position))
@@ -367,7 +355,7 @@ class TargetConnection:
 
 
 def unregister(selector: selectors.BaseSelector, line: HasFileno) -> None:
-    """Has the selector look at it no more, also where it is closed already."""
+    """Removes `line` from the selector, even if `line` is already closed."""
     try:
         selector.unregister(line)
     except (KeyError, ValueError):
@@ -383,11 +371,12 @@ Handler = Callable[[int], None]
 
 
 class TaskRunner:
-    """One lane's worker for the length of a tide. `run` returns the sentence that says why it ended."""
+    """Runs one task attempt. `run` returns the sentence that says why the attempt ended."""
 
     def __init__(self, order: TaskConfig, reading: SharedFetch | None = None) -> None:
-        """`reading`: with whose other pumps this one reads together, all in one thread; one of its own where it is of a
-        broadcast and carried apart."""
+        """`reading`: the shared fetch of this broadcast's tasks in the same thread. Without one, a broadcast's task
+        gets its own.
+        """
         self.order = order
         who = (order.producer_id, order.producer_epoch, order.fence)
         self.lane = TaskPartitions(
@@ -429,7 +418,6 @@ class TaskRunner:
         }
 
     def run(self) -> str:
-        """Pumps until told to finish, or until the grant is gone."""
         core = self.core
         try:
             while not core.ended:
@@ -441,18 +429,18 @@ class TaskRunner:
         return core.ended
 
     def fileno(self) -> int:
-        """Readable while `turn` has something to hear."""
+        """A descriptor that is readable while `turn` has events to handle."""
         return self._selector.fileno()
 
     def due_s(self, quiet_s: float) -> float:
-        """When it wants a turn though nothing comes: at its next timers, `quiet_s` later where it only goes on."""
+        """When the task needs a turn without an event. `quiet_s` delays the timers of a running task."""
         if self._pending():
             return 0.0
         at_s = self.core.timers_at_s
         return at_s + quiet_s if self.core.going and not self.lane.finishing else at_s
 
     def turn(self, wait_s: float) -> None:
-        """What has come, or comes within this time, and what follows from it."""
+        """Handles the events that have come or come within `wait_s`."""
         came = self._selector.select(wait_s if not self._pending() else 0.0)
         begun_s = steady_s()
         for key, mask in came:
@@ -472,7 +460,7 @@ class TaskRunner:
 
     def _pending(self) -> bool:
         if self.core.going and (self.lane.uncut or self.lane.called):
-            return True  # While it stands by nothing of that is taken up.
+            return True  # A standby task takes up nothing of that.
         return any(line.outbox.transport.pending() for line in self._sources.values())
 
     def _do(self, wanted: Iterable[TaskCommand]) -> None:
@@ -533,7 +521,7 @@ class TaskRunner:
             unregister(self._selector, line)
             line.close()
 
-    # -- who speaks to us
+    # -- events
 
     def _on_desk(self, _mask: int) -> None:
         for word in self._desk.words():
@@ -592,7 +580,7 @@ class TaskRunner:
         self.let_go()
 
     def hang_up(self) -> None:
-        """Its lines, at once, half a request included."""
+        """Closes all connections at once, even halfway through a request."""
         self.lane.leave()
         for source in self._sources.values():
             source.close()
@@ -602,36 +590,37 @@ class TaskRunner:
         self._selector.close()
 
     def let_go(self) -> None:
-        """What its errands hold; one of them may be in the middle of a call."""
+        """Closes the blocking calls. May wait for one in progress."""
         self._scout.close()
 
 
 ALIVE_INTERVAL_S = 1.0
-# A pump to which nothing comes is looked at so often: its deadlines and beats are seldom nearer.
+# An idle task gets turns this often: its deadlines and reports are seldom nearer.
 IDLE_POLL_INTERVAL_S = 0.1
 READ = selectors.EVENT_READ
 
 
 class TaskGroupRunner:
-    """One tide of it. `run` returns once the driver has told it to leave, or is gone, and no pump is left."""
+    """Runs one attempt of a task group. `run` returns once the group is stopped or the driver lost, and no task is
+    left.
+    """
 
     def __init__(self, order: TaskGroupConfig) -> None:
         who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
         self._line = DriverConnection(order.desk_host, order.desk_port, **who)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._line, READ)
-        # Whether the driver hears whose turn it is, and whose it knows of.
+        # Whether turns are reported to the driver, and the last one that was.
         self._tells, self._told = order.tells, 0
-        # What pumps of one broadcast's lanes read together.
+        # Shared fetches of broadcasts' tasks.
         self._readings = SharedFetches()
-        # By pump its berth.
+        # The slot of each task.
         self._pumps: dict[TaskRunner, int] = {}
         self._leaving = False
         self._lost = False
         self._afloat_at_s = 0.0
 
     def run(self) -> str:
-        """Gives turns to whoever has something to do."""
         try:
             while self._pumps or not self._leaving:
                 self._turn()
@@ -663,7 +652,7 @@ class TaskGroupRunner:
         except CoordinatorLost as error:
             ended, died = error.message, False
         except Exception as error:
-            # This pump's alone: the others on the raft are other links'.
+            # Ends this task alone: the others in the group are of other links.
             ended, died = describe_error(error), True
         if ended:
             self._selector.unregister(pump)
@@ -692,7 +681,7 @@ class TaskGroupRunner:
         except Exception as error:
             if "berth" not in message:
                 raise
-            # As where the driver's package is another one than this worker's: the pumps that are here go on.
+            # For example if the driver's package differs from this worker's: running tasks go on.
             self._say(SlotEnded(message["berth"], f"its order is unreadable: {describe_error(error)}", died=True))
             return
         match word:
@@ -714,7 +703,7 @@ class TaskGroupRunner:
         self._selector.register(pump, READ)
 
     def _tell_turn(self, berth: int) -> None:
-        """Before it: where this task dies or freezes in it, nobody could say so any more."""
+        """Reports the turn before it begins: a process that dies or freezes in that turn cannot report."""
         if self._tells and berth != self._told:
             self._told = berth
             self._say(SlotTurn(berth))
@@ -727,15 +716,16 @@ class TaskGroupRunner:
                 self._let_go()
 
     def _let_go(self) -> None:
-        """Nobody can be told anything any more: no pump begins, and each that is here knows by its own line and grant
-        how long it may go on."""
+        """Gives up the driver connection. No task starts any more; running ones go on by their own connections and
+        leases.
+        """
         self._leaving = self._lost = True
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self._line)
 
 
 def _let_go_aside(pump: TaskRunner) -> None:
-    """The others' turns do not wait until its errands are over, unless this process may have no thread more."""
+    """Closes blocking calls in a thread, so that other tasks keep their turns; here only if no thread can start."""
     try:
         threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
     except RuntimeError:
@@ -743,22 +733,21 @@ def _let_go_aside(pump: TaskRunner) -> None:
             pump.let_go()
 
 
-# So many more objects than before that the collector looks at them. A pump leaves no cycles behind, and batches that
+# New objects before a collection. A task leaves no cycles behind, and batches that
 # wait to be sent are some ten objects each.
 GC_THRESHOLD_OBJECTS = 10_000
 
 
 def tune_garbage_collector() -> None:
-    """What is loaded by now stays, and what waits is no garbage: the collector walks the one never and the other
-    seldom."""
+    """Freezes what is loaded and makes collections rare: objects that wait to be sent are no garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD_OBJECTS)
 
 
 def run_tasks(orders: Iterable[str]) -> Iterator[str]:
-    """The body of a tide's only task. Yields the sentence that says how each tide ended."""
-    # Imported here: the driver ships this function without loading the pump.
+    """The body of a Spark task. Yields the sentence that says how each attempt ended."""
+    # Imported here: the driver ships this function without loading the task.
     from twinshore.replication.task.core.messages import TaskGroupConfig, parse_task_config
     from twinshore.runtime.compile import build_while_running
 
@@ -768,5 +757,5 @@ def run_tasks(orders: Iterable[str]) -> Iterator[str]:
         order = parse_task_config(text)
         try:
             yield TaskGroupRunner(order).run() if isinstance(order, TaskGroupConfig) else TaskRunner(order).run()
-        except CoordinatorLost as error:  # it stopped, or is out of reach, before this tide began
+        except CoordinatorLost as error:  # it stopped, or is unreachable, before this attempt began
             yield error.message

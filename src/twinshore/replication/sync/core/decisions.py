@@ -1,22 +1,16 @@
-"""What can be done about a topic that ended or began anew, as values; and what the store remembers of it. Pure.
+"""Decides what follows from source to target: ACLs, quotas, users and topic settings. Defines the actions about changed
+topics.
 
-Which ACLs of the source follow to the target. Pure: both sides' rules and the twins in, changes out.
+**ACLs**: only Twinshore writes a twin. So rules that let applications change one are held back until its promotion.
+Rights to read and denials follow. Each rule names one twin: a rule for many topics is written for each twin, so other
+topics are never affected.
 
-A twin is written by Twinshore alone, so what lets an application change it is held back, whole and by name, until the
-twin is promoted; what lets it be read, and whatever forbids, crosses. Each rule bears one twin's own name: a rule for
-many topics is written once for each twin that it speaks of, so it says nothing of any other topic, now or later.
+**Quotas** that the target has with another value stay, unless this link wrote them: an administrator set them. Quotas
+by address do not follow, as addresses belong to a site. **SCRAM users** can be made only if the settings have the
+password, which clusters do not show. A user that the target once had is not made again: an administrator removed it.
 
-Client quotas and SCRAM users, as far as they can follow. Pure.
-
-A quota that the target has already with another value, not written by us, stays: somebody chose it for that site.
-Quotas by address do not follow, since addresses belong to a site. Of a SCRAM user a cluster tells the name, the
-mechanism and the iterations; so the target can be given it only where its password is known from the settings. Whom
-the target had once and has no more, somebody took away there: such a user is not made again.
-
-Which settings of a topic follow to its twin. Pure: both sides' settings in, changes out.
-
-A setting that follows has on the twin the value it has on the source, whether it was set there on the topic or on the
-brokers; where the source has Kafka's default, the twin has no setting of its own.
+**Topic settings** that follow have the source's value, set on its topic or brokers. If the source has Kafka's default,
+so has the twin.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ from twinshore.kafka.protocol.access_control import (
 )
 from twinshore.kafka.protocol.record_batch import MESSAGE_BYTES_DEFAULT
 
-# What is done, in words.
+# Outcomes, for people.
 ARCHIVED_OUTCOME = "archived: its twin stays and is watched no more"
 FORGOTTEN_OUTCOME = "forgotten: a new twin may begin"
 RETURNED_OUTCOME = "there again on the source"
@@ -54,7 +48,7 @@ RETURNED_OUTCOME = "there again on the source"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`before` and `after` are empty where there is, or will be, nothing. `topic`: which it is about, if any."""
+    """A change, for people. `before` and `after` are empty for nothing. `topic`: the topic concerned, if any."""
 
     kind: str
     subject: str
@@ -72,8 +66,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that does not follow, and why: nothing is done about it."""
-
     kind: str
     subject: str
     sentence: str
@@ -83,8 +75,9 @@ class Remark:
 
 
 class DeletionState(StrEnum):
-    """What the store remembers of a topic that is no longer as it was. ANNOUNCED and BEGINNING: the ledger says when
-    its twin is deleted. KEPT: the twin is more, or less, than a copy. ASKED: too many would go at once."""
+    """The remembered state of a changed topic. ANNOUNCED and BEGIN_ANNOUNCED: the incident log says when the twin is
+    deleted. KEPT: the twin is no exact copy. NEEDS_APPROVAL: too many deletions at once.
+    """
 
     GONE = "gone"
     KEPT = "kept"
@@ -96,7 +89,7 @@ class DeletionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RememberState:
-    """`state` None: the topic was seen, whichever it is now; rows that speak of a deletion are closed."""
+    """`state` None: the topic was seen, perhaps another one; closes rows about a deletion."""
 
     topic: str
     state: DeletionState | None
@@ -106,21 +99,21 @@ class RememberState:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawTopic:
-    """No lane carries it from now on."""
+    """No task replicates the topic any more."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplanTopic:
-    """The planner decides about it anew."""
+    """The planner decides about the topic again."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReportIncident:
-    """A row for the ledger. `anew`: in place of an open one that says something else by now."""
+    """An incident row. `anew`: replaces an open one with another sentence."""
 
     topic: str
     kind: IncidentKind
@@ -132,14 +125,14 @@ class ReportIncident:
 
 @dataclass(frozen=True, slots=True)
 class AskTwinRanges:
-    """What the twin holds is to be asked, and the decision made again with the answer: alone it says nothing yet."""
+    """Read what the twin holds, and decide again. Decides nothing yet."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTwin:
-    """Its partitions are marked; nothing watches them any more."""
+    """Marks the twin's partitions; they are no longer watched."""
 
     topic: str
 
@@ -153,14 +146,14 @@ class DeleteTwin:
 
 @dataclass(frozen=True, slots=True)
 class DropTopicState:
-    """The store drops all it knows of the topic, but for the ledger and the audit."""
+    """The store forgets the topic, except incident log and audit."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class RevokeApproval:
-    """An operator's word is spent: it spoke of something else."""
+    """An approval is void, as it covered something else."""
 
     topic: str
 
@@ -184,7 +177,7 @@ ACL_GIVEN = "given"
 CHANGES_TWIN_REASON = "it would let others change a twin"
 LOCKS_OUT_REASON = "it would shut the mirror itself out"
 WIDE_GROUPS_REASON = "it speaks of the target's own groups too: see wide_group_acls"
-# What of a right leaves a twin as it is; some include others, as brokers read them.
+# The parts of a right that cannot change a twin; brokers read some as including others.
 SAFE_OPERATIONS: Mapping[int, tuple[AclOperation, ...]] = {
     AclOperation.ALL: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
     AclOperation.READ: (AclOperation.READ,),
@@ -195,7 +188,7 @@ SAFE_OPERATIONS: Mapping[int, tuple[AclOperation, ...]] = {
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.DESCRIBE_CONFIGS,),
     AclOperation.ALTER_CONFIGS: (AclOperation.DESCRIBE_CONFIGS,),
 }
-# Without these on a twin the mirror fails at it; they include Describe and DescribeConfigs. Delete may be withheld.
+# The mirror needs these on a twin; they include Describe and DescribeConfigs. Delete may be withheld.
 NEEDED_OPERATIONS = frozenset(
     {AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS}
 )
@@ -207,10 +200,11 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class AclContext:
-    """`twins`: each mirrored topic's twin. `us`: the mirror's principal on the target, empty where it is not known.
-    `open_unless_ruled`: the target lets everybody use a topic without rules, or does not say that it does not.
-    `shut_unless_ruled`: so does the target, and the source says that it lets nobody use such a topic. `gone`: topics
-    that the target no longer has. `given`: what rules of the target's own let the mirror's user do, from any host."""
+    """What ACL decisions need besides the rules. `twins`: by topic. `us`: the mirror's principal on the target, or
+    empty. `open_unless_ruled`: the target lets all users use a topic without rules, or may. `shut_unless_ruled`: so
+    does the target, and the source surely not. `gone`: topics missing on the target. `given`: what the target's own
+    rules allow the mirror, from any host.
+    """
 
     twins: Mapping[str, str]
     us: str = ""
@@ -220,7 +214,7 @@ class AclContext:
     given: frozenset[Acl] = frozenset()
 
     def ruled(self, target: Iterable[Acl], written: frozenset[Acl]) -> AclContext:
-        """With what the target's own rules say of the mirror. Nobody knows which host it is to the target's brokers."""
+        """Adds what the target's own rules allow the mirror from any host, as the mirror's host is unknown."""
         rules = [acl for acl in target if acl not in written and (acl.principal, acl.host) == (self.us, WILDCARD)]
         allow = [acl for acl in rules if acl.permission == AclPermission.ALLOW]
         makes = [
@@ -231,8 +225,9 @@ class AclContext:
         return replace(self, given=frozenset([*makes, *(acl for acl in allow if acl.resource == ResourceType.TOPIC)]))
 
     def unruled(self, names: Iterable[str]) -> list[str]:
-        """Those on which the target's own rules do not give the mirror all that it needs. Elsewhere they alone say what
-        it may: who withholds the right to delete, and nothing else, has to be obeyed."""
+        """The topics where the target's own rules allow less than the mirror needs. Elsewhere these decide alone: an
+        administrator may withhold only the right to delete.
+        """
         of_one: dict[str, set[int]] = {}
         wide = []
         for acl in self.given:
@@ -246,7 +241,7 @@ class AclContext:
 
 @dataclass(frozen=True, slots=True)
 class WantedAcls:
-    """Rules that the target shall have, and those held back with the reason."""
+    """Rules for the target, and those held back with the reason."""
 
     write: frozenset[Acl]
     held: Mapping[Acl, str] = field(default_factory=dict)
@@ -254,7 +249,7 @@ class WantedAcls:
 
 @dataclass(frozen=True, slots=True)
 class AclSyncPlan:
-    """`forget`: written by us once, and no longer ours to keep or take back. `us`: whose rules stand before others."""
+    """Rules to change. `forget`: rules no longer the link's own. `us`: the principal whose rules come first."""
 
     create: tuple[Acl, ...]
     remove: tuple[Acl, ...]
@@ -262,11 +257,9 @@ class AclSyncPlan:
     us: str = ""
 
     def topics(self) -> frozenset[str]:
-        """Those whose rules change."""
         return frozenset(acl.name for acl in (*self.create, *self.remove) if acl.resource == ResourceType.TOPIC)
 
     def without(self, topics: Collection[str]) -> AclSyncPlan:
-        """Of these topics no rule changes."""
         create, remove = (
             tuple(acl for acl in rules if acl.resource != ResourceType.TOPIC or acl.name not in topics)
             for rules in (self.create, self.remove)
@@ -279,7 +272,7 @@ class AclSyncPlan:
         ]
 
     def creating(self) -> list[list[Acl]]:
-        """By turns: our own way in, what forbids, what allows. Where one fails for a topic, the next would open it."""
+        """In order: the mirror's access, denials, permissions. If one fails for a topic, the next would open that."""
         own = [acl for acl in self.create if acl.principal == self.us]
         rest = [acl for acl in self.create if acl.principal != self.us]
         return [
@@ -288,16 +281,16 @@ class AclSyncPlan:
         ]
 
     def removing(self) -> list[list[Acl]]:
-        """By turns: what allows, then what forbids."""
+        """In order: permissions, then denials."""
         return [
             [acl for acl in self.remove if acl.permission == kind] for kind in (AclPermission.ALLOW, AclPermission.DENY)
         ]
 
 
 def is_blocked(acl: Acl, refused: Iterable[Acl], *, given: bool) -> bool:
-    """Whether the rule must wait for a rule that the target refused. It waits for any refused rule of the same
-    resource and name. Where one of the two forbids what the other allows, it also waits if both speak of a common
-    name."""
+    """Whether the rule must wait for a refused one: of the same resource and name, or one that denies what the other
+    allows, with a common name.
+    """
     for one in refused:
         if (one.resource, one.name) == (acl.resource, acl.name):
             return True
@@ -311,12 +304,10 @@ def is_blocked(acl: Acl, refused: Iterable[Acl], *, given: bool) -> bool:
 
 
 def acl_change(acl: Acl, *, given: bool) -> Change:
-    """A rule that is given or taken back, for people."""
     return Change(ACL_KIND, str(acl), *(("", ACL_GIVEN) if given else (ACL_GIVEN, "")))
 
 
 def wanted_acls(source: Iterable[Acl], ground: AclContext, link: Link) -> WantedAcls:
-    """What the target's rules should be for what the source's are."""
     rules = sorted(source)
     topics = [acl for acl in rules if acl.resource == ResourceType.TOPIC]
     write, held = _of_topics([acl for acl in topics if not _ours(acl, ground)], ground)
@@ -325,7 +316,7 @@ def wanted_acls(source: Iterable[Acl], ground: AclContext, link: Link) -> Wanted
         write |= of_groups.write
         held |= of_groups.held
     if ground.open_unless_ruled and ground.us:
-        # Without a rule everybody could use the twin of a topic that is shut; a first rule would shut us out.
+        # Without a rule all users could use the twin of a closed topic; a first rule would shut us out.
         ruled = ground.twins.keys() if ground.shut_unless_ruled else _spoken_of(topics, ground)
         write |= {own_acl(twin, ground.us) for twin in ground.unruled(ground.twins[topic] for topic in ruled)}
     return WantedAcls(frozenset(write), held)
@@ -348,15 +339,16 @@ def _of_topics(topics: list[Acl], ground: AclContext) -> tuple[set[Acl], dict[Ac
         if acl.operation not in safe and covered:
             held[acl] = CHANGES_TWIN_REASON
         for operation in safe:
-            # What a denial held back would have forbidden is not allowed either.
+            # What a held-back denial would forbid is not allowed either.
             free = {topic for topic in covered if not any(_forbids(one, topic, operation) for one in shutting)}
             write |= {_literal(replace(acl, operation=int(operation)), ground.twins[topic]) for topic in free}
     return write, held
 
 
 def plan_acls(want: WantedAcls, target: frozenset[Acl], written: frozenset[Acl], ground: AclContext) -> AclSyncPlan:
-    """What to change. Rules that others wrote are never taken away. On a cluster that lets everybody use a topic
-    without rules, a topic's last rule is not taken away either: the link's own rule stays in its place."""
+    """Plans changes. Foreign rules are never removed. If the cluster lets all users use a topic without rules, the
+    link's own rule replaces a topic's last one.
+    """
     keep = want.write | _last((written - want.write) & target, ground)
     create = sorted(keep - target, key=lambda acl: (acl.permission, acl))
     over = written - keep
@@ -365,7 +357,6 @@ def plan_acls(want: WantedAcls, target: frozenset[Acl], written: frozenset[Acl],
 
 
 def _last(leaving: Iterable[Acl], ground: AclContext) -> set[Acl]:
-    """What stands in place of rules that leave a topic which the target may still have."""
     if not ground.open_unless_ruled or not ground.us:
         return set()
     names = {acl.name for acl in leaving if acl.resource == ResourceType.TOPIC and acl.names_one()}
@@ -373,7 +364,7 @@ def _last(leaving: Iterable[Acl], ground: AclContext) -> set[Acl]:
 
 
 def find_exposing_acls(target: Iterable[Acl], ground: AclContext) -> list[Remark]:
-    """Rules of the target's own that let others change a twin."""
+    """The target's own rules that let other users change a twin."""
     twins = sorted(ground.twins.values())
     found = []
     for acl in sorted(filter(_lets_change, target)):
@@ -384,7 +375,7 @@ def find_exposing_acls(target: Iterable[Acl], ground: AclContext) -> list[Remark
 
 
 def find_open_topic_acls(rules: Collection[Acl], ours: Collection[str]) -> list[Acl]:
-    """Rules that let others than these users change Twinshore's own topics, unless denials forbid all that."""
+    """Rules that let other users than these change Twinshore's own topics, unless denied."""
     denials = [acl for acl in rules if acl.resource == ResourceType.TOPIC and acl.permission == AclPermission.DENY]
 
     def is_denied(acl: Acl, topic: str, operation: int) -> bool:
@@ -406,7 +397,7 @@ def find_open_topic_acls(rules: Collection[Acl], ours: Collection[str]) -> list[
 
 
 def describe_open_topics(cluster: str, bootstrap: str, rules: Collection[Acl]) -> str:
-    """One sentence for the ledger, with the command that denies it to users who have names; empty without rules."""
+    """A sentence for the incident log, with a command to deny access to named users; "" without rules."""
     if not rules:
         return ""
     named = sorted({acl.principal for acl in rules} - {ANY_USER})
@@ -424,7 +415,7 @@ def describe_open_topics(cluster: str, bootstrap: str, rules: Collection[Acl]) -
 
 
 def explain_no_acls(ground: AclContext) -> str:
-    """Why no ACL may follow at all; empty where they may."""
+    """Returns why no ACL may follow at all, or ""."""
     if ground.open_unless_ruled and not ground.us:
         return (
             "the target lets everybody use what no ACL speaks of (allow.everyone.if.no.acl.found), or does not say that"
@@ -435,7 +426,6 @@ def explain_no_acls(ground: AclContext) -> str:
 
 
 def has_acl_for(source: Iterable[Acl], topic: str) -> bool:
-    """Whether any rule of the source is about the topic."""
     return any(acl.resource == ResourceType.TOPIC and acl.covers(topic) for acl in source)
 
 
@@ -445,20 +435,19 @@ def acl_to_text(acl: Acl) -> str:
 
 
 def acl_from_text(text: str) -> Acl:
-    """Out of the store."""
     resource, name, pattern, principal, host, operation, permission = json.loads(text)
     return Acl(resource, name, pattern, principal, host, operation, permission)
 
 
 def own_acl(twin: str, us: str) -> Acl:
-    """The mirror's own way to a twin that was open to everybody. All of a topic is just what the mirror needs: also
-    Delete, without which no twin can be cut to its source's start."""
+    """The mirror's access to a twin that was open to all. ALL with Delete, as cutting a twin to its source's start
+    needs that.
+    """
     allow = int(AclPermission.ALLOW)
     return Acl(int(ResourceType.TOPIC), twin, int(PatternType.LITERAL), us, WILDCARD, int(AclOperation.ALL), allow)
 
 
 def _ours(acl: Acl, ground: AclContext) -> bool:
-    """Rules for the mirror's own user are each side's own affair."""
     return bool(ground.us) and acl.principal == ground.us
 
 
@@ -486,8 +475,9 @@ def _forbids(denial: Acl, name: str, operation: int) -> bool:
 
 
 def _of_groups(groups: list[Acl], ground: AclContext, link: Link) -> WantedAcls:
-    """Rules for groups that the link admits, as they are. Rules for many groups only where the settings ask for them;
-    what a denial held back would have forbidden is not allowed either."""
+    """Rules for admitted groups, unchanged; for many groups only by a setting. What a held-back denial would forbid is
+    not allowed either.
+    """
     write: set[Acl] = set()
     held: dict[Acl, str] = {}
     for acl in groups:
@@ -507,8 +497,9 @@ def _of_groups(groups: list[Acl], ground: AclContext, link: Link) -> WantedAcls:
 
 
 def _meets(denial: Acl, allow: Acl) -> bool:
-    """Whether the denial may forbid somebody a part of what the other rule allows. A principal that is no plain user
-    may be anybody, such as a group of users."""
+    """Whether the denial may forbid a part of what the other allows. A principal that is no plain user may be a group
+    of users.
+    """
     plain = all(one.principal.startswith("User:") for one in (denial, allow))
     same = denial.principal == allow.principal or ANY_USER in (denial.principal, allow.principal) or not plain
     places = denial.covers(allow.name) or allow.covers(denial.name) or not allow.names_one()
@@ -536,7 +527,7 @@ class QuotaChange:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """`forget`: written by us once, and changed by others since."""
+    """Quotas to change. `forget`: those that others changed since."""
 
     changes: tuple[QuotaChange, ...]
     forget: tuple[QuotaKey, ...]
@@ -546,7 +537,7 @@ class QuotaPlan:
 def plan_quotas(
     source: QuotasByEntity, target: QuotasByEntity, written: Mapping[QuotaKey, float], us: str
 ) -> QuotaPlan:
-    """What to set and take back; `us` is the mirror's own user, whose quotas are each side's own affair."""
+    """Plans changes. `us`: the mirror's user, whose quotas each side decides."""
     changes: list[QuotaChange] = []
     forget: list[QuotaKey] = []
     remarks: list[Remark] = []
@@ -576,19 +567,20 @@ def plan_quotas(
 
 
 def quota_to_text(key: QuotaKey) -> str:
-    """A quota's name for the store."""
+    """For the store."""
     return json.dumps([key[0].parts, key[1]])
 
 
 def quota_from_text(text: str) -> QuotaKey:
-    """Out of the store."""
     parts, key = json.loads(text)
     return QuotaEntity(tuple((kind, name) for kind, name in parts)), key
 
 
 @dataclass(frozen=True, slots=True)
 class UserPlan:
-    """`seen`: the target has them now, which is news; `forget`: the source has them no more, so they may come anew."""
+    """Users to make. `seen`: new on the target. `forget`: gone from the source, so a later one of that name may be
+    made.
+    """
 
     make: tuple[ScramUser, ...]
     remarks: tuple[Remark, ...]
@@ -609,8 +601,9 @@ def plan_users(
     us: str,
     seen: Collection[UserKey],
 ) -> UserPlan:
-    """Users to make, and a remark for each that the target lacks and is not given. None is ever taken away; `seen` are
-    those that the target has had."""
+    """Plans users to make, and remarks on those that stay missing. Users are never removed. `seen`: users that the
+    target has had.
+    """
     there = {user_key(user) for user in target}
     make: list[ScramUser] = []
     remarks: list[Remark] = []
@@ -636,17 +629,15 @@ def plan_users(
 
 
 def user_key(user: ScramUser) -> UserKey:
-    """As whom it logs in, and how."""
     return user.name, user.mechanism
 
 
 def user_to_text(key: UserKey) -> str:
-    """A user for the store."""
+    """For the store."""
     return json.dumps(key)
 
 
 def user_from_text(text: str) -> UserKey:
-    """Out of the store."""
     name, mechanism = json.loads(text)
     return name, mechanism
 
@@ -671,7 +662,7 @@ SYNCED_SETTINGS = frozenset(
         "segment.ms",
     }
 )
-# A twin has its own of these while it is one; the source's are remembered for the day it is promoted.
+# A twin has its own values of these; the source's are remembered for a promotion.
 PROMOTION_SETTINGS = frozenset(
     {
         "cleanup.policy",
@@ -689,7 +680,7 @@ PROMOTION_SETTINGS = frozenset(
         "unclean.leader.election.enable",
     }
 )
-# They name brokers, or storage, of one cluster alone, or a format that is no more.
+# About brokers or storage of one cluster, or a format that no longer exists.
 UNSYNCED_SETTINGS = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -707,22 +698,21 @@ UNSYNCED_SETTINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's settings that are not Kafka's defaults: all that are in force, and those set on the topic itself."""
+    """A topic's settings other than Kafka's defaults: all in force, and those set on the topic."""
 
     in_force: Mapping[str, str]
     own: Mapping[str, str]
 
 
 def is_synced_setting(name: str, exclude: tuple[str, ...]) -> bool:
-    """Whether the setting follows, with these exclusions of the link's."""
     return name in SYNCED_SETTINGS and not any(re.fullmatch(pattern, name) for pattern in exclude)
 
 
 def synced_settings(source: Mapping[str, str], link: Link, replication: int) -> dict[str, str]:
-    """What the twin takes over, the link's own wishes above it."""
+    """The settings for the twin. The link's own override the source's."""
     wanted = {name: value for name, value in source.items() if is_synced_setting(name, link.follow.settings_exclude)}
     if "min.insync.replicas" in wanted:
-        # More than the twin has copies would keep it from being written at all.
+        # More than the twin's replicas would prevent all writes.
         wanted["min.insync.replicas"] = str(max(1, min(int(wanted["min.insync.replicas"]), replication)))
     wanted.update(link.topic_settings)
     return wanted
@@ -731,8 +721,9 @@ def synced_settings(source: Mapping[str, str], link: Link, replication: int) -> 
 def diff_settings(
     link: Link, source: TopicSettings, target: TopicSettings, replication: int, *, mapped: bool = False
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Settings to change on the twin: what each is and what it shall be, None for Kafka's default. A mapped twin is
-    somebody's own topic: it gets what the link's settings name, and room for the source's batches."""
+    """Returns the settings to change: present and wanted value, None for Kafka's default. A mapped twin has another
+    owner: it gets only the link's own settings, and a size limit for the source's batches.
+    """
     wanted = dict(link.topic_settings) if mapped else synced_settings(source.in_force, link, replication)
     found: dict[str, tuple[str | None, str | None]] = {
         name: (target.in_force.get(name), value) for name, value in wanted.items() if target.in_force.get(name) != value
@@ -749,7 +740,6 @@ def diff_settings(
 
 
 def settings_to_changes(twin: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> list[Change]:
-    """The same, for people."""
     default = "Kafka's default"
     return [
         Change(
@@ -764,13 +754,13 @@ def settings_to_changes(twin: str, wanted: Mapping[str, tuple[str | None, str | 
 
 
 def dump_promotion_settings(source: TopicSettings) -> str:
-    """What the store keeps of the source's topic, so that a promotion can restore it: all that was set on it."""
+    """The source topic's own settings, stored for a promotion."""
     kept = {name: value for name, value in source.own.items() if name not in UNSYNCED_SETTINGS}
     return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
 def restore_promotion_settings(value: str, link: Link, replication: int) -> dict[str, str]:
-    """Out of what `dump_promotion_settings` kept: the settings that make the twin the topic its source was."""
+    """The settings that make the twin equal to its source topic."""
     kept: dict[str, str] = json.loads(value or "{}")
     restored = {name: text for name, text in kept.items() if name in PROMOTION_SETTINGS}
     return {**restored, **synced_settings(kept, link, replication)}

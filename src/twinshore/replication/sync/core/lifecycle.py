@@ -1,16 +1,12 @@
-"""What speaks against deleting a twin: the last copy of what it holds must not go by mistake. Pure.
+"""What happens to a twin whose topic was deleted, or deleted and created again, on either side.
 
-A policy may delete a twin only where nothing speaks against it at that very moment. An operator's word may take the
-policy's place, and it stands for what the operator was shown: the source's topic, and how far the twin went.
+A topic cannot be renamed, and a log cannot begin again. So for a topic that was created again, the old twin must be
+deleted and a new one begun. The old twin may be the last copy of its records. So that needs an operator's consent, a
+time and an offset range announced in the incident log, and no objection then. The delay begins again if the topic was
+seen in between.
 
-What becomes of a twin whose topic was deleted, or deleted and made again, on either side. Pure.
-
-A topic cannot be renamed and a log cannot begin anew, so there is one honest way to mirror a topic that was made again:
-its old twin is deleted and a new one begins. The old twin may be the last copy of what it holds, so that happens only
-where the operator said so, at a time that the ledger named before, with the range that goes, and where nothing speaks
-against it at that moment (`last_resort`). The delay begins anew whenever the topic was seen in between.
-
-What the store remembers of topics that are no longer as they were, as rows and as values. Pure.
+A policy deletes a twin only if nothing objects at that moment. An operator's approval can replace the policy. It covers
+what the operator was shown: the source's topic, and how far the twin was written.
 """
 
 from __future__ import annotations
@@ -56,7 +52,7 @@ ALL_TOPICS = ""  # the subject of a word that holds for all topics of a link
 
 @dataclass(frozen=True, slots=True)
 class TwinRange:
-    """A partition of the twin: its log, how far this link wrote it, how far the source was then."""
+    """A twin's partition: log start and end, how far this link wrote, and the source's end then."""
 
     partition: int
     start: int
@@ -67,8 +63,9 @@ class TwinRange:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """An operator's agreement. `source_id` is the topic on the source that it speaks of, empty for one that is gone;
-    `ends`: how far partitions may reach that the link did not carry."""
+    """An operator's approval. `source_id`: the source topic meant, empty for a deleted one. `ends`: up to where
+    partitions may hold offsets that the link did not write.
+    """
 
     at_ms: int
     source_id: str = ""
@@ -82,7 +79,7 @@ class Approval:
 
 
 def approval_from_json(text: str, at_ms: int) -> Approval | None:
-    """None where it is not one, as from another version: an operator then says it again."""
+    """None if unreadable, as from another version."""
     try:
         raw = json.loads(text)
         return Approval(at_ms, str(raw["source_id"]), tuple((int(number), int(end)) for number, end in raw["ends"]))
@@ -91,9 +88,9 @@ def approval_from_json(text: str, at_ms: int) -> Approval | None:
 
 
 def find_objection(link: Link, topic: str, *, never: str, kept: Collection[str], troubles: Collection[str] = ()) -> str:
-    """Why no policy and no word may delete the topic's twin now; empty where they may. `link` is as it holds now;
-    `never`: what [safety] says against it; `kept`: topics that operators said must stay; `troubles`: words of operators
-    that make no sense, or that clash."""
+    """Returns why neither policy nor approval may delete the twin now, or "". `never`: [safety]'s objection. `kept`:
+    topics that operators keep. `troubles`: orders that are invalid or clash.
+    """
     if never:
         return never
     if ALL_TOPICS in kept or topic in kept:
@@ -110,7 +107,7 @@ def find_objection(link: Link, topic: str, *, never: str, kept: Collection[str],
 
 
 def describe_kept(topic: str, kept: Collection[str]) -> str:
-    """How a topic's twin, or with EVERY_TOPIC all of a link's, stand after an operator spoke of them."""
+    """Describes the twin of `topic`, or ALL_TOPICS, after an operator's order."""
     if topic == ALL_TOPICS:
         if ALL_TOPICS in kept:
             return "all its twins are kept"
@@ -124,7 +121,7 @@ def describe_kept(topic: str, kept: Collection[str]) -> str:
 
 
 def describe_not_kept(topic: str, kept: Collection[str]) -> str:
-    """What a word that lets go finds where none of just that kind keeps the twin, or all of them."""
+    """Describes why there is no order to take back."""
     if topic in kept or ALL_TOPICS in kept:
         return describe_kept(topic, kept)
     what = "all its twins" if topic == ALL_TOPICS else f"the twin of {topic}"
@@ -132,8 +129,9 @@ def describe_not_kept(topic: str, kept: Collection[str]) -> str:
 
 
 def explain_too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:
-    """Why so many deletions at once need an operator's word; empty where they do not. `lost`: how many of the `known`
-    topics are not on the source as they were."""
+    """Returns why so many deletions need an approval, or "". `lost`: how many of the `known` topics changed on the
+    source.
+    """
     if waiting and lost == known and known > 1:
         return f"all {known} topics of the link are gone from the source at once, as where it was installed anew"
     if waiting > at_once_max:
@@ -142,7 +140,6 @@ def explain_too_many(waiting: int, lost: int, known: int, at_once_max: int) -> s
 
 
 def describe_ranges(topic: str, spans: Sequence[TwinRange]) -> str:
-    """Which offsets a twin holds, in words."""
     held = [span for span in spans if span.end > span.start]
     if not held:
         return "its twin holds nothing"
@@ -154,7 +151,7 @@ def describe_ranges(topic: str, spans: Sequence[TwinRange]) -> str:
 def find_unreplicated(
     spans: Sequence[TwinRange], agreed: Mapping[int, int] | None = None
 ) -> list[tuple[int, int, int]]:
-    """Partition, first and last offset of what the twin holds and this link did not carry, beyond what is agreed to."""
+    """Partition, first and last offset of what this link did not write and `agreed` does not cover."""
     found = []
     for span in spans:
         known_to = max(span.start, span.carried_to, (agreed or {}).get(span.partition, 0))
@@ -164,7 +161,7 @@ def find_unreplicated(
 
 
 def explain_unsafe(topic: str, spans: Sequence[TwinRange]) -> str:
-    """Why the twin must not be deleted unasked; empty where it may."""
+    """Returns why the twin must not be deleted without approval, or ""."""
     for partition, first, last in find_unreplicated(spans):
         return f"{topic}-{partition} holds offsets {first} to {last}, of which this link has no receipt"
     for span in spans:
@@ -178,15 +175,15 @@ TOPIC_KIND = "topic"
 RECREATED_KIND = IncidentKind.RECREATED_TOPIC
 DELETED_KIND = IncidentKind.DELETED_TOPIC
 DELETION_HELD_KIND = IncidentKind.DELETION_HELD
-# What operators say of a topic.
+# Operators' orders for a topic.
 BEGIN_AGAIN_APPROVAL = "begin again"
 DELETE_APPROVAL = "delete"
 KEEP_TWIN = "keep"
-MISSED_POLLS_MIN = 2  # so many in a row must miss a topic before it counts as gone
+MISSED_POLLS_MIN = 2  # consecutive polls without a topic before it counts as gone
 
 
 class Presence(Enum):
-    """HIDDEN: the cluster does not say; perhaps the right to see it is missing."""
+    """HIDDEN: the cluster does not show the topic; the right to see it may be missing."""
 
     THERE = "there"
     GONE = "gone"
@@ -195,8 +192,6 @@ class Presence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedTopic:
-    """What one cluster shows of a topic."""
-
     presence: Presence
     topic_id: str = ""
     partitions: int = 0
@@ -204,9 +199,9 @@ class ObservedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicObservation:
-    """A known topic as both clusters show it. `missed`: how many looks in a row found it gone from the source.
-    `doubted`: a pump stopped at it, because a side seemed gone or made again. `mapped`: its twin holds data of
-    others."""
+    """A known topic on both clusters. `missed`: consecutive polls without it on the source. `doubted`: a task stopped,
+    as a side seemed deleted or created again. `mapped`: the twin holds other data.
+    """
 
     topic: str
     twin: str
@@ -221,9 +216,10 @@ class TopicObservation:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleState:
-    """What was decided before, since when, for when, and of which topic of the source. `served_s`: how much of the
-    delay has passed while a mirror watched, by monotonic clocks. What operators agreed to: `begin` a topic anew that
-    was made again, `let` the twin of a deleted one go."""
+    """What was decided, since when, for when, and for which source topic. `served_s`: how much of the delay mirrors
+    have watched, by monotonic clocks. Approvals: to `begin` again with a topic that was created again, and to `let` a
+    deleted topic's twin be deleted.
+    """
 
     state: DeletionState | None = None
     since_ms: int = 0
@@ -236,7 +232,7 @@ class LifecycleState:
 
 @dataclass(frozen=True, slots=True)
 class DeletionRules:
-    """How it stands for a topic now. `against`: why nothing may delete its twin; `many`: why that needs a word."""
+    """The rules for a topic now. `against`: why its twin must not be deleted. `many`: why that needs an approval."""
 
     follow: SyncRules
     against: str = ""
@@ -244,32 +240,30 @@ class DeletionRules:
 
     @property
     def deletes(self) -> bool:
-        """Whether the policy is to delete the twin of a deleted topic."""
         return self.follow.deleted is DeletedTopicPolicy.DELETE and not self.against
 
     @property
     def begins(self) -> bool:
-        """Whether the policy is to begin again with a topic that was made again."""
         return self.follow.recreated is RecreatedTopicPolicy.BEGIN_AGAIN and not self.against
 
     def due_ms(self, now_ms: int) -> int:
-        """When a twin is deleted whose deletion is announced now."""
+        """When a deletion announced now is due."""
         return now_ms + int(self.follow.delete_after_s * 1000)
 
     def as_announced(self, memory: LifecycleState) -> bool:
-        """Whether the time that was announced is still the one that the settings ask for."""
         return memory.due_ms == self.due_ms(memory.since_ms)
 
     def is_over(self, memory: LifecycleState, now_ms: int) -> bool:
-        """Whether the delay has passed by the wall clock, which was announced, and by the mirrors' monotonic clocks:
-        the wall clock of another host may be ahead."""
+        """Whether the delay has passed, by the announced wall clock and by monotonic clocks: another host's wall clock
+        may be ahead.
+        """
         return now_ms >= memory.due_ms and memory.served_s >= self.follow.delete_after_s
 
 
 def adapt_to_mapped(
     look: TopicObservation, memory: LifecycleState, rules: DeletionRules
 ) -> tuple[TopicObservation, LifecycleState, DeletionRules]:
-    """The same for a mapped twin: it holds data of others, so it is never deleted, and may have more partitions."""
+    """Adapts to a mapped twin: it holds other data, so it is never deleted, and may have more partitions."""
     target = replace(look.target, partitions=min(look.target.partitions, look.source.partitions))
     look = replace(look, mapped=True)
     if look.source.presence is Presence.THERE:
@@ -280,8 +274,9 @@ def adapt_to_mapped(
 def decide_actions(
     look: TopicObservation, memory: LifecycleState, rules: DeletionRules, spans: Sequence[TwinRange] | None, now_ms: int
 ) -> list[LifecycleAction]:
-    """What to do now; the same look decides the same, so that a killed mirror goes on where it was. `spans`: what the
-    twin holds, None while nobody has asked. Where the decision needs it and has it not whole, it is AskSpans alone."""
+    """Decides what to do now, always the same for one observation, so that a killed mirror continues. `spans`: what the
+    twin holds, None if not read. If needed and incomplete, returns only AskTwinRanges.
+    """
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return _hidden(look)
     if look.source.presence is Presence.GONE:
@@ -292,7 +287,7 @@ def decide_actions(
 
 
 def would_delete(look: TopicObservation, memory: LifecycleState, rules: DeletionRules, now_ms: int) -> bool:
-    """Whether a policy, and nobody's word, is about to delete the twin."""
+    """Whether a policy is about to delete the twin without an approval."""
     if memory.state in (DeletionState.KEPT, DeletionState.ARCHIVED) or not is_source_lost(look):
         return False
     if look.source.presence is Presence.GONE:
@@ -301,14 +296,13 @@ def would_delete(look: TopicObservation, memory: LifecycleState, rules: Deletion
 
 
 def is_source_lost(look: TopicObservation) -> bool:
-    """Whether the source's topic is gone, or another one."""
     if look.source.presence is Presence.THERE:
         return look.source.topic_id != look.known_source_id
     return look.source.presence is Presence.GONE
 
 
 def describe_topic_state(look: TopicObservation, memory: LifecycleState, rules: DeletionRules) -> str:
-    """How it stands for a topic of which nothing is to be done now, in words; empty where both sides are as known."""
+    """Describes a topic without action now; "" if both sides are as known."""
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return f"the {'source' if look.source.presence is Presence.HIDDEN else 'target'} does not show it to the mirror"
     if not is_source_lost(look):
@@ -328,7 +322,6 @@ def describe_topic_state(look: TopicObservation, memory: LifecycleState, rules: 
 
 
 def incident_policies(follow: SyncRules) -> Mapping[IncidentKind, IncidentPolicy]:
-    """What is done by these settings, by kind of incident."""
     after = f"after {follow.delete_after_s:g} s"
     deleted = {
         DeletedTopicPolicy.KEEP: POLICY_KEEP_TWIN,
@@ -360,7 +353,7 @@ def _source_gone(
     topic, state = look.topic, memory.state
     fresh = state in (None, DeletionState.BEGIN_ANNOUNCED)
     if not fresh and look.target.presence is Presence.GONE:
-        # Whoever deleted the twin: there is nothing left to say of the topic.
+        # The twin is deleted too: nothing is left of the topic.
         return [DropTopicState(topic)]
     if state in (DeletionState.GONE, DeletionState.ANNOUNCED) and rules.follow.deleted is DeletedTopicPolicy.ARCHIVE:
         return [ArchiveTwin(topic), RememberState(topic, DeletionState.ARCHIVED)]
@@ -384,7 +377,7 @@ def _source_gone(
 
 
 def _whole(look: TopicObservation, spans: Sequence[TwinRange] | None) -> Sequence[TwinRange] | None:
-    """What the twin holds, None where a partition of it is not known: of it nothing is told, nothing goes unseen."""
+    """What the twin holds; None if any partition is unknown."""
     if look.target.presence is Presence.GONE:
         return ()
     return None if spans is None or len(spans) < look.target.partitions else spans
@@ -393,7 +386,6 @@ def _whole(look: TopicObservation, spans: Sequence[TwinRange] | None) -> Sequenc
 def _gone(
     look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], now_ms: int, *, anew: bool = False
 ) -> list[LifecycleAction]:
-    """Its row, and what is remembered from now on."""
     topic, due_ms = look.topic, rules.due_ms(now_ms)
     sentence = f"topic {topic} was deleted on the source; {describe_ranges(topic, spans)}"
     policy = incident_policies(rules.follow)[DELETED_KIND]
@@ -415,7 +407,7 @@ def _made_again(
     topic = look.topic
     word = None if rules.against else _begin(look, memory, now_ms)
     same = memory.source_id == look.source.topic_id
-    # Whatever was said of another topic on the source is past: should this one go, its twin has the whole delay again.
+    # Earlier state is of another topic on the source: if this one is deleted, its twin has the whole delay again.
     seen: list[LifecycleAction] = [] if memory.state is None else [RememberState(topic, None)]
     goes = word is not None or rules.begins
     if word is None and goes and same and memory.state in (DeletionState.KEPT, DeletionState.NEEDS_APPROVAL):
@@ -452,7 +444,6 @@ def _made_again(
 def _recreated(
     look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], *, due_ms: int = 0, anew: bool = False
 ) -> ReportIncident:
-    """Its row; `due_ms`: when a policy deletes its old twin."""
     topic, policy = look.topic, incident_policies(rules.follow)[RECREATED_KIND]
     sentence = (
         f"topic {topic} was deleted and made again on the source, its offsets begin anew; "
@@ -468,7 +459,7 @@ def _recreated(
 def _delete_if_safe(
     look: TopicObservation, rules: DeletionRules, spans: Sequence[TwinRange], reason: str
 ) -> list[LifecycleAction]:
-    """By policy: only a twin that is a copy, and only a few at once."""
+    """Deletes by policy: only complete copies, and only a few at once."""
     why_not = explain_unsafe(look.topic, spans)
     if why_not:
         return _held(look, why_not, spans)
@@ -483,7 +474,6 @@ def _delete_if_safe(
 def _held(
     look: TopicObservation, why: str, spans: Sequence[TwinRange], state: DeletionState = DeletionState.KEPT
 ) -> list[LifecycleAction]:
-    """The announcement does not hold any more, and an operator must decide."""
     topic, again = look.topic, look.source.presence is Presence.THERE
     what = "recreated" if again else "deleted"
     sentence = f"the twin of {what} topic {topic} is kept: {why}"
@@ -497,7 +487,7 @@ def _held(
 
 
 def _delete(look: TopicObservation, reason: str) -> list[LifecycleAction]:
-    """Only ever the twin that we made: a topic that somebody put in its place is not ours to delete."""
+    """Deletes only the twin that this link made, never another topic of its name."""
     if look.target.presence is Presence.THERE and look.target.topic_id == look.known_target_id:
         return [WithdrawTopic(look.topic), DeleteTwin(look.topic, look.twin, reason)]
     return []
@@ -520,7 +510,7 @@ def _source_there(look: TopicObservation, memory: LifecycleState, now_ms: int) -
     if look.target.partitions > look.source.partitions:
         return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
     if look.doubted:
-        # All is as it should be: the pump saw something that has passed.
+        # All is as it should be: the task saw a passing state.
         return [*acts, WithdrawTopic(topic), ReplanTopic(topic)]
     return acts
 
@@ -548,44 +538,40 @@ def _twin_lost(look: TopicObservation) -> str:
 
 
 def _begin(look: TopicObservation, memory: LifecycleState, now_ms: int) -> Approval | None:
-    """The operator's word that this very topic of the source begins anew."""
     return memory.begin if memory.begin and memory.begin.holds(look.source.topic_id, now_ms) else None
 
 
 def _let(memory: LifecycleState, now_ms: int) -> bool:
-    """Whether an operator said that the twin of the deleted topic may go."""
     return memory.let is not None and memory.let.holds("", now_ms)
 
 
 COMPACTED_KIND = "compacted"
-SAVE_INTERVAL_S = 10.0  # at most so often the store is told how long a deletion has waited
+SAVE_INTERVAL_S = 10.0  # minimum interval for storing how long a deletion has waited
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedTopic:
-    """A topic of this id was compacted. `ends`: where each partition ended when neither side was any more; no cleaner
-    comes beyond that."""
+    """The topic with this id was compacted. `ends`: partition ends when neither side was any more; cleaners do not go
+    beyond.
+    """
 
     source_id: str
     ends: Mapping[int, int] = field(default_factory=dict)
 
     def below(self, partition: int, start: int) -> bool:
-        """Whether a log that begins here holds anything that a cleaner may have been at."""
+        """Whether a log that begins at `start` has offsets that a cleaner may have changed."""
         return partition not in self.ends or start < self.ends[partition]
 
 
 def is_compacted_policy(policy: str | None) -> bool:
-    """Whether a topic with this cleanup.policy is compacted."""
     return "compact" in (policy or "")
 
 
 def parse_compacted(rows: Iterable[LinkStateRow]) -> dict[str, CompactedTopic]:
-    """What is remembered, by topic."""
     return {row.subject: _cleaned(row.value) for row in rows if row.kind == COMPACTED_KIND}
 
 
 def compacted_row(link: str, topic: str, cleaned: CompactedTopic, at_ms: int) -> LinkStateRow:
-    """As it is kept."""
     value = json.dumps({"source_id": cleaned.source_id, "ends": sorted(cleaned.ends.items())})
     return LinkStateRow(link, COMPACTED_KIND, topic, value, "", at_ms)
 
@@ -596,7 +582,7 @@ def _cleaned(value: str) -> CompactedTopic:
 
 
 def parse_lifecycle_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleState]:
-    """What is remembered of each topic; a row that another version wrote is as none, so that its delay begins anew."""
+    """By topic. A row of another version counts as none, so that the delay begins again."""
     found: dict[str, dict[str, LinkStateRow]] = {}
     for row in rows:
         if row.kind in (TOPIC_KIND, BEGIN_AGAIN_APPROVAL, DELETE_APPROVAL):
@@ -605,8 +591,7 @@ def parse_lifecycle_states(rows: Iterable[LinkStateRow]) -> dict[str, LifecycleS
 
 
 def rows_to_forget(link: str, topic: str) -> tuple[LinkStateRow, ...]:
-    """Rows whose subject is over when a topic is forgotten. Two kinds stay: an operator's word that its twin is to be
-    kept, and which topic of that name was compacted."""
+    """Rows that end when a topic is forgotten. An operator's keep order stays, and which topic was compacted."""
     return tuple(
         LinkStateRow(link, kind, topic, "", "", 0)
         for kind in (TOPIC_KIND, BEGIN_AGAIN_APPROVAL, DELETE_APPROVAL, SETTINGS)
@@ -614,19 +599,17 @@ def rows_to_forget(link: str, topic: str) -> tuple[LinkStateRow, ...]:
 
 
 def lifecycle_row(link: str, act: RememberState, at_ms: int) -> LinkStateRow:
-    """The state as it is kept."""
     return _row(link, act.topic, LifecycleState(act.state, at_ms, act.due_ms, act.source_id))
 
 
 class DeletionDelays:
-    """How long announced deletions have waited, by one process's monotonic clock on top of what the store keeps."""
+    """How long announced deletions have waited: the stored time, and since then by this process's monotonic clock."""
 
     def __init__(self, link: str) -> None:
         self._link = link
         self._counts: dict[str, tuple[LifecycleState, float]] = {}
 
     def served(self, topic: str, memory: LifecycleState, now_s: float) -> LifecycleState:
-        """The memory of an announced deletion with all that it has waited so far."""
         if memory.state not in (DeletionState.ANNOUNCED, DeletionState.BEGIN_ANNOUNCED):
             self._counts.pop(topic, None)
             return memory
@@ -637,7 +620,7 @@ class DeletionDelays:
         return replace(memory, served_s=first.served_s + now_s - since_s)
 
     def row(self, topic: str, stored: LifecycleState, served: LifecycleState, delay_s: float) -> LinkStateRow | None:
-        """What the store is to keep, where it lacks much of what has been waited."""
+        """The row to store; None if the stored time is recent."""
         lacks_s = served.served_s - stored.served_s
         if lacks_s < max(SAVE_INTERVAL_S, delay_s / 100) and not stored.served_s < delay_s <= served.served_s:
             return None

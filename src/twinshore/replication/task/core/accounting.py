@@ -1,5 +1,5 @@
-"""What was fetched and is to be told once it is acknowledged, and who wrote it: what a producer that switches to the
-twin must be known by. Pure.
+"""What was fetched and is reported once acknowledged, with its producers: they identify a producer that switches to the
+twin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ BATCHES_PER_PRODUCER = 5  # batches per producer id that a broker itself remembe
 
 
 class PendingProgress(NamedTuple):
-    """One fetch of a partition: offsets [begin, end), its source batches and their producers, and what nobody sees."""
+    """One fetch of a partition: offsets [begin, end), source batches, their producers, and the gaps that readers do not
+    see.
+    """
 
     begin: int
     end: int
@@ -28,20 +30,19 @@ class PendingProgress(NamedTuple):
     seen_ms: int
     producers: Producers
     blanks: tuple[OffsetGap, ...] = ()
-    epoch: int = -1  # the source's leader epoch of the last record below `end`, where that is known
+    epoch: int = -1  # the source's leader epoch of the last record below `end`, or -1
 
 
 def empty_progress(
     begin: int, end: int, now_ms: int, *, blanks: tuple[OffsetGap, ...] = (), epoch: int = -1
 ) -> PendingProgress:
-    """Offsets of which no record was fetched."""
     return PendingProgress(
         begin=begin, end=end, size=0, batches=0, seen_ms=now_ms, producers=[], blanks=blanks, epoch=epoch
     )
 
 
 class AcknowledgedProgress(NamedTuple):
-    """What is acknowledged of what was noted, up to `end`. `first_ms` is 0 where that is nothing."""
+    """The acknowledged part, up to `end`. `first_ms`: 0 for nothing."""
 
     end: int
     size: int
@@ -53,7 +54,7 @@ class AcknowledgedProgress(NamedTuple):
 
 
 def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) -> AcknowledgedProgress:
-    """Takes out what lies wholly below `acked`. What is `told` up to there counts no more."""
+    """Takes fetches wholly below `acked`. Gaps below `told` were counted before."""
     producers: Producers = []
     size = batches = unseen = first_ms = 0
     reached = epoch = -1
@@ -68,8 +69,9 @@ def take_acknowledged(noted: deque[PendingProgress], acked: int, told: int = 0) 
 
 
 def truncate_pending(noted: deque[PendingProgress], end: int, told: EpochOffset) -> int:
-    """Takes out what lies at `end` or above. Returns the source's leader epoch of the last record below, where that is
-    known; `told` is what was noted before."""
+    """Removes what is at `end` or above. Returns the source's leader epoch below, if known. `told`: the progress
+    before.
+    """
     while noted and noted[-1].end > end:
         entry = noted.pop()
         if entry.begin < end:
@@ -80,7 +82,7 @@ def truncate_pending(noted: deque[PendingProgress], end: int, told: EpochOffset)
 
 
 def latest_batches(seen: Producers) -> Producers:
-    """The last five batches of each idempotent producer: what a retry after a switch is known by."""
+    """The last five batches of each idempotent producer, which identify a retry after a switch."""
     kept: Producers = []
     times: dict[int, int] = {}
     for entry in reversed(seen):
@@ -94,44 +96,44 @@ def latest_batches(seen: Producers) -> Producers:
 
 @dataclass(slots=True)
 class SourceState:
-    """What is known of a partition's source: where it begins and ends, and how it was read."""
+    """The source's log start and end, and how reads went."""
 
     end: int = 0
     start: int = 0
-    # How often in a row it could not be read, and whether it was since it could not, or since we began.
+    # Consecutive failed reads, and whether one has succeeded since the last failure or the start.
     unread: int = 0
     heard: bool = False
-    # What a fetch may name as the source's leader epoch of the last record below `fetched`, or -1: the source may know
-    # only an earlier one there. Where -1, what is fetched next follows on as long as the source is led in `led`.
+    # The leader epoch that a fetch may name for the last record below `fetched`, or -1: the source may know
+    # only an earlier one there. If -1, the next fetch continues the history while the source is led in `led`.
     epoch: int = -1
     led: int = -1
 
 
 @dataclass(slots=True)
 class ProgressLog:
-    """What a partition's accounts have told, up to `to`; `epoch` is that of the last record below. `noted` was fetched
-    and is told once it is acknowledged."""
+    """One partition's progress, reported up to `to`; `epoch`: the leader epoch below. `noted`: not reported yet."""
 
     to: int = 0
     epoch: int = -1
-    # Where the source began and ended in the last account.
+    # The source's log start and end in the last progress.
     source: tuple[int, int] = (-1, -1)
     gap_to: int = 0
     last_ms: int = 0
     noted: deque[PendingProgress] = field(default_factory=deque)
-    # The epoch was not told with the last account.
+    # The last progress withheld the epoch.
     epoch_unreported: bool = False
 
     @property
     def stand(self) -> EpochOffset:
-        """Which history of the source was carried, and how far that was told."""
+        """The replicated history, and up to where that is reported."""
         return EpochOffset(self.epoch, self.to)
 
     def account(
         self, named: TopicPartition, acked: int, source: SourceState, may_tell: Callable[[int], int]
     ) -> PartitionProgress | None:
-        """What was acknowledged since the last account; None when nothing was and the source stands still. `may_tell`:
-        what may be told of an epoch now; once it may be, it is told though nothing crosses."""
+        """Progress since the last call. None if there is none and the source is unchanged. `may_tell`: the epoch to
+        report now; a withheld one is reported later, even without new offsets.
+        """
         if self.epoch_unreported and may_tell(self.epoch) == self.epoch:
             self.source = (-1, -1)
         found = self._account(named, acked, source)
@@ -146,7 +148,7 @@ class ProgressLog:
             done = take_acknowledged(self.noted, acked, self.to)
             if done.first_ms and done.end > self.to:
                 return self._carried(named, done, source)
-        # Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning.
+        # Nothing was replicated; but the source may have grown, and then we lag, or lost its beginning.
         bounds = source.start, source.end
         astray = acked < self.to or source.end < acked
         if not source.heard or astray or bounds == self.source:
@@ -174,7 +176,6 @@ class ProgressLog:
         )
 
     def nothing(self, named: TopicPartition, source_start: int, source_end: int) -> PartitionProgress:
-        """An account of no record."""
         return PartitionProgress(
             topic=named.topic,
             partition=named.partition,

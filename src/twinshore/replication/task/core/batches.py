@@ -1,15 +1,11 @@
-"""Fetched batches become parcels, checked and joined, and blanks: offsets that nobody sees.
+"""Turns fetched batches into checked and joined outgoing batches, and gaps: offsets that no consumer sees.
 
-What is cut holds for all targets that end where it is told to write from, `write_from`; `stamp.py` writes what a batch
-bears of one of them. Pure, and the pump's hottest loop: the ordinary batch costs one header check and one CRC.
+The result suits all targets that end at `write_from`. This is the task's hottest loop: an ordinary batch costs one
+header check and one CRC. Fetches read below the last stable offset and name the aborted transactions, so every outcome
+is known.
 
-The records of a source batch cross, or its offsets are taken by markers that nobody sees. Read below the last stable
-offset, every fate is known: a fetch names the transactions that were aborted.
-
-What a batch bears of one target: a producer, and sequences that follow from the offsets. Pure.
-
-A stamp writes a header and leaves the body as it is, so one parcel can be stamped for several targets. The new CRC
-follows from the old one, so no body is read again.
+A `SequenceMap` writes a batch header for one target: producer, and sequences derived from offsets. The body stays, so
+one batch serves several targets. The new CRC is computed from the old one.
 """
 
 from __future__ import annotations
@@ -50,10 +46,10 @@ from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
 from twinshore.state.core.values import TwinRow
 
 _ROOM_BYTES_MIN: Final = 1 << 20
-# Of so many records one batch is made where batches are written anew: a long one becomes several, each made quickly.
+# Record limit of a rewritten batch: a long one becomes several, each made quickly.
 REWRITTEN_RECORDS_MAX = 1 << 14
 MAGIC_OFFSET, MAGIC = 16, 2
-# What making one costs beside its records and bytes.
+# Cost of making one, besides its records and bytes.
 GAP_COST, SLICE_COST, JOIN_COST = 2, 8, 50
 REWRITE_ATTRIBUTES = CONTROL_FLAG | TRANSACTIONAL_FLAG | LOG_APPEND_TIME_FLAG
 BatchView = tuple[memoryview, BatchHeader]
@@ -61,15 +57,16 @@ BatchView = tuple[memoryview, BatchHeader]
 
 @dataclass(slots=True, eq=False)
 class PooledBuffer:
-    """A buffer, and how often it is held: by parcels that wait in a queue or are being sent, and by what is not cut
-    yet. Free at zero. Whoever makes a parcel counts nothing; each queue that takes it counts once."""
+    """A buffer and its uses: batches queued or being sent, and unparsed data. Free at zero. Each queue that takes a
+    batch counts once; making one counts nothing.
+    """
 
     buffer: bytearray
     uses: int = 0
 
 
 class BufferPool:
-    """One lane's joiner and its rooms; they are never given back, and `full` says when no more should be fetched."""
+    """One task's joiner and buffers, which are never given back. `full`: fetch no more."""
 
     def __init__(self, limits: TaskLimits) -> None:
         most = limits.merged_bytes_max
@@ -80,18 +77,16 @@ class BufferPool:
         self.allow(limits.joined_bytes_max)
         self._rooms: list[PooledBuffer] = []
         self._current: PooledBuffer | None = None
-        # Those into which the view's batches were joined: whether or not they are queued yet, they are not free.
+        # Buffers of the view's joined batches: not free, even if not queued yet.
         self._fresh: list[PooledBuffer] = []
         self._filled = 0
         self._view: memoryview | None = None
         self._source: Any = None
 
     def allow(self, joined_bytes_max: int) -> None:
-        """From now on there may be so many bytes of rooms."""
         self._rooms_max = max(4, joined_bytes_max // self._room_bytes)
 
     def full(self) -> bool:
-        """So many rooms are taken that what was joined must leave before more is fetched."""
         if not self.below_bytes and self._joiner.able():
             self.below_bytes = self._below_bytes
         return len(self._rooms) >= self._rooms_max and all(room.uses for room in self._rooms)
@@ -101,13 +96,14 @@ class BufferPool:
         return tuple(self._rooms)
 
     def holds(self, bytes_max: int) -> int:
-        """In how many rooms so many bytes lie, where these are well filled."""
+        """How many well-filled buffers hold `bytes_max`."""
         return max(1, bytes_max // self._room_bytes)
 
     def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[JoinedBatches, PooledBuffer] | None:
-        """The batch `first`, at `place` of a fetch's bytes, with what follows it; None when nothing does that fits.
+        """Joins the batch `first`, at `place` of a fetch, with the next ones; None if none fits.
 
-        What is wanted of one view must be queued before batches of another are joined: that is what counts the hold."""
+        Queue a view's batches before joining another's: queueing counts the buffer as used.
+        """
         if view is not self._view:
             self._view, self._source = view, as_source_array(view)
             self._fresh.clear()
@@ -121,7 +117,6 @@ class BufferPool:
         return joined, hold
 
     def _room(self) -> PooledBuffer:
-        """One with enough space left at its end."""
         hold = self._current
         if hold is not None:
             if self._is_free(hold):
@@ -141,30 +136,28 @@ class BufferPool:
 
 
 class OffsetGap(NamedTuple):
-    """Offsets [base, end) that no consumer of the source sees: control records, aborted ones, holes of compaction."""
+    """Offsets [base, end) that no consumer of the source sees: control or aborted records, holes of compaction."""
 
     base: int
     end: int
 
     @property
     def skipped(self) -> int:
-        """Over how many offsets the sequences of what comes behind do not go on."""
+        """Offsets that the following sequences do not count."""
         return self.end - self.base
 
     @property
     def size(self) -> int:
-        """Bytes it keeps busy here."""
         return 0
 
 
 def clip_gaps(blanks: Iterable[OffsetGap], begin: int, end: int) -> tuple[OffsetGap, ...]:
-    """The parts of these that lie in [begin, end)."""
     cut = (OffsetGap(max(one.base, begin), min(one.end, end)) for one in blanks)
     return tuple(one for one in cut if one.base < one.end)
 
 
 def subtract_gaps(blanks: Iterable[OffsetGap], others: Sequence[OffsetGap]) -> list[OffsetGap]:
-    """The parts of these that lie in none of the others, which are in order."""
+    """The parts outside `others`, which are in order."""
     found: list[OffsetGap] = []
     for base, end in blanks:
         for other in clip_gaps(others, base, end):
@@ -175,7 +168,7 @@ def subtract_gaps(blanks: Iterable[OffsetGap], others: Sequence[OffsetGap]) -> l
 
 
 class FilledGap(OffsetGap):
-    """Such offsets before the link's first record, whose sequence follows its offset whatever came before it."""
+    """A gap before the link's first record, whose sequence follows from its offset."""
 
     __slots__ = ()
 
@@ -185,8 +178,9 @@ class FilledGap(OffsetGap):
 
 
 class SplitBatch(NamedTuple):
-    """Records that cross: a batch without holes, its header still the source's own but for what was cut.
-    `unpacked` is how many bytes were unpacked for it."""
+    """Records to replicate: a batch without holes, with the source's header except for what was cut. `unpacked`: bytes
+    unpacked for this.
+    """
 
     body: Buffer
     header: BatchHeader
@@ -196,8 +190,9 @@ class SplitBatch(NamedTuple):
 def split_batch(
     view: memoryview, header: BatchHeader, position: int, write_from: int, aborted: AbortedTransactions
 ) -> Iterator[OffsetGap | SplitBatch]:
-    """The fates of offsets from `position` to the batch's end, in order. What lies below `write_from` is on the twin
-    already: of that only the blanks are named, each on one side of it. Each is made when it is asked for."""
+    """Yields gaps and batches from `position` to the batch's end, lazily. Below `write_from`, which is on the twin
+    already, only gaps are named.
+    """
     offsets = list(visible_spans(view, header, position, aborted))
     runs = [(max(base, write_from), end) for base, end, seen in offsets if seen and end > write_from]
     if runs == [(header.base_offset, header.last_offset + 1)] and not header.attributes & LOG_APPEND_TIME_FLAG:
@@ -219,19 +214,18 @@ def split_batch(
 
 
 def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]]) -> Iterator[SplitBatch]:
-    """Some for each run."""
     parts = [
         (at, min(at + REWRITTEN_RECORDS_MAX, end))
         for first, end in runs
         for at in range(first, end, REWRITTEN_RECORDS_MAX)
     ]
     if len(parts) > 1 and header.count == header.last_offset_delta + 1:
-        hole_free_runs(view, header)  # Nothing of a batch crosses of which a part cannot be read.
+        hole_free_runs(view, header)  # A partly unreadable batch is not replicated at all.
     return _fitting(view, header, parts)
 
 
 def _fitting(view: memoryview, header: BatchHeader, parts: list[tuple[int, int]]) -> Iterator[SplitBatch]:
-    """A producer may have compressed better than the pump does: what no twin need take as one becomes two."""
+    """Halves batches above the size that a twin must accept: a producer may have compressed better."""
     fits = max(header.length + PREFIX_BYTES, MESSAGE_BYTES_DEFAULT) - HEADER_BYTES
     for (first, end), sliced in zip(parts, slice_runs(view, header, parts), strict=True):
         if len(sliced.body) <= fits or end - first == 1:
@@ -242,7 +236,7 @@ def _fitting(view: memoryview, header: BatchHeader, parts: list[tuple[int, int]]
 
 
 class PartitionStopped(Exception):
-    """The partition cannot go on at `offset`; the lane turns this into an incident."""
+    """The partition cannot go on at `offset`. Becomes an incident."""
 
     def __init__(
         self, kind: IncidentKind, offset: int, end: int, sentence: str, side: IncidentSide | None = None
@@ -252,8 +246,9 @@ class PartitionStopped(Exception):
 
 
 class OutgoingBatch(NamedTuple):
-    """One batch that crosses: offsets [base, end) of the source. Its header's CRC was found right, or made here; a
-    stamp makes a target's own of it. `room` is where a joined body lies."""
+    """One batch to replicate: source offsets [base, end). The header's CRC is checked or made. `room`: the buffer of a
+    joined body.
+    """
 
     header: BatchHeader
     body: Buffer
@@ -265,8 +260,6 @@ class OutgoingBatch(NamedTuple):
 
 
 class SourceBatchStats(NamedTuple):
-    """Source batches from offset `base` on: what the receipts will say of them."""
-
     base: int
     size: int
     batches: int
@@ -274,9 +267,8 @@ class SourceBatchStats(NamedTuple):
 
 
 class ParsedFetch(NamedTuple):
-    """What one fetch gave for a partition. `noted_to` is how far batches lay below `write_from`: counted, not sent.
-
-    `blanks` are all those from the position on, also below `write_from`.
+    """A parsed fetch of one partition. `noted_to`: up to where batches below `write_from` were counted, not sent.
+    `blanks`: all gaps, also below `write_from`.
     """
 
     parcels: list[OutgoingBatch | OffsetGap]
@@ -296,17 +288,16 @@ def parse_batches(
     joining: BufferPool | None = None,
     aborted: Iterable[tuple[int, int]] = (),
 ) -> ParsedFetch:
-    """All parcels and blanks for the batches from `position` on, as `BatchParser` makes them."""
+    """Parses all batches from `position` on, with `BatchParser`."""
     return BatchParser(records, position, write_from, limits, joining, aborted).parse(1 << 62)
 
 
 class BatchParser:
-    """One pass over a fetch's bytes, as far as its caller lets it go at a time. `more`: there is more to come.
-
-    `aborted` are the transactions that the fetch says were aborted: producer id and first offset of each.
+    """One pass over a fetch, in portions. `more`: data is left. `aborted`: producer id and first offset of each aborted
+    transaction.
     """
 
-    # How all begin; most are made for one batch, and to set these would be a good part of what that costs.
+    # Initial values, on the class: most parsers handle one batch, and setting these would cost too much.
     more, work, leader_epoch = True, 0, -1
     _open: tuple[Iterator[OffsetGap | SplitBatch], BatchHeader] | None = None
     _next_offset = _joined_to = _place = _work_max = 0
@@ -332,8 +323,9 @@ class BatchParser:
         self._join_below = joining.below_bytes if joining else 0
 
     def parse(self, work_max: int) -> ParsedFetch:
-        """What comes next. A halt ends it; what came before that still crosses. Stops behind so much `work`, of which
-        one unit is some microseconds."""
+        """Parses about `work_max` units of some microseconds. A halt ends the pass; batches before are still
+        replicated.
+        """
         if self._place:
             self.parcels, self.blanks, self.carried = [], [], []
             self.noted_to = self.position
@@ -371,7 +363,6 @@ class BatchParser:
         self._flush()
 
     def damage(self, error: WireError) -> PartitionStopped:
-        """What to say of the batch that could not be read."""
         end = max(self._next_offset, self.position + 1)
         if isinstance(error, TooLargeError):
             sentence = f"{error.message}; it must be written anew for the twin, since {self._odd}"
@@ -381,7 +372,6 @@ class BatchParser:
         )
 
     def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
-        """Deals with one batch, or with a run of them; returns where the next one begins."""
         base, length, epoch, _, _, attributes, last_delta, _, max_timestamp, producer_id, _, _, count = header
         position, end, after = self.position, base + last_delta + 1, place + PREFIX_BYTES + length
         if end <= position:
@@ -412,7 +402,7 @@ class BatchParser:
         return after
 
     def _join(self, place: int, first: BatchHeader) -> bool:
-        """Whether the batch and those that follow it were joined; `_joined_to` is then where they end."""
+        """Whether batches were joined; `_joined_to` is then their end."""
         found = self.joining.join(self.records, place, first) if self.joining else None
         if found is None:
             return False
@@ -426,7 +416,7 @@ class BatchParser:
         return True
 
     def _go_through(self, pieces: Iterator[OffsetGap | SplitBatch], header: BatchHeader) -> None:
-        """A batch of a transaction, of control records, with holes, or with a part that is on the twin already."""
+        """Parses a batch of a transaction, of control records, with holes, or partly on the twin."""
         self._open = None
         for fate in pieces:
             if isinstance(fate, OffsetGap):
@@ -464,13 +454,12 @@ class BatchParser:
 
 
 def batch_producer(header: BatchHeader) -> ProducerBatch:
-    """What a retry of this batch after a switch would be known by."""
+    """Identifies a retry of this batch after a switch."""
     last = (header[11] + header[6]) % SEQUENCE_SPAN
     return header[9], header[10], header[11], last, header[0], header[8]
 
 
 def _flush(small: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
-    """Turns the waiting small batches into as few parcels as the rules of merging allow."""
     run: list[BatchView] = []
     size = 0
     for batch in small:
@@ -486,8 +475,7 @@ def _flush(small: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], lim
 
 
 def _pack(run: list[BatchView], parcels: list[OutgoingBatch | OffsetGap], limits: TaskLimits) -> None:
-    """One parcel, or a few where one would unpack to too much; or, where one of the batches is damaged, one for each
-    that lies before it."""
+    """Makes one batch, or a few if that would unpack to too much; or one for each before a damaged one."""
     done = 0
     try:
         while done < len(run):
@@ -510,14 +498,13 @@ def _as_it_is(view: memoryview, header: BatchHeader) -> OutgoingBatch:
 
 
 def make_outgoing_batch(header: BatchHeader, body: Buffer) -> OutgoingBatch:
-    """Refuses a body that is not the one that the header speaks of."""
+    """Raises ValueError if the body does not match the header."""
     if len(body) != header[1] - BODY_IN_LENGTH:
         raise ValueError(f"a body of {len(body)} bytes under a header for {header[1] - BODY_IN_LENGTH}")
     return OutgoingBatch(header, body, header[0], header[0] + header[6] + 1, header[1] + PREFIX_BYTES, header[8])
 
 
 def _oddity(header: BatchHeader) -> str:
-    """Why a batch cannot cross as the bytes that it is."""
     if header.attributes & CONTROL_FLAG:
         return "it may end a transaction"
     if header.attributes & LOG_APPEND_TIME_FLAG:
@@ -528,7 +515,7 @@ def _oddity(header: BatchHeader) -> str:
 
 
 class SequenceMap(NamedTuple):
-    """How offsets become sequences on one twin: the data's own, so that the broker can compare and swap."""
+    """Maps offsets to sequences on one twin, so that the broker can compare and swap."""
 
     producer_id: int
     producer_epoch: int
@@ -542,15 +529,14 @@ class SequenceMap(NamedTuple):
         return cls(producer_id, written_epoch(epoch, twin.epoch), twin.anchor_offset, twin.anchor_sequence)
 
     def sequence(self, offset: int) -> int:
-        """Of this offset, when all between the anchor and it are records."""
+        """The sequence of `offset`, if only records lie between."""
         return sequence_of(self.anchor_offset, self.anchor_sequence, offset)
 
     def head(self, parcel: OutgoingBatch) -> bytes:
-        """The header of this parcel on the twin; its body follows as it is."""
         producer_id, producer_epoch, anchor_offset, anchor_sequence = self
         sequence = sequence_of(anchor_offset, anchor_sequence, parcel.base)
         return restamp(parcel.header, producer_id, producer_epoch, sequence)
 
     def after(self, blanks: int) -> SequenceMap:
-        """The stamp behind so many more offsets that no sequence counts."""
+        """The map after `blanks` more uncounted offsets."""
         return self._replace(anchor_offset=self.anchor_offset + blanks)

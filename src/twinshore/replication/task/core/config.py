@@ -1,15 +1,10 @@
-"""Which history of the source a twin follows, told by leader epochs. Pure.
+"""What a task is told and what it reports, as frozen values that travel as JSON, mostly in `messages`.
 
-A source that lost its end and grew again holds other records at the same offsets, written in a later leader epoch. So
-whoever knows the epoch of one record can ask the source how far the history goes in which that record lies.
+Leader epochs tell which history of the source a twin follows. A source that lost its end and grew again has other
+records at the same offsets, in a later epoch. The source can tell how far the history of an epoch goes.
 
-How far a mapped twin is written, and what landed beyond that: worked out from the batches' own sequences. Pure.
-
-Sequences count the records that this link appended, so the broker compares and swaps as on an exact twin. What a dead
-pump told nobody of is found again: the twin has our batches with their sequences, and the source, read from the reach
-on, says which record each sequence is.
-
-What a pump is asked to do and accounts for: frozen values that travel as JSON, most in words of `desk_words`.
+A mapped twin's sequences count the link's records, so the broker compares and swaps as on an exact twin. What a dead
+task did not report is found again: the twin has the batches with their sequences, and the source the record of each.
 """
 
 from __future__ import annotations
@@ -42,8 +37,7 @@ UNKNOWN_EPOCH = -1
 
 
 class EpochOffset(NamedTuple):
-    """All below `end` came from one history, whose last record there was written in leader epoch `epoch`. The epoch is
-    exact, or UNKNOWN."""
+    """All below `end` is of one history, whose last record has leader epoch `epoch`, or UNKNOWN_EPOCH."""
 
     epoch: int
     end: int
@@ -53,39 +47,35 @@ NO_EPOCH_OFFSET = EpochOffset(UNKNOWN_EPOCH, 0)
 
 
 def latest_epoch_offset(known: EpochOffset, told: EpochOffset) -> EpochOffset:
-    """The last word after `told` was heard, too: an epoch goes with its own offset alone."""
+    """The later of two reports."""
     older = told.end < known.end or (told.end == known.end and told.epoch == UNKNOWN_EPOCH)
     return known if older else told
 
 
 class EpochEnd(NamedTuple):
-    """What the source says of an epoch: the largest one up to it that wrote here, and where that ended; -1 where the
-    source does not know."""
+    """The source's answer for an epoch: the largest up to it that wrote here, and its end; -1 if unknown."""
 
     epoch: int
     end: int
 
 
 def divergence_offset(stand: EpochOffset, said: EpochEnd) -> int:
-    """From where on the source has another history; -1 where it has none, or cannot tell.
-
-    An earlier epoch that ends behind the stand tells nothing: where cleaners took all records of an epoch, a replica
-    that was built since has never heard of it.
+    """Returns from where the source's history differs, or -1. An earlier epoch that ends above `stand` proves nothing:
+    if cleaners removed all records of an epoch, newer replicas do not know that epoch.
     """
     known = stand.epoch >= 0 and said.end >= 0
     return said.end if known and said.end < stand.end else -1
 
 
 def choose_fetch_epoch(stand: EpochOffset, said: EpochEnd) -> int:
-    """The epoch to fetch on with behind `stand`: the one that the source itself knows there; UNKNOWN where it knows
-    none, as it would refuse any."""
+    """The epoch for a fetch from `stand` on, if the source knows one; it would refuse others."""
     return said.epoch if stand.epoch >= 0 and said.end >= stand.end else UNKNOWN_EPOCH
 
 
 def compare_histories(told: EpochOffset, here: EpochOffset, said: Mapping[int, EpochEnd]) -> tuple[int, int]:
-    """The epoch to fetch on with behind `here.end`, where the twin ends, and from where on the source has another
-    history (-1: it has not). `told` is what was carried, `here.epoch` that of the source's record right below the
-    twin's end, `said` the source's word on the epochs of both."""
+    """Returns the epoch for a fetch from `here.end`, the twin's end, and from where the source's history differs, or
+    -1. `told`: what was replicated. `here.epoch`: of the source's record right below. `said`: the source's answers.
+    """
     carried = EpochOffset(told.epoch, min(told.end, here.end))
     answers = [(stand, said.get(stand.epoch, EpochEnd(UNKNOWN_EPOCH, UNKNOWN_EPOCH))) for stand in (carried, here)]
     parted = min((at for stand, answer in answers if (at := divergence_offset(stand, answer)) >= 0), default=-1)
@@ -102,10 +92,11 @@ def compare_histories(told: EpochOffset, here: EpochOffset, said: Mapping[int, E
 
 
 class WrittenPosition(NamedTuple):
-    """The next record has `sequence`; it lies at `source` or behind it and will land at `target` or behind it.
+    """The next record has `sequence`, at `source` or above, and will land at `target` or above.
 
-    `warm`: told by a pump that was at work until now, so that nothing older can have landed beyond it. The last record
-    that landed is that of `last_source`, at `last_target`; -1 where none has."""
+    `warm`: reported by the task just before, so nothing older can have landed above. `last_source`, `last_target`: of
+    the last landed record, or -1.
+    """
 
     source: int
     target: int
@@ -115,41 +106,35 @@ class WrittenPosition(NamedTuple):
     last_target: int = -1
 
     def passed(self, told_to: int) -> WrittenPosition:
-        """The reach of a twin that was told to have all below `told_to`: what lies behind the last record and below,
-        nobody sees, so it takes no place on the twin."""
+        """The position if all below `told_to` was reported: the offsets after the last record are invisible."""
         return self._replace(source=max(self.source, told_to))
 
     def ahead(self, sequence: int) -> int:
-        """How many records this sequence lies ahead of the reach's; negative for one before it."""
+        """How many records `sequence` is ahead; negative if before."""
         distance = (sequence - self.sequence) % SEQUENCE_SPAN
         return distance if distance < SEQUENCE_SPAN // 2 else distance - SEQUENCE_SPAN
 
 
 class LandedBatch(NamedTuple):
-    """A batch of this link's that lies on the twin."""
-
     target: int
     records: int
     sequence: int
 
 
 class UnclearLanding(NamedTuple):
-    """What landed cannot be told from what is there."""
+    """What landed cannot be determined."""
 
     sentence: str
 
 
 def position_after(extent: OffsetRun) -> WrittenPosition:
-    """The reach behind an extent."""
     found = WrittenPosition(source_end(extent), target_end(extent), next_sequence(extent.sequence, extent.length))
     return found._replace(last_source=found.source - 1, last_target=found.target - 1) if extent.length else found
 
 
 def find_landed_beyond(reach: WrittenPosition, found: Iterable[LandedBatch]) -> list[LandedBatch] | UnclearLanding:
-    """The batches that landed beyond the reach, without a gap in their sequences; those before it are known already.
-
-    A compacted twin may have lost a batch between two others. Where as many offsets as sequences are missing, all of
-    them were ours: nobody else's record fits in between.
+    """The batches that landed above `reach`, without a gap in sequences. If a compacted twin misses as many offsets as
+    sequences, all of them were the link's.
     """
     fresh: list[LandedBatch] = []
     at, end = 0, reach.target
@@ -177,8 +162,7 @@ def find_landed_beyond(reach: WrittenPosition, found: Iterable[LandedBatch]) -> 
 def map_landed_batches(
     reach: WrittenPosition, fresh: Iterable[LandedBatch], runs: Iterable[tuple[int, int]]
 ) -> list[OffsetRun] | UnclearLanding:
-    """The extents of what landed beyond the reach. `runs` are offsets [first, end) that consumers of the source see,
-    from the reach on, in order."""
+    """The offset runs of `fresh`. `runs`: visible source offsets [first, end) from `reach` on, in order."""
     seen = _pieces(reach, runs)
     found: list[OffsetRun] = []
     first = end = 0
@@ -206,23 +190,22 @@ def _pieces(reach: WrittenPosition, runs: Iterable[tuple[int, int]]) -> Iterator
 KEEP_ALL = QueueRules()
 T = TypeVar("T")
 _FORMS: dict[type[Any], TypeAdapter[Any]] = {}
-UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
+UNDELIVERED_S_MAX = 4.0  # and at most a part of an attempt, or tasks with short attempts would never be sure
 
 
 def is_too_old(stamp_ms: int, since_ms: int) -> bool:
-    """Whether records whose latest time stamp this is are too old. A record without a time stamp counts as new."""
+    """Whether records are too old. Without a time stamp they count as new."""
     return 0 <= stamp_ms < since_ms
 
 
 def dropped_incident(named: TopicPartition, begin: int, end: int, why: str) -> PartitionIncident:
-    """Offsets [begin, end) were dropped."""
     many = f"{end - begin} offsets were" if end - begin > 1 else "1 offset was"
     place = (named.topic, named.partition, IncidentKind.STALE_DROPPED, begin, end)
     return PartitionIncident(*place, f"{many} dropped, {why}", POLICY_DROP, why=why)
 
 
 def subtract_landed(rows: Iterable[PartitionIncident], landed: Iterable[tuple[int, int]]) -> list[PartitionIncident]:
-    """What of these is true where a look has found these offsets on the twin: what was on its way has landed late."""
+    """Removes offsets that an inspection found on the twin after all."""
     left = list(rows)
     for begin, end in landed:
         parts: list[PartitionIncident] = []
@@ -234,7 +217,7 @@ def subtract_landed(rows: Iterable[PartitionIncident], landed: Iterable[tuple[in
 
 
 def append_incident(told: list[PartitionIncident], one: PartitionIncident) -> None:
-    """Tells of it; what follows on what was told last, for the same reason, is told as one."""
+    """Adds an incident, or extends the last one."""
     last = told[-1] if told else None
     place = (one.topic, one.partition, one.kind, one.from_offset, one.why)
     if last and (last.topic, last.partition, last.kind, last.to_offset, last.why) == place:
@@ -249,8 +232,9 @@ def _of(row: PartitionIncident) -> TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """One partition to carry. `receipt_to` is where its receipts end, so that a cold start can complete them, -1: they
-    begin where the twin ends; `receipt_epoch` the source's leader epoch of the last record below, exact or -1."""
+    """One partition to replicate. `receipt_to`: where progress ends; -1: progress begins at the twin's end.
+    `receipt_epoch`: the source's leader epoch below, or -1.
+    """
 
     topic: str
     partition: int
@@ -260,15 +244,15 @@ class PartitionConfig:
     anchor_offset: int = 0
     anchor_sequence: int = 0
     twin: str = ""
-    # Only of a mapped twin: how far it is written and told.
+    # Only for a mapped twin: how far it is written and reported.
     reached: WrittenPosition | None = None
     receipt_epoch: int = -1
-    # Below it the twin's log is the topic's own; by how much the link's epoch is later on this twin.
+    # Below `inherited` the twin's log is the topic's own. `epoch`: how much later the link's epoch is on this twin.
     inherited: int = 0
     epoch: int = 0
-    # Behind a reach up to this offset a fresh queue may have dropped records that nobody told of; -1: behind none.
+    # After a position up to here a drop-oldest queue may have dropped records unreported; -1: after none.
     thinned_to: int = -1
-    # Its twin was made for this order: no pump was let write it before.
+    # The twin was made for this order: no task was allowed to write it before.
     untouched: bool = False
 
     @property
@@ -276,19 +260,18 @@ class PartitionConfig:
         return TopicPartition(self.topic, self.partition)
 
     def may_lack(self, reach: WrittenPosition) -> bool:
-        """Whether records may be missing behind it."""
+        """Whether records may be missing after `reach`."""
         return reach.source <= self.thinned_to
 
     @property
     def twin_named(self) -> TopicPartition:
-        """The partition on the target; `twin` is empty where it has the source's name."""
+        """The target's partition; `twin` is empty for the source's name."""
         return TopicPartition(self.twin or self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """Bounds of one lane; every buffer and queue of the pump is held by one of them. They begin as
-    `limits_from_settings` makes them of settings that say nothing."""
+    """Limits of one task; every buffer and queue has one. Defaults as by `limits_from_settings`."""
 
     fetch_bytes_max: int = 8 << 20
     partition_bytes_max: int = 1 << 20
@@ -298,24 +281,23 @@ class TaskLimits:
     merge_below_bytes: int = 4096
     merged_bytes_max: int = 512 << 10
     merged_plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
-    # What is cut at a time, as `BatchParser` counts it: some tenths of a second, far less than a grant.
+    # Work parsed at a time, as `BatchParser` counts it: some tenths of a second, far less than a lease.
     work_max: int = 100_000
     join_below_bytes: int = 128 << 10
     joined_bytes_max: int = 64 << 20
     produce_timeout_s: float = 30.0
-    # Of so many missing offsets at most markers are written on a twin that holds records.
+    # Markers are written for at most so many missing offsets on a twin with records.
     gap_offsets_max: int = 20_000_000
-    # A request that the target's kernel has not acknowledged for so long is never delivered.
+    # A request that the target's kernel has not acknowledged within this time is never delivered.
     undelivered_s: float = 4.0
     buffers_per_line: int = 2
-    far_streams: int = 2  # connections to each leader of a source that is far
-    # How much more than usual one fetch from there may bring, and of one partition.
+    far_streams: int = 2  # connections to each leader of a far source
+    # The limits of one fetch from there, and of one partition in it.
     fetch_bytes_widest: int = 128 << 20
     partition_bytes_widest: int = 32 << 20
 
 
 def limits_from_settings(settings: MirrorSettings) -> TaskLimits:
-    """The pump's bounds out of the settings."""
     return TaskLimits(
         fetch_bytes_max=settings.fetch_mb << 20,
         partition_bytes_max=settings.partition_fetch_kb << 10,
@@ -332,7 +314,7 @@ def limits_from_settings(settings: MirrorSettings) -> TaskLimits:
 
 @dataclass(frozen=True, slots=True)
 class TaskConfig:
-    """Everything a pump needs to begin; positions come from the desk with the word to go."""
+    """All that a task needs to start. Positions come with StartWriting."""
 
     link: str
     lane: int
@@ -348,14 +330,14 @@ class TaskConfig:
     limits: TaskLimits = TaskLimits()
     report_s: float = 0.5
     fence: int = 0
-    # What the link's transactional ids begin with; empty where markers are written directly.
+    # The prefix of the link's transactional ids; empty if markers are written directly.
     units: str = ""
-    # Which clusters these must be; whatever else their addresses lead to is not written to.
+    # The required cluster ids; another cluster at these addresses is not written to.
     source_id: str = ""
     target_id: str = ""
     # No record of a twin is ever cut off.
     never_cut: bool = False
-    # The broadcast of the link, whose lanes of this number read together; what is held for those that are behind.
+    # The link's broadcast, whose tasks of this number share fetches; what is held for slow ones.
     broadcast: str = ""
     queue: QueueRules = KEEP_ALL
 
@@ -368,7 +350,7 @@ class TaskConfig:
 
 
 def json_adapter(kind: type[T]) -> TypeAdapter[T]:
-    """How values of this kind come out of JSON; ValueError where it is none of them. Made once, when it is needed."""
+    """A cached adapter. Raises ValueError for other values."""
     if kind not in _FORMS:
         _FORMS[kind] = TypeAdapter(kind)
     return _FORMS[kind]
@@ -376,14 +358,15 @@ def json_adapter(kind: type[T]) -> TypeAdapter[T]:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Where a pump stood when it let a partition go: the next one begins there without looking again. A `position` of
-    -1: it does not know where the twin ends, and only says what of its own may still land there. `calm`: no lost
-    request can still land; else one may for `strays_s` seconds more, -1: not known, and none that was read in an epoch
-    before `stray_epoch`; `strays_moved`: it may be of other offsets than its sequences stand for now, or of markers.
-    `next_sequence` is that of the next record; -1 where no offset was ever a marker's. It holds as long as the twin is
-    led as it was: by `target`, in its epoch `target_epoch`; -1 where not known. `leader_epoch` is that of the source's
-    last record below `position`. Where it is not known (-1), the position holds only while the source is led in epoch
-    `source_led`."""
+    """Where a task released a partition, so that the next needs no inspection.
+
+    `position`: -1 if the twin's end is unknown; then only zombie requests are described. `calm`: no lost request can
+    still land. Else one may for `strays_s` seconds (-1: unknown), read in `stray_epoch` or later; `strays_moved`:
+    sequences may be of other offsets, or markers. `next_sequence`: -1 if markers never took an offset.
+
+    Valid while the twin is led by `target` in `target_epoch`; -1 if unknown. `leader_epoch`: the source's below
+    `position`; if -1, valid only while the source is led in `source_led`.
+    """
 
     topic: str
     partition: int
@@ -402,8 +385,6 @@ class Handoff:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """A pump's account of one partition since its last account."""
-
     topic: str
     partition: int
     from_offset: int
@@ -417,14 +398,13 @@ class PartitionProgress:
     last_ms: int
     # One entry per source batch: producer id, epoch, base sequence, last sequence, base offset, timestamp.
     producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
-    # Where the records of a mapped twin went.
+    # Offset runs of a mapped twin.
     extents: tuple[OffsetRun, ...] = ()
     # The source's leader epoch of the last record below `to_offset`, exact or -1.
     epoch: int = -1
 
 
 def progress_from_json(raw: list[Any]) -> PartitionProgress:
-    """An account out of its JSON form."""
     fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
     found = PartitionProgress(*fields)
     return dataclasses.replace(found, extents=tuple(OffsetRun(*one) for one in found.extents))
@@ -432,8 +412,9 @@ def progress_from_json(raw: list[Any]) -> PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class PartitionIncident:
-    """Why a partition stopped, or what was done about it instead when `policy` says so; the ledger keeps it. `side`
-    None: the one where such things happen. `why`: of what was dropped, the reason by itself."""
+    """Why a partition stopped or, with `policy`, what was done instead. `side`: None for the kind's usual one. `why`:
+    the reason of a drop.
+    """
 
     topic: str
     partition: int
@@ -447,7 +428,6 @@ class PartitionIncident:
 
 
 def incident_from_json(raw: list[Any]) -> PartitionIncident:
-    """What a pump told, out of its JSON form."""
     topic, partition, kind, begin, end, sentence, done, side, why = raw
     policy = IncidentPolicy(done[0], IncidentEffect(done[1])) if done else None
     where = IncidentSide(side) if side else None
@@ -455,6 +435,7 @@ def incident_from_json(raw: list[Any]) -> PartitionIncident:
 
 
 def coordinator_epoch(generation: int, tide: int) -> int:
-    """The coordinator epoch of a tide's markers: later tides mostly have higher ones. Where one has not, a look at what
-    the twin's leader remembers raises it."""
+    """The coordinator epoch of an attempt's markers. Later attempts mostly have higher ones; an inspection corrects the
+    rest.
+    """
     return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF

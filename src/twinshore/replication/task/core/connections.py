@@ -1,15 +1,13 @@
-"""What the core of a pump wants done, as values. Each is carried out before the next is asked for. Pure.
+"""Commands of a task's core, and the request logic of its connections.
 
-One connection to a leader on the source: what it asks next and when, and when its answer is late. Pure.
+Carry out each command before taking the next. `SourceFetcher` decides what one source connection fetches,
+`TargetProducer` what one target connection sends and what responses mean.
 
-One connection to a leader on the target: what goes next and when, and what its answers mean. Pure.
+No sequence lets a broker refuse markers, and their request names no leader epoch. So the log end is queried before, in
+the epoch in which it was last known, and right after.
 
-Markers have no sequence by which a broker could refuse them, and their request names no leader epoch. So where the log
-ends is asked first, by the epoch in which its end was last known, and again right behind them.
-
-A broker with a quota for requests reads nothing from a connection for up to a second after each answer, also to that
-question. What waits for the answer would go so late that the answer counts no more. So another connection asks, the
-`asker`: what it is told can be acted on at once.
+A broker with a request quota reads nothing for up to a second after each response, also to that query; a request sent
+then would be too late to rely on the answer. So another connection asks, the `asker`.
 """
 
 from __future__ import annotations
@@ -52,14 +50,15 @@ from twinshore.replication.task.core.throttle import FIRST_FETCH_BYTES, FetchQuo
 
 
 class EndOffsetConnectionKey(NamedTuple):
-    """Names the connection to a leader that only asks where logs end."""
+    """Key of the connection to a leader that only queries log ends."""
 
     node: int
 
 
 class TargetRequest(NamedTuple):
-    """A produce request; or markers with the question behind them; or, `asking`, the question before them, and where
-    other twins end."""
+    """A produce request; or markers and the end query after; or, `asking`, the query before and for other twins
+    (`rests`).
+    """
 
     sent: list[SentBatch]
     sent_s: float
@@ -70,14 +69,14 @@ class TargetRequest(NamedTuple):
 
 
 class SendRequest(NamedTuple):
-    """Put this request on its way; `flow.written` is to be told once the kernel has all of it."""
+    """Send this request; call `flow.written` once the kernel has all of it."""
 
     flow: TargetProducer
     flight: TargetRequest
 
 
 class SendFetch(NamedTuple):
-    """Ask the source; the answer is to be received into the buffer of `hold`."""
+    """Send a fetch; receive the response into the buffer of `hold`."""
 
     flow: SourceFetcher
     order: PlannedFetch
@@ -87,41 +86,37 @@ class SendFetch(NamedTuple):
 
 
 class PollSocket(NamedTuple):
-    """Look whether something has come of which nobody was woken."""
+    """Poll the socket for data that raised no read event."""
 
     flow: SourceFetcher | TargetProducer
 
 
 class SetWakeThreshold(NamedTuple):
-    """Until so many bytes are there, counted from the oldest request that is unanswered, nobody need be woken."""
+    """Hold back read events until `due_bytes` have arrived, from the oldest unanswered request on."""
 
     flow: TargetProducer
     due_bytes: int
 
 
 class DetachBuffers(NamedTuple):
-    """Copy what the kernel has not taken: the buffers in which it lies are wanted elsewhere."""
+    """Copy what the kernel has not taken, to free the buffers."""
 
     flow: TargetProducer
 
 
 class CloseConnection(NamedTuple):
-    """Close this connection."""
-
     flow: SourceFetcher | TargetProducer
 
 
-# -- to the errands
+# -- blocking calls
 
 
 class LearnTwinNames(NamedTuple):
-    """Know what the twins of these partitions are called."""
-
     tracks: Sequence[PartitionConfig]
 
 
 class OpenConnection(NamedTuple):
-    """Open a connection to a broker: a line of the source, a leader on the target, or who asks for that one."""
+    """Open a connection: a source stream, a target leader, or a target leader's end queries."""
 
     side: str
     node: int
@@ -129,37 +124,34 @@ class OpenConnection(NamedTuple):
 
 
 class LookUpLeaders(NamedTuple):
-    """Ask both sides who leads what the lane carries."""
+    """Ask both sides for the leaders of the task's partitions."""
 
 
 class InspectTwins(NamedTuple):
-    """Look at these twins."""
-
     partitions: list[TopicPartition]
 
 
 class DeleteTwinRecords(NamedTuple):
-    """Cut the twins of these partitions below the offsets."""
+    """Delete the twins' records below these offsets."""
 
     before: dict[TopicPartition, int]
 
 
 class WriteMarkersByTransactions(NamedTuple):
-    """Write these markers by closed units."""
-
     marks: list[PendingMarkers]
 
 
-# -- to the desk
+# -- to the coordinator
 
 
 class TaskReady(NamedTuple):
-    """Every connection is there, or was tried."""
+    """Every connection is open, or was tried."""
 
 
 class TaskProgress(NamedTuple):
-    """What was carried and met since the last one, and the question for a longer grant, which counts from `asked_s` on
-    the pump's own clock. The desk says that moment back, since several questions may be on their way."""
+    """Progress and incidents since the last one, and a request to renew the lease from `asked_s` on. The coordinator
+    returns `asked_s`, as several may be in flight.
+    """
 
     carried: list[PartitionProgress]
     incidents: list[PartitionIncident]
@@ -168,13 +160,11 @@ class TaskProgress(NamedTuple):
 
 
 class ThrottleUsage(NamedTuple):
-    """What throttles were used for, for the desk to share them out anew."""
-
     used: dict[str, list[float]]
 
 
 class Released(NamedTuple):
-    """A partition stands still and is ours no more."""
+    """A partition is idle and no longer this task's."""
 
     named: TopicPartition
     handover: Handoff | None
@@ -182,7 +172,7 @@ class Released(NamedTuple):
 
 
 class LearntQuota(NamedTuple):
-    """What quotas let through on one line. `stream`: which of the lines to a source's node; -1 for the target's one."""
+    """What quotas let through on one connection. `stream`: -1 on the target."""
 
     side: str
     node: int
@@ -191,8 +181,7 @@ class LearntQuota(NamedTuple):
 
 
 class TaskFinished(NamedTuple):
-    """The last word: where each partition stands. `unread_s`: so long a broker may still take what it was sent.
-    `paces`: for the next pump's lines."""
+    """The last message. `unread_s`: how long a broker may still accept earlier requests. `paces`: for the next task."""
 
     carried: list[PartitionProgress]
     incidents: list[PartitionIncident]
@@ -228,15 +217,16 @@ ROUND_TRIPS_KEPT = 6
 
 
 class SourceFetcher:
-    """One fetch at a time, for a share of a leader's partitions, into buffers that are used again. A parcel points into
-    the buffer it came in, which stays busy until a target's kernel has taken it."""
+    """Fetches a share of a leader's partitions, one request at a time, into reusable buffers. A buffer is busy until a
+    target's kernel has taken the batches in it.
+    """
 
     def __init__(self, key: FetchStream, limits: TaskLimits, *, expires_s: float = math.inf) -> None:
-        """`expires_s`: when the broker will want a new authentication, which a new connection brings."""
+        """`expires_s`: when the broker requires a new authentication, thus a new connection."""
         self.key, self.expires_s = key, expires_s
         self.quota = FetchQuotaPacer(limits.fetch_bytes_max, min(FIRST_FETCH_BYTES, limits.fetch_bytes_max))
         self.holds = [PooledBuffer(bytearray()) for _ in range(limits.buffers_per_line)]
-        # Into which the answer comes that is due; None while nothing is asked.
+        # The buffer of the response in flight; None without one.
         self.receiving: PooledBuffer | None = None
         self.deadline_s = math.inf
         self._wait_ms_max = limits.fetch_wait_ms_max
@@ -245,7 +235,7 @@ class SourceFetcher:
         self._asked_bytes = 0
 
     def free(self, now_s: float) -> bool:
-        """Nothing is asked, the broker listens, and there is a buffer for an answer."""
+        """Whether no fetch is in flight, no throttle applies, and a buffer is free."""
         return self.receiving is None and not self.quota.still(now_s) and any(hold.uses == 0 for hold in self.holds)
 
     def ask(self, order: PlannedFetch, now_s: float) -> SendFetch:
@@ -260,8 +250,9 @@ class SourceFetcher:
         return SendFetch(self, order, most, wait_ms, hold)
 
     def heard(self, now_s: float) -> None:
-        """Some bytes of the answer came. Any put its deadline off; of a few nobody is woken, so one looks once more
-        before the deadline counts."""
+        """Notes a part of the response, which extends the deadline. Few bytes raise no read event, so poll before the
+        deadline counts.
+        """
         self._first_s = self._first_s or now_s
         self.deadline_s = now_s + RESPONSE_SLACK_S
 
@@ -269,12 +260,13 @@ class SourceFetcher:
         return now_s > self.deadline_s
 
     def answered(self, answer: FetchResponseById, size: int, now_s: float) -> tuple[PooledBuffer, bool]:
-        """The whole answer is here, of so many bytes: the buffer in which it lies, and whether its source is so far
-        away that its partitions should bring more."""
+        """Takes a complete response of `size` bytes. Returns its buffer, and whether partitions should bring more, as
+        the source is far.
+        """
         hold = self.receiving
         assert hold is not None, "something was asked"
         self.receiving, self.deadline_s = None, math.inf
-        # A fetch that is throttled brings nothing, and a broker counts nothing of it.
+        # A throttled fetch brings nothing and counts nothing.
         self.quota.answered(self._asked_bytes, size if answer.partitions else 0, answer.throttle_ms, now_s)
         if self.quota.held:
             self.quota.batch = max(map(batch_bytes, answer.partitions), default=0) or self.quota.batch
@@ -282,17 +274,15 @@ class SourceFetcher:
 
 
 def batch_bytes(part: FetchedPartitionById) -> int:
-    """How large the first batch is, whole or not; 0 where there is none."""
+    """The size of the first batch, perhaps incomplete; 0 for none."""
     records = part.records
     return PREFIX_BYTES + int.from_bytes(records[8:PREFIX_BYTES], "big") if len(records) >= PREFIX_BYTES else 0
 
 
 class SourceDistance:
-    """How far away a source is, as its answers tell. `fetch_bytes` is how much the next fetch may bring from there.
-
-    Where the round trip sets the pace, not the reading, a larger fetch is faster. Where the source is near, it only
-    grows out of the processor's caches. A busy near broker answers late too, but now and then it answers at once: so it
-    is the shortest of several waits that counts.
+    """How far away a source is. `fetch_bytes`: of the next fetch. Over a long round trip a larger fetch is faster; from
+    nearby it only outgrows the processor's caches. A busy near broker sometimes answers at once: so the shortest of
+    several waits counts.
     """
 
     def __init__(self, fetch_bytes_least: int, fetch_bytes_widest: int) -> None:
@@ -301,9 +291,10 @@ class SourceDistance:
         self._waits_s: deque[float] = deque(maxlen=ROUND_TRIPS_KEPT)
 
     def answered(self, size: int, waited_s: float, took_s: float) -> bool:
-        """A fetch brought `size` bytes in `took_s`, `waited_s` of it spent waiting for the first one. Whether the
-        source is so far away that partitions which filled what they may bring should bring more."""
-        if size < self._least // 8:  # It waited for records, perhaps.
+        """A fetch brought `size` bytes in `took_s`, the first after `waited_s`. Returns whether the source is far:
+        partitions that filled their limit should bring more.
+        """
+        if size < self._least // 8:  # Perhaps the broker waited for records.
             return False
         self._waits_s.append(waited_s)
         if len(self._waits_s) < ROUND_TRIPS_KEPT:
@@ -316,18 +307,17 @@ class SourceDistance:
         return far
 
 
-# A new line sends little at first: what it sends before it hears of a quota, the broker lets lie for long.
+# A new connection sends little: under an unknown quota the broker would leave it unread for long.
 FIRST_PRODUCE_BYTES = 1 << 20
-# What is guarded waits so long for the answer that others wait for, so that all go in one request.
+# Guarded batches wait so long for others' end query, so that all go in one request.
 END_OFFSET_WAIT_S = 2.0
-TRANSACTION_MARKERS_MAX = (
-    100  # of one partition until its answer is given: what else waits for it is not held up for long
-)
+TRANSACTION_MARKERS_MAX = 100  # of one partition until its response: its other data must not wait long
 
 
 class CompletedRequest(NamedTuple):
-    """A request of a target line with its answer: `marked` for markers, `produced` for all else. Of markers that were
-    only asked for, `flight` keeps those that may not go."""
+    """A request with its response: `marked` for markers, else `produced`. After an end query, `flight` keeps the
+    markers that may not go.
+    """
 
     flight: TargetRequest
     produced: list[ProducedPartition]
@@ -343,7 +333,7 @@ class CompletedRequest(NamedTuple):
 
 
 class TargetProducer:
-    """Several produce requests on their way, and runs of markers."""
+    """Sends produce requests and runs of markers."""
 
     def __init__(
         self,
@@ -354,45 +344,46 @@ class TargetProducer:
         by_units: bool = False,
         expires_s: float = math.inf,
     ) -> None:
-        """`version`: of produce requests. `by_units`: markers may not be written directly. `expires_s`: when the broker
-        will want a new authentication, which a new connection brings."""
+        """`version`: of produce requests. `by_units`: markers go by empty transactions. `expires_s`: as of a
+        `SourceFetcher`.
+        """
         self.node, self.limits, self.version, self.expires_s = node, limits, version, expires_s
         self.in_flight: deque[TargetRequest] = deque()
         self.answered_s = 0.0
         self.quota = QuotaPacer(limits.request_bytes_max, min(FIRST_PRODUCE_BYTES, limits.request_bytes_max))
         self.open = True
-        # While the kernel has not taken all of the last request: its parcels, whose buffers are busy.
+        # While the kernel has not taken all of the last request: `pinned` are its batches with busy buffers.
         self.writing, self.defers_wakeups = False, False
         self.pinned: list[SentBatch] = []
-        self.due: list[PendingMarkers] = []  # asked for, and free to go
-        # So long the kernel tries to deliver. While the broker reads nothing it must not give up what waits there.
+        self.due: list[PendingMarkers] = []  # queried for, and free to go
+        # How long the kernel tries to deliver. While the broker reads nothing, it must not give up.
         self.undelivered_s = limits.undelivered_s
-        # Questions are throttled too: the pump shall give this line an `asker`.
+        # Queries are throttled too: this connection needs an `asker`.
         self.needs_asker = False
         self.asker: TargetProducer | None = None
         self._by_units, self._inflight_max = by_units, 1
-        self._codes: dict[tuple[str, int], int] | None = None  # the first half of an answer to markers
-        self._due_s = 0.0  # when the first of `due` were
+        self._codes: dict[tuple[str, int], int] | None = None  # error codes of markers, until their log ends arrive
+        self._due_s = 0.0  # when the first of `due` were cleared
         self._rest_at_s = 0.0
-        self._told = self._marks_turn = False  # `told`: where logs end, and nothing went since
+        self._told = self._marks_turn = False  # `_told`: log ends are known, and nothing was sent since
 
     def free(self, now_s: float) -> bool:
         most = 1 if self.quota.held else self._inflight_max
         return self.open and not self.writing and len(self.in_flight) < most and now_s <= self.expires_s
 
     def late(self, now_s: float) -> bool:
-        """Whether the answer that is due next will not come any more. What the broker lets lie, it answers later."""
+        """Whether a response is overdue, throttling left out."""
         if not self.in_flight:
             return False
         since_s = max(self.in_flight[0].sent_s, self.quota.still_until_s)
         return now_s > since_s + self.limits.produce_timeout_s + RESPONSE_SLACK_S
 
     def over(self, now_s: float) -> bool:
-        """Whether to let go of this connection: it gives no answer, or nothing more can be asked by it."""
+        """Whether to close this connection."""
         return self.late(now_s) or (now_s > self.expires_s and not self.in_flight)
 
     def silent_s(self, now_s: float) -> float:
-        """For how long an answer has been waited for, the broker's own delay left out."""
+        """How long a response is awaited, throttling left out."""
         if not self.in_flight:
             return 0.0
         return now_s - max(self.answered_s, self.in_flight[0].sent_s, self.quota.still_until_s)
@@ -403,13 +394,13 @@ class TargetProducer:
 
     @property
     def owed(self) -> bool:
-        """Whether anything is unanswered that may change a log: more than a question."""
+        """Whether an unanswered request may change a log."""
         return any(flight.marks or not flight.asking for flight in self.in_flight)
 
     # -- what goes
 
     def serve(self, lane: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
-        """What the lane has for this leader, as long as there is room."""
+        """Yields what may be sent to this leader now."""
         if self.quota.still(now_s):
             return
         if self.quota.held:
@@ -439,7 +430,6 @@ class TargetProducer:
             yield WriteMarkersByTransactions(marks)
 
     def _rests(self, lane: TaskPartitions, now_s: float, now_ms: int) -> list[IdleTwin]:
-        """The twins whose ends are to be asked for now, besides those of markers."""
         if lane.finishing:
             return []
         idle = now_s >= self._rest_at_s
@@ -448,8 +438,9 @@ class TargetProducer:
         return lane.next_end_checks(self.node, now_s, now_ms, idle=idle)
 
     def _serve_held(self, lane: TaskPartitions, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
-        """While a quota lets one request go at a time: what must know where its log ends has that asked for first, all
-        in one question, and nothing else goes until its answer. It goes at once then, or is asked for again."""
+        """Serves while a quota allows one request at a time. All log ends are queried first, in one request, and
+        nothing else goes until the response. What needs them goes at once then, or is queried again.
+        """
         yield from self._serve_units(lane, now_s)
         asker = self.asker or self
         waits = asker.in_flight and now_s < asker.in_flight[-1].sent_s + END_OFFSET_WAIT_S
@@ -469,7 +460,6 @@ class TargetProducer:
                 return
 
     def _to_ask(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
-        """Markers before which a log's end is to be asked for: those for which it was, and which did not go, first."""
         again = self._take_due(lane, now_s)
         return again if again or self._by_units else lane.next_markers(self.node, now_s)
 
@@ -485,13 +475,12 @@ class TargetProducer:
         return self._mark(marks, now_s) if marks else None
 
     def _join_due(self) -> None:
-        """What the asker was told may go."""
         if self.asker and self.asker.due:
             self._due_s = min(self._due_s, self.asker._due_s) if self.due else self.asker._due_s
             self.due, self.asker.due = self.due + self.asker.due, []
 
     def _take_due(self, lane: TaskPartitions, now_s: float) -> list[PendingMarkers]:
-        """The markers that may go now. Had they to wait for room, what befell their partitions meanwhile counts."""
+        """The markers that may go now, except of partitions that are no longer running."""
         self._join_due()
         if not self.due:
             return []
@@ -501,8 +490,9 @@ class TargetProducer:
         return due
 
     def _doze(self) -> Iterator[SetWakeThreshold]:
-        """While many answers are due, the pump is woken for half of them at once: a turn of its loop costs more than
-        what it can send for one. Whoever relies on it looks here now and then, as sizes are only guessed."""
+        """With many responses due, wakes the task for half of them at once: a turn costs more than one response is
+        worth. Sizes are guessed, so the task must also poll.
+        """
         due, half = 0, len(self.in_flight) // 2
         for flight in islice(self.in_flight, half if half > 1 else 0):
             if not flight.sent:
@@ -513,17 +503,13 @@ class TargetProducer:
             yield SetWakeThreshold(self, due)
 
     def send(self, sent: list[SentBatch], now_s: float) -> SendRequest:
-        """One produce request."""
         return self._put(TargetRequest(sent, now_s, [], size=sum(entry.parcel.size for entry in sent)))
 
     def _ask_ends(self, marks: list[PendingMarkers], rests: Sequence[IdleTwin], now_s: float) -> SendRequest:
-        """Asks where the logs end that these markers are for, which go as soon as the answer allows it; or those of
-        twins at rest."""
         return self._put(TargetRequest([], now_s, marks, True, rests))
 
     def _mark(self, marks: list[PendingMarkers], now_s: float) -> SendRequest:
-        """Markers, and right behind them the question where the logs end then: a broker takes the requests of a
-        connection one after another."""
+        """Markers, then the end query: a broker handles a connection's requests in order."""
         return self._put(TargetRequest([], now_s, marks))
 
     def _put(self, flight: TargetRequest) -> SendRequest:
@@ -532,12 +518,12 @@ class TargetProducer:
         return SendRequest(self, flight)
 
     def written(self) -> None:
-        """The kernel has all of the last request: its buffers may be received into again."""
+        """The kernel has all of the last request; its buffers are free."""
         self._unpin()
         self.writing, self.pinned = False, []
 
     def detached(self) -> None:
-        """What the kernel has not taken was copied: a peer that takes nothing keeps no buffers busy."""
+        """The rest was copied, so that a stuck peer blocks no buffers."""
         self._unpin()
         self.pinned = [entry._replace(hold=None) for entry in self.pinned]
 
@@ -549,17 +535,16 @@ class TargetProducer:
     # -- what comes
 
     def produced(self, parts: list[ProducedPartition], throttle_ms: int, now_s: float) -> CompletedRequest:
-        """The oldest request is answered, a produce request."""
         flight = self.in_flight.popleft()
         self._heard(flight.size, throttle_ms, now_s)
         return CompletedRequest(flight, parts, [])
 
     def marked(self, codes: Iterable[MarkedPartition]) -> None:
-        """Of markers, the first half of their answer. Where their logs end then comes next."""
+        """Takes the marker response; log ends come next."""
         self._codes = {(one.topic, one.partition): one.error for one in codes}
 
     def end_offsets_received(self, ends: Iterable[LogEnd], throttle_ms: int, now_s: float) -> CompletedRequest:
-        """Where logs end: the answer to a question, or the second half of that to markers."""
+        """Takes log ends, of a query or after markers."""
         flight = self.in_flight.popleft()
         self.needs_asker |= throttle_ms > 0
         self._heard(0, throttle_ms, now_s)
@@ -574,7 +559,6 @@ class TargetProducer:
         return CompletedRequest(flight._replace(marks=rest), [], found)
 
     def _heard(self, size: int, throttle_ms: int, now_s: float) -> None:
-        """What the broker said of its quotas."""
         patient = self.undelivered_s > self.limits.undelivered_s
         self.quota.answered(size, size, throttle_ms, now_s)
         if throttle_ms > 0 or patient:
@@ -585,18 +569,17 @@ class TargetProducer:
     # -- when it is over
 
     def take_unwritten(self) -> list[PendingMarkers]:
-        """Markers that were asked for and never sent; to be had before it is closed."""
+        """Takes markers that were queried for and never sent. Call before `close`."""
         found = [entry for flight in self.in_flight if flight.asking for entry in flight.marks] + self.due
         self.in_flight = deque(flight for flight in self.in_flight if not flight.asking)
         self.due = []
         return found
 
     def lend(self, asker: TargetProducer) -> None:
-        """From now on that one asks."""
         self.asker = asker
 
     def part(self, lane: TaskPartitions, now_s: float) -> None:
-        """Lets the asker go. Where what it asked ends, only a look may tell."""
+        """Drops the asker. Its open queries count as unanswered."""
         asker, self.asker, self.needs_asker = self.asker, None, False
         if asker:
             for flight in asker.in_flight:
@@ -605,7 +588,7 @@ class TargetProducer:
             asker.close()
 
     def close(self) -> list[list[SentBatch] | list[PendingMarkers]]:
-        """Its connection is gone; returns what was never answered."""
+        """Returns the unanswered requests."""
         self.open = False
         self.written()
         unanswered = [entry.marks or entry.sent for entry in self.in_flight if not entry.asking]
@@ -614,6 +597,6 @@ class TargetProducer:
 
 
 def merge_marker_result(codes: dict[tuple[str, int], int], end: LogEnd, unsaid: int = UNKNOWN_ERROR) -> MarkerOutcome:
-    """What a partition's markers were answered; without a word about them the look at the twin must tell."""
+    """A partition's marker result. Without a code an inspection must tell."""
     error = codes.get((end.topic, end.partition), unsaid)
     return MarkerOutcome(end.topic, end.partition, error or end.error, -1 if end.error else end.end)

@@ -1,8 +1,8 @@
-"""What each source connection should ask next: one fetch session per line, and which partitions changed since. Pure.
+"""What each source connection fetches next: one fetch session per stream, and the partitions that changed since.
 
-Token buckets hold a lane to its share of a link's and of topics' throttles, and say who goes first. Bytes are counted
-as they are fetched, not as they are sent: a throttled partition is then simply not asked for, keeps no receive buffer
-busy and holds back nobody. A bucket may go into debt by one answer; what is over is waited out.
+Token buckets hold a task to its share of throttles, and give precedence by weight. Bytes count when fetched, not when
+sent: a throttled partition is not fetched, keeps no buffer busy and delays no other. A bucket may go into debt by one
+response, and then waits.
 """
 
 from __future__ import annotations
@@ -18,24 +18,22 @@ from twinshore.replication.task.core.config import TaskLimits
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
 from twinshore.replication.task.core.shared_read import SharedFetchMember
 
-# A bucket keeps what half a second brings: a slow turn of the loop costs nothing, and a burst is short.
+# A bucket holds half a second's bytes: a slow turn of the loop costs nothing, and a burst is short.
 BURST_S = 0.5
 FETCH_BYTES_MIN = 16 << 10
-# Below this part of its burst a bucket is not asked from: many tiny fetches would cost more than they bring.
+# A bucket below this part of its burst is shut: many tiny fetches would cost more than they bring.
 OPEN_RATIO = 0.125
 UNBOUNDED_WAIT_MS = 1 << 30
 SourcePartitionKey = tuple[bytes, int]
 FetchStream = tuple[int, int]  # source node, stream
-# How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
+# How long a broker may hold a fetch while a full queue keeps a partition of its stream out.
 BLOCKED_WAIT_MS = 5
-# An answer with no more than that part of what it may bring has left nothing out for want of room.
 SESSION_LOST_CODES = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
 
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Bytes that may be fetched now. `spent` and `hungry` are for whoever shares a throttle out: since the last report,
-    and whether more would have been fetched."""
+    """Bytes that may be fetched now. `spent`: since the last report. `hungry`: more would have been fetched."""
 
     bytes_s: float
     level: float = 0.0
@@ -57,7 +55,7 @@ class TokenBucket:
         return self.level >= self.burst * OPEN_RATIO
 
     def opens_in_s(self) -> float:
-        """From its last filling on."""
+        """Seconds from the last refill."""
         return max(0.0, self.burst * OPEN_RATIO - self.level) / self.bytes_s
 
     def spend(self, size: int) -> None:
@@ -69,24 +67,25 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class TokenBuckets:
-    """`link` is None where the link has no throttle. Topics without an entry have neither throttle nor weight."""
+    """The buckets of one task. `link`: None without a throttle. Topics without an entry have neither throttle nor
+    weight.
+    """
 
     link: TokenBucket | None = None
     topics: dict[str, TokenBucket] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
-    # Partitions whose source has more than was fetched, each with its weight; of each weight, how many.
+    # Partitions that are behind their source, each with its weight; the count for each weight.
     _behind: dict[Hashable, int] = field(default_factory=dict)
     _contending: Counter[int] = field(default_factory=Counter)
     _reported_at_s: float = 0.0
 
     @property
     def bounding(self) -> bool:
-        """Whether anything here bounds anything."""
         return bool(self.link or self.topics or self.weights)
 
     def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
-        """New bounds, 0 for none; what was saved or owed under the old ones stays."""
+        """Sets new limits, 0 for none. Levels and debts stay."""
         self.link = _adjusted(self.link, link_bytes_s) if link_bytes_s else None
         self.topics = {topic: _adjusted(self.topics.get(topic), rate) for topic, rate in topics.items()}
         if weights != self.weights:
@@ -95,7 +94,7 @@ class TokenBuckets:
             self._contending.clear()
 
     def refill(self, now_s: float) -> list[str]:
-        """Time passed; topics that may be fetched again."""
+        """Returns the topics that may be fetched again."""
         if self.link:
             self.link.refill(now_s)
         found = []
@@ -107,7 +106,6 @@ class TokenBuckets:
         return found
 
     def shut(self) -> bool:
-        """Whether nothing at all may be fetched now."""
         return self.link is not None and not self.link.open
 
     def admits(self, topic: str) -> bool:
@@ -115,16 +113,16 @@ class TokenBuckets:
         return bucket is None or bucket.open
 
     def bytes_max(self) -> int:
-        """For one fetch; 0: no bound."""
+        """Bytes for one fetch; 0: no limit."""
         return max(FETCH_BYTES_MIN, int(self.link.level)) if self.link else 0
 
     def wait_ms_max(self) -> int:
-        """How long a broker may hold a fetch: no longer than until a topic that is not asked for now may be."""
+        """How long a broker may hold a fetch: until a throttled topic opens."""
         waits = [bucket.opens_in_s() for bucket in self.topics.values() if bucket.hungry and not bucket.open]
         return max(5, int(1000 * min(waits))) if waits else UNBOUNDED_WAIT_MS
 
     def partition_bytes(self, topic: str, wanted: int, *, weighed: bool = True) -> int:
-        """How much of one partition is asked for at a time: less where it is throttled, or where others go first."""
+        """How much of one partition to fetch: less if throttled, or if others go first."""
         bucket = self.topics.get(topic)
         if bucket:
             wanted = min(wanted, max(FETCH_BYTES_MIN, int(bucket.burst) // max(1, self.partitions.get(topic, 1))))
@@ -138,11 +136,11 @@ class TokenBuckets:
         return self.weights.get(topic, PRIORITY_DEFAULT)
 
     def first(self) -> int:
-        """The highest weight among those that have something to catch up with; 0: nobody has."""
+        """The highest weight among partitions that are behind; 0: none is."""
         return max(self._contending, default=0)
 
     def spend(self, topic: str, size: int) -> bool:
-        """So much was fetched; whether the topic may not be asked for any more."""
+        """Counts fetched bytes. Returns whether that closed the topic's bucket."""
         if self.link:
             self.link.spend(size)
         bucket = self.topics.get(topic)
@@ -153,7 +151,7 @@ class TokenBuckets:
         return was_open and not bucket.open
 
     def stands(self, key: Hashable, topic: str, *, behind: bool) -> bool:
-        """Whether a partition has something to catch up with; says whether others are to be asked otherwise now."""
+        """Notes whether a partition is behind. Returns whether that changes the precedence."""
         if not self.weights or behind == (key in self._behind):
             return False
         before = self.first()
@@ -168,8 +166,9 @@ class TokenBuckets:
         return before != self.first()
 
     def report(self, now_s: float) -> dict[str, list[float]] | None:
-        """By topic, "" for the link: bytes per second since the last report, and whether more would have been fetched.
-        Those that used nothing are left out; None where nothing is bounded."""
+        """By topic, "" for the link: bytes per second since the last report, and 1.0 if more would have been fetched.
+        Unused topics are left out. None without a throttle.
+        """
         took_s, self._reported_at_s = now_s - self._reported_at_s, now_s
         whole = {"": self.link, **self.topics} if self.link else self.topics
         if not whole:
@@ -183,8 +182,9 @@ class TokenBuckets:
 
 
 def measure_whole_batches(records: memoryview) -> tuple[int, int]:
-    """Bytes of the whole batches that were fetched, and the offset behind them; -1 where there is none. A batch that
-    was cut short comes again and counts then."""
+    """Bytes of complete batches, and the offset after them; -1 if there is none. An incomplete batch is fetched again
+    and counts then.
+    """
     size, at, following = len(records), 0, -1
     while at + 61 <= size:
         end = at + 12 + int.from_bytes(records[at + 8 : at + 12], "big")
@@ -204,8 +204,9 @@ def _adjusted(bucket: TokenBucket | None, bytes_s: float) -> TokenBucket:
 
 
 class FetchSession:
-    """One incremental fetch session (KIP-227): only what changed is asked, so a thousand quiet partitions cost nothing.
-    Remembers what the broker believes we want; `changes` says what to send so that it believes the right thing."""
+    """One incremental fetch session (KIP-227): only changes are requested, so quiet partitions cost nothing. Remembers
+    what the broker believes we want.
+    """
 
     def __init__(self) -> None:
         self.session_id = 0
@@ -215,9 +216,9 @@ class FetchSession:
     def changes(
         self, wanted: Iterable[FetchPartitionById], unwanted: Iterable[SourcePartitionKey]
     ) -> tuple[list[FetchPartitionById], list[SourcePartitionKey]]:
-        """What to put in the next request: partitions new or moved, and those to forget."""
+        """The next request: partitions new or changed, and those to forget."""
         told = self._told
-        # A broker adds what is asked before it removes what is forgotten: forgetting must not undo asking.
+        # A broker adds requested partitions before it removes forgotten ones: forgetting must not undo a request.
         forgotten = [key for key in unwanted if told.pop(key, None) is not None]
         asked = []
         for want in wanted:
@@ -231,17 +232,17 @@ class FetchSession:
         return len(self._told)
 
     def position(self, key: SourcePartitionKey) -> int:
-        """From where the broker reads this partition as far as it was told; -1 while it is not asked for."""
+        """The offset that the broker knows; -1 if not fetched."""
         want = self._told.get(key)
         return want.position if want else -1
 
     def epoch_asked(self, key: SourcePartitionKey) -> int:
-        """In which epoch of its leader this partition is asked for; -1 where none was named."""
+        """The leader epoch that the fetch named, or -1."""
         want = self._told.get(key)
         return want.leader_epoch if want else -1
 
     def answered(self, session_id: int) -> None:
-        """The broker took the request: the next one continues the session."""
+        """The broker accepted the request; the session continues."""
         if session_id == 0:
             self.reset()
             return
@@ -249,7 +250,7 @@ class FetchSession:
         self.epoch = self.epoch + 1 if self.epoch < 2**31 - 1 else 1
 
     def reset(self) -> None:
-        """The next request opens a new session and names everything again."""
+        """The next request opens a new session."""
         self.session_id = 0
         self.epoch = 0
         self._told.clear()
@@ -265,7 +266,7 @@ class PlannedFetch(NamedTuple):
 
 
 class FetchScheduler:
-    """Only partitions that run, and whose target takes something, are asked for."""
+    """Fetches only running partitions whose target accepts data."""
 
     def __init__(self, limits: TaskLimits) -> None:
         self._partition_bytes_widest = limits.partition_bytes_widest
@@ -277,7 +278,7 @@ class FetchScheduler:
         self._choked: dict[FetchStream, dict[PartitionReplicator, None]] = {}
         self._held: set[int] = set()
         self.buckets = TokenBuckets()
-        # Where this lane reads together with others of its broadcast.
+        # This task's share of its broadcast's shared fetch.
         self.seat: SharedFetchMember | None = None
 
     def add(self, track: PartitionReplicator) -> None:
@@ -299,18 +300,18 @@ class FetchScheduler:
         return route.source, track.order.partition % self._streams
 
     def wake(self, track: PartitionReplicator) -> None:
-        """Something about it changed: the next request of its line says so."""
+        """Checks a partition with the next request of its stream."""
         self.ask_again(track)
         if self.seat:
             self.seat.call(track)
 
     def ask_again(self, track: PartitionReplicator) -> None:
-        """The next request of its line says whether it is asked for."""
+        """Like `wake`, without a check of the shared window."""
         if track.route.source >= 0:
             self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
 
     def forget(self, track: PartitionReplicator, route: PartitionLeaders) -> None:
-        """Its line under `route` shall ask for it no more."""
+        """Stops fetching the partition under `route`."""
         if route.source >= 0:
             self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
         if self.seat:
@@ -318,21 +319,20 @@ class FetchScheduler:
         self.buckets.stands(track.source_key, track.order.topic, behind=False)
 
     def hold(self, node: int, *, held: bool) -> None:
-        """A target that takes nothing: what would go there is not fetched until it does."""
+        """Suspends or resumes fetches for a target that accepts nothing."""
         (self._held.add if held else self._held.discard)(node)
         for track in self._tracks.values():
             if track.route.target == node:
                 self.wake(track)
 
     def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
-        """New throttles and weights: everything is asked anew under them."""
+        """Sets new throttles and weights."""
         self.buckets.bound(link_bytes_s, topics, weights)
         self._count()
         for track in self._tracks.values():
             self.wake(track)
 
     def refill(self, now_s: float) -> None:
-        """Time passed: what was throttled may be asked for again."""
         if self.seat:
             self.seat.tick(now_s)
         topics = self.buckets.refill(now_s)
@@ -346,7 +346,6 @@ class FetchScheduler:
         )
 
     def order(self, line: FetchStream) -> PlannedFetch | None:
-        """The next fetch of a line; None while it has nothing to ask."""
         if self.buckets.shut():
             self._leave_to_others()
             return None
@@ -368,24 +367,22 @@ class FetchScheduler:
                 self.buckets.stands(track.source_key, track.order.topic, behind=False)
         asked, forgotten = session.changes(wanted, unwanted)
         if not len(session):
-            # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
+            # Nothing left to fetch or to forget: the next request begins a new session.
             session.reset()
             return None
         wait_ms = self.buckets.wait_ms_max()
         if any(self.asks(track, line) for track in choked):
-            # What is asked for may be quiet: it must not hold up, for a whole long poll, what soon has room again.
+            # Fetched partitions may be quiet: their long poll must not delay one that soon has room again.
             wait_ms = min(wait_ms, BLOCKED_WAIT_MS)
         return PlannedFetch(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
     def _leave_to_others(self) -> None:
-        """While its throttle is shut, what it reads for all is left to another; who reads is seen once it opens."""
         if seat := self.seat:
             for track in seat.partitions_read_for_others():
                 seat.let_go(track)
                 self.ask_again(track)
 
     def _is_ours(self, track: PartitionReplicator, line: FetchStream, *, asks: bool) -> bool:
-        """Whether the source is asked for what may be asked, and not another lane, for all that read together."""
         if self.seat is None:
             return asks
         if not asks:
@@ -393,12 +390,12 @@ class FetchScheduler:
         return asks and self.seat.reads(track, line)
 
     def _bytes_asked(self, track: PartitionReplicator) -> int:
-        """How much of a partition is asked for: what is read for all goes by no weights of this link's."""
+        """Reads for all ignore this link's weights."""
         leads = self.seat is not None and self.seat.leads(track)
         return self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max, weighed=not leads)
 
     def asks(self, track: PartitionReplicator, line: FetchStream) -> bool:
-        """Whether the line shall ask for it now, unless too much of it waits to be sent."""
+        """Whether the stream may fetch this partition, however much waits to be sent."""
         return (
             track.phase is Phase.RUNNING
             and track.stop_after is None
@@ -412,8 +409,9 @@ class FetchScheduler:
     def answered(
         self, line: FetchStream, answer: FetchResponseById
     ) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
-        """The partitions of an answer that were asked from where they still stand; all of the line, with
-        its error, where the fetch failed as a whole. An answer from before a move or a look is of no use."""
+        """Returns the partitions still at the fetched offset. A fetch that failed as a whole gives all of the stream,
+        with its error.
+        """
         session = self._sessions[line]
         if self.seat:
             self.seat.heard(line, sum(len(part.records) for part in answer.partitions))
@@ -428,9 +426,9 @@ class FetchScheduler:
         ]
         for track, part in found:
             if track.phase is not Phase.RUNNING:
-                self.wake(track)  # Until it goes on it would be answered the same again, and at once.
+                self.wake(track)  # Until it runs, the broker would answer the same again, and at once.
             elif not part.error:
-                # Not the route's epoch, which may have changed since.
+                # Not `route.source_epoch`, which may have changed since.
                 track.source.led = session.epoch_asked(track.source_key)
         session.answered(answer.session_id)
         if answer.session_id == 0:
@@ -440,7 +438,6 @@ class FetchScheduler:
         return found
 
     def _failed(self, line: FetchStream, error: int) -> list[tuple[PartitionReplicator, FetchedPartitionById]]:
-        """A fetch that failed as a whole failed for each partition that its line is for."""
         return [
             (track, FetchedPartitionById(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
             for track in self._tracks.values()
@@ -463,8 +460,9 @@ class FetchScheduler:
                 self.wake(track)
 
     def widen(self, answer: FetchResponseById) -> None:
-        """A far source: its leaders are read by several fetches at a time, so that one is read while another is on its
-        way; and partitions that filled what they may bring in one round trip may bring more in the next."""
+        """For a far source: several streams per leader, to read one while another is in flight. Partitions that filled
+        their limit may bring more.
+        """
         if self._streams < self._far_streams:
             self._part()
         for part in answer.partitions:
@@ -474,7 +472,7 @@ class FetchScheduler:
                 self.wake(track)
 
     def _part(self) -> None:
-        """Parts the lines. What an old line still brings counts, unless the new one was asked for it meanwhile."""
+        """Splits the streams. Responses of an old stream count until the new one has asked."""
         before = {track: self.line_of(track, track.route) for track in self._tracks.values() if track.route.source >= 0}
         self._streams = self._far_streams
         for track, line in before.items():
@@ -483,7 +481,7 @@ class FetchScheduler:
                 self.wake(track)
 
     def reset(self, line: FetchStream) -> None:
-        """The line's session is over: everything is asked anew."""
+        """Ends the stream's session."""
         self._sessions.setdefault(line, FetchSession()).reset()
         for track in self._tracks.values():
             if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:

@@ -1,8 +1,7 @@
-"""What desk, pumps and rafts say to each other: typed values, and the lines of JSON that they travel as. Pure.
+"""Messages between coordinator, tasks and task groups, as values and as lines of JSON.
 
-What a pump says are commands of its core. What the desk says is below. Each side's words are encoded and decoded here
-alone, and driver and pump are of one version. A **raft** is a set of small lanes, of several links, whose pumps run
-side by side in one Spark task.
+A task's messages are commands of its core. Messages are encoded and decoded only here; driver and task have one
+version. A **task group** is a set of small tasks of several links, side by side in one Spark task.
 """
 
 from __future__ import annotations
@@ -35,25 +34,24 @@ from twinshore.replication.task.core.connections import (
 )
 from twinshore.replication.task.core.throttle import QuotaSnapshot
 
-# Lanes on a raft take turns: what one turn may fetch and cut is a part of what a lane with a task of its own may.
+# Tasks in a group take turns: one turn may fetch and parse only a part of what a single task may.
 FETCH_BYTES_MAX = 4 << 20
 PARTITION_BYTES_MAX = 1 << 20
 JOINED_BYTES_MAX = 8 << 20
 WORK_MAX = 10_000
-# So many fetches of a broadcast are held at least.
+# A broadcast holds at least so many fetches.
 FETCHES_HELD = 8
 MessageT = TypeVar("MessageT")
 
 
 class Assign(NamedTuple):
-    """More partitions."""
-
     tracks: tuple[PartitionConfig, ...]
 
 
 class StartWriting(NamedTuple):
-    """Begin to write. `told`: how far each partition is accounted for; `reached`: how far mapped twins are written;
-    `paces`: what the pump before learnt of quotas; `untouched`: new twins that no pump was let write before."""
+    """Start to write. `told`: how far progress is recorded. `reached`: how far mapped twins are written. `paces`:
+    quotas as the previous task learnt them. `untouched`: new twins that no task was allowed to write.
+    """
 
     handovers: tuple[Handoff, ...]
     told: Mapping[TopicPartition, EpochOffset]
@@ -63,20 +61,20 @@ class StartWriting(NamedTuple):
 
 
 class LeaseGranted(NamedTuple):
-    """Go on for so long, counted from the question that was asked at `asked_s` on the pump's own clock."""
+    """Extends the write lease by `grant_s` from `asked_s` on, the time of the request on the task's clock."""
 
     asked_s: float
     grant_s: float
 
 
 class Release(NamedTuple):
-    """Let go of this partition."""
+    """Stops this partition and hands it over."""
 
     named: TopicPartition
 
 
 class TaskRateLimits(NamedTuple):
-    """The lane's share of each throttle in bytes a second, 0: none, and the weights of topics."""
+    """The task's share of each throttle in bytes a second (0: unlimited), and topic weights."""
 
     link: float
     topics: Mapping[str, float]
@@ -84,13 +82,13 @@ class TaskRateLimits(NamedTuple):
 
 
 class TakeOver(NamedTuple):
-    """Partitions that another lane let go of stand there."""
+    """Positions of partitions that another task has released."""
 
     handovers: tuple[Handoff, ...]
 
 
 class Finish(NamedTuple):
-    """Stop in good order, and say where each partition stands."""
+    """Stop in good order, and report positions."""
 
 
 class Stop(NamedTuple):
@@ -103,7 +101,7 @@ JsonMessage = dict[str, Any]
 
 
 def encode_line(message: JsonMessage) -> bytes:
-    """A message on its way: one line, in which a slotted value is the list of its fields."""
+    """Encodes a message as one line of JSON. A value with slots becomes the list of its fields."""
     return (json.dumps(message, separators=(",", ":"), default=_fields_of) + "\n").encode()
 
 
@@ -112,15 +110,13 @@ def _fields_of(value: Any) -> list[Any]:
 
 
 def encode_message(word: CoordinatorMessage | TaskMessage | TaskGroupCommand | TaskGroupMessage) -> JsonMessage:
-    """A word of any side, as it travels."""
     fields = word._asdict() if isinstance(word, tuple) else dataclasses.asdict(word)
-    if isinstance(word, StartWriting):  # no key in JSON is more than a text
+    if isinstance(word, StartWriting):  # keys in JSON are text
         fields |= {"told": list(word.told.items()), "reached": list(word.reached.items())}
     return {"what": type(word).__name__.lower(), **fields}
 
 
 def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
-    """What the desk said, out of its JSON form."""
     match message["what"]:
         case "assign":
             return Assign(tuple(_orders(message)))
@@ -146,7 +142,7 @@ def decode_for_task(message: JsonMessage) -> CoordinatorMessage:
 
 
 def decode_for_coordinator(message: JsonMessage) -> TaskMessage:
-    """What a pump said, out of its JSON form; KeyError, TypeError or ValueError where it is none."""
+    """Decodes a task's message. Raises KeyError, TypeError or ValueError for anything else."""
     match message["what"]:
         case "taskready":
             return TaskReady()
@@ -193,8 +189,7 @@ def _incidents(message: JsonMessage) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class TaskGroupConfig:
-    """All that a raft's task needs to begin: which lanes it carries is said at the desk, while it runs. `tells`: it
-    says before each turn whose it is."""
+    """All that a task group needs to start; tasks are assigned later. `tells`: report each turn before it begins."""
 
     raft: int
     tide: int
@@ -209,7 +204,7 @@ class TaskGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """To the raft: begin a pump with this order. `berth` is this pump's number, never used again."""
+    """To the task group: start this task. `berth`: the slot number, never used again."""
 
     berth: int
     order: TaskConfig
@@ -217,24 +212,24 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTaskGroup:
-    """To the raft: take no more pumps, and end once those there have ended."""
+    """To the task group: accept no more tasks, and end after the running ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskGroupAlive:
-    """Of the raft: its loop turns. Said every second."""
+    """From the task group, every second: the loop is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotTurn:
-    """Of the raft: now comes the turn of this berth's pump; 0: nobody's. Said where its order wants that."""
+    """From the task group: this slot's turn begins; 0: no task's. Only if `TaskGroupConfig.tells`."""
 
     berth: int
 
 
 @dataclass(frozen=True, slots=True)
 class SlotEnded:
-    """Of the raft: the pump of this berth is over, and why."""
+    """From the task group: this slot's task has ended, and why."""
 
     berth: int
     sentence: str
@@ -246,18 +241,17 @@ TaskGroupCommand = StartTask | StopTaskGroup
 
 
 def parse_task_config(text: str) -> TaskConfig | TaskGroupConfig:
-    """What a Spark task is to carry: one lane, or a raft."""
     kind: type[TaskConfig | TaskGroupConfig] = TaskGroupConfig if "raft" in json.loads(text) else TaskConfig
     return json_adapter(kind).validate_json(text)
 
 
 def decode_for_task_group(message: dict[str, Any]) -> TaskGroupCommand:
-    """A word of the driver, out of its JSON form; ValueError where it is none."""
+    """Decodes a driver message. Raises ValueError for anything else."""
     return _heard(message, {"starttask": StartTask, "stoptaskgroup": StopTaskGroup}, "a raft")
 
 
 def decode_from_task_group(message: dict[str, Any]) -> TaskGroupMessage:
-    """A word of the raft, out of its JSON form; ValueError where it is none."""
+    """Decodes a task group's message. Raises ValueError for anything else."""
     return _heard(message, {"taskgroupalive": TaskGroupAlive, "slotturn": SlotTurn, "slotended": SlotEnded}, "a driver")
 
 
@@ -269,13 +263,14 @@ def _heard(message: dict[str, Any], words: Mapping[str, type[MessageT]], who: st
 
 
 def narrow_limits(limits: TaskLimits, high_bytes: int = 0) -> TaskLimits:
-    """The limits of a lane on a raft: no turn of one pump keeps the others from asking for their grants in time.
-    `high_bytes`: what a broadcast holds for lanes that are behind, of which one fetch may bring a part."""
+    """Narrows a task's limits for a group, so that no turn delays another's lease renewal. `high_bytes`: what a
+    broadcast may hold for slow tasks; one fetch may bring a part.
+    """
     fetch_bytes = min(limits.fetch_bytes_max, FETCH_BYTES_MAX)
     partition_bytes = min(limits.partition_bytes_max, PARTITION_BYTES_MAX)
     widest = limits
     if high_bytes:
-        # What one fetch brings is fed to all before the next one takes its place.
+        # All members get the data of one fetch before the next one replaces it.
         fetch_bytes = min(fetch_bytes, high_bytes // 2)
         partition_bytes = min(partition_bytes, high_bytes // 4)
         widest = dataclasses.replace(

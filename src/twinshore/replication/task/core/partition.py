@@ -1,12 +1,10 @@
-"""One partition on its way: where it is fetched, sent and acknowledged, and the phase it is in. Pure.
+"""One partition of a task: where it is fetched, sent and acknowledged, and in which phase.
 
-A track makes no move that `TRANSITIONS` does not have, and the drawing in ARCHITECTURE.md is made from it. Trouble that
-passes by itself is told once it has lasted, and now and then as long as it lasts.
+Phases change only as `TRANSITIONS` allows; the diagram in ARCHITECTURE.md is made from that. Passing trouble is
+reported once it has lasted, and again while it lasts.
 
-A partition whose twin is mapped: the same lane, the same sequences, but each batch lands where the twin ends. Pure.
-
-Positions stay the source's. What nobody sees takes no offset on the twin: it is passed by as soon as what lies before
-it has landed.
+A mapped twin uses sequences in the same way, but each batch is appended at the twin's end. Positions stay the source's.
+Offsets without visible records take none on the twin. They are skipped once everything before is replicated.
 """
 
 from __future__ import annotations
@@ -70,8 +68,6 @@ THROTTLED_REASON = "a quota of the target's throttles the mirror; give its user 
 
 
 class SendQueue(deque[tuple[OutgoingBatch | OffsetGap, PooledBuffer | None]]):
-    """What was fetched and is not sent yet, in order."""
-
     def __init__(self) -> None:
         super().__init__()
         self.bytes, self.choked = 0, False
@@ -79,8 +75,9 @@ class SendQueue(deque[tuple[OutgoingBatch | OffsetGap, PooledBuffer | None]]):
         self.oldest_ms = FAR_FUTURE_MS
 
     def put(self, piece: OutgoingBatch | OffsetGap, hold: PooledBuffer | None) -> None:
-        """Goes next after all that waits. `hold` is where its bytes lie, if they are not its own: counted here, once
-        for each queue, and counted off by whoever drops it or has sent it."""
+        """Appends `piece`. `hold` is its buffer, if the bytes are not its own. The use is counted here; the code that
+        drops or sends the piece must count it off.
+        """
         self.append((piece, hold))
         if hold:
             hold.uses += 1
@@ -89,7 +86,6 @@ class SendQueue(deque[tuple[OutgoingBatch | OffsetGap, PooledBuffer | None]]):
             self.oldest_ms = piece.max_timestamp
 
     def drop(self) -> None:
-        """None of it is wanted any more."""
         for _, hold in self:
             if hold:
                 hold.uses -= 1
@@ -97,15 +93,14 @@ class SendQueue(deque[tuple[OutgoingBatch | OffsetGap, PooledBuffer | None]]):
         self.bytes, self.oldest_ms = 0, FAR_FUTURE_MS
 
     def leave(self, holds: Container[PooledBuffer]) -> None:
-        """What lies in these buffers gets bytes of its own."""
         for number, (piece, hold) in enumerate(self):
             if hold and hold in holds and not isinstance(piece, OffsetGap):
                 self[number] = (piece._replace(body=bytes(piece.body), room=None), None)
                 hold.uses -= 1
 
     def kept_ms(self, now_ms: int, kept_ms: int) -> int:
-        """Until when a broker that keeps our sequence for so long knows whichever of these it got last."""
-        if self.oldest_ms + kept_ms < now_ms:  # That one may have gone since.
+        """Until when a broker that keeps a sequence for `kept_ms` knows any of these batches, if received last."""
+        if self.oldest_ms + kept_ms < now_ms:  # That one may have been sent since.
             behind = [piece.max_timestamp for piece, _ in self if not isinstance(piece, OffsetGap)]
             self.oldest_ms = min(behind, default=FAR_FUTURE_MS)
         return self.oldest_ms + kept_ms
@@ -113,14 +108,15 @@ class SendQueue(deque[tuple[OutgoingBatch | OffsetGap, PooledBuffer | None]]):
 
 @dataclass(slots=True)
 class TroubleTimer:
-    """`since_s` is when it was first met with nothing good since, `told_s` when it was last told."""
+    """Times one trouble. `since_s`: when it began. `told_s`: when it was last reported."""
 
     since_s: float = NEVER_S
     told_s: float = NEVER_S
 
     def lasts(self, now_s: float, since_s: float = NEVER_S) -> float:
-        """It was met again; `since_s`: it began then, if it is new. For how long it has lasted where it is to be told
-        now, else 0. The ledger keeps one row, however often it is told."""
+        """Notes the trouble; a new one began at `since_s`. Returns how long it has lasted if a report is due, else 0.
+        The incident log keeps one row.
+        """
         if self.since_s == NEVER_S:
             self.since_s = now_s if since_s == NEVER_S else since_s
         if now_s - max(self.since_s, self.told_s) < TROUBLE_REPORT_S:
@@ -129,7 +125,7 @@ class TroubleTimer:
         return now_s - self.since_s
 
     def over(self) -> bool:
-        """Returns whether it had been told."""
+        """Returns whether the trouble had been reported."""
         told = self.told_s != NEVER_S
         self.since_s = self.told_s = NEVER_S
         return told
@@ -137,8 +133,9 @@ class TroubleTimer:
 
 @dataclass(slots=True)
 class PartitionTroubles:
-    """Of one partition: nobody can tell where its twin ends, its twin's leader takes nothing, its source gives
-    nothing."""
+    """Troubles of one partition. `vain`: the twin's end cannot be found. `target`: its leader accepts nothing.
+    `source`: the source's leader gives nothing.
+    """
 
     vain: TroubleTimer = field(default_factory=TroubleTimer)
     target: TroubleTimer = field(default_factory=TroubleTimer)
@@ -147,8 +144,9 @@ class PartitionTroubles:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLeaders:
-    """Who leads the partition on both sides; node -1 while nobody does. `recreated`: the side whose topic of this name
-    is another one now; `absent`: the side that has none."""
+    """The leaders on both sides, -1 for none. `recreated`: the side whose topic was deleted and created again.
+    `absent`: the side without the topic.
+    """
 
     source: int = -1
     source_epoch: int = -1
@@ -159,7 +157,7 @@ class PartitionLeaders:
 
     @property
     def twin_led(self) -> tuple[int, int]:
-        """Who leads the twin, and in which epoch: another pair may have another log."""
+        """Leader and leader epoch of the twin; another pair may have another log."""
         return self.target, self.target_epoch
 
 
@@ -189,13 +187,13 @@ _ALLOWED = frozenset((before, after) for before, after, _ in TRANSITIONS)
 
 
 def may_transition(before: Phase, after: Phase) -> bool:
-    """Whether a partition may go from the one phase to the other, or stays in it."""
     return before is after or (before, after) in _ALLOWED
 
 
 class SentBatch(NamedTuple):
-    """One partition of a produce request on its way. `head`: the parcel's header on this twin. `led`: the epoch in
-    which the source was led when it last showed that it has all that is in it."""
+    """One partition of a produce request in flight. `head`: the header for this twin. `led`: the source's leader epoch
+    when the source last showed the whole batch.
+    """
 
     track: PartitionReplicator
     parcel: OutgoingBatch
@@ -206,12 +204,12 @@ class SentBatch(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionReplicator:
-    """Mutable, owned by one lane. Offsets: acked <= sent <= fetched; what waits lies in [sent, fetched).
+    """The state of one partition; mutable, owned by one task. acked <= sent <= fetched; [sent, fetched) waits in
+    `waiting`.
 
-    Blanks take offsets and no sequences, so the stamp moves with them: it is that of `sent`. `begins`: how often it
-    began to run; what was fetched before the last time is of no use. `fence` is the coordinator epoch of our markers,
-    `cut_to` where the twin's log should begin (-1: done). What is about one thing is a part of its
-    own: `waiting`, `source`, `told`, and of the twin's end `certain` and `strays`.
+    Gaps take offsets and no sequences; `stamp` is that of `sent`. `begins`: how often replication began; earlier
+    fetches are void. `fence`: the coordinator epoch of our markers. `cut_to`: where the twin's log should begin (-1:
+    done).
     """
 
     mapped: ClassVar[bool] = False
@@ -221,9 +219,9 @@ class PartitionReplicator:
     target_id: bytes
     phase: Phase = Phase.UNVERIFIED
     route: PartitionLeaders = NO_LEADERS
-    # How the twin was led when its end was last known for certain.
+    # Leader and epoch of the twin when its end was last certain.
     led: tuple[int, int] = (-1, -1)
-    # The line to its leader broke while we stood by or looked: what was known of the twin's end may be past.
+    # The connection to its leader broke in standby or during an inspection: a known end may be outdated.
     doubted: bool = False
     absences: int = 0
     leaving: bool = False
@@ -237,33 +235,32 @@ class PartitionReplicator:
     partition_bytes_max: int = 0
     fence: int = 0
     cut_to: int = -1
-    # Below its end all is too old for a fresh queue, as a look has found.
+    # An inspection found all below its end too old for a drop-oldest queue.
     old: EpochOffset = NO_EPOCH_OFFSET
     source: SourceState = field(default_factory=SourceState)
     told: ProgressLog = field(default_factory=ProgressLog)
     # What is known of the twin's end, and what may still land there.
     known_end: KnownLogEnd = field(default_factory=KnownLogEnd)
     strays: ZombieRequests = field(default_factory=ZombieRequests)
-    # What came before this still crosses; then the partition stops for it.
+    # Earlier offsets are still replicated; then the partition stops for this.
     stop_after: PartitionStopped | None = None
-    # The target refuses this, and so all behind it: the partition stops as soon as nothing is on its way.
+    # The target refuses this, and so all after it: the partition stops once nothing is in flight.
     refusal: PartitionStopped | None = None
     retry_at_s: float = 0.0
-    # How often in a row it had to be looked at again, and how often an answer was why.
+    # Consecutive inspections, and how many of them a response caused.
     failures: int = 0
     refusals: int = 0
     troubles: PartitionTroubles = field(default_factory=PartitionTroubles)
-    # What was dropped of it for its age or for want of room, and is told once it is passed for good.
+    # Drops for age or for want of room, reported once progress has passed them.
     dropped: list[PartitionIncident] = field(default_factory=list)
-    # What of the source is not on the twin below where it ended when we looked, as far as that was looked for: no
-    # receipt counts it.
+    # Source offsets missing below the twin's inspected end, as far as inspected: no
+    # progress counts them.
     missed: tuple[OffsetGap, ...] = ()
 
     @classmethod
     def of(
         cls, order: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
     ) -> PartitionReplicator:
-        """A partition whose twin has not been looked at yet."""
         return cls(
             order=order,
             stamp=SequenceMap.of(producer, order),
@@ -293,8 +290,9 @@ class PartitionReplicator:
         source_start: int = 0,
         next_sequence: int = -1,
     ) -> None:
-        """The twin ends at `position`: fetch from there, or from the last account when that lies behind, so that what
-        crossed unaccounted is read and told, not sent."""
+        """Starts at the twin's end, `position`. Fetches from the last reported progress if lower: unreported offsets
+        are read and reported, not sent.
+        """
         self.enter(Phase.RUNNING)
         self.begins, order = self.begins + 1, self.order
         if next_sequence < 0:
@@ -310,19 +308,21 @@ class PartitionReplicator:
         self.known_end.begun()
 
     def fits(self, entry: Handoff) -> bool:  # noqa: ARG002
-        """Whether what the last holder said of where it stood is of what we know."""
+        """Whether the handoff fits this task's knowledge."""
         return True
 
     def take_over(self, entry: Handoff) -> None:
-        """The last holder said where it stood: no look is needed."""
-        if entry.position > self.told.to:  # told already, and lost by the target
+        """Starts from a handoff, without an inspection."""
+        if entry.position > self.told.to:  # reported already, and lost by the target
             self.told.to, self.told.epoch = entry.position, -1
         known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
 
     def resume(self, go: ResumeAt, seen: TargetState, *, fence: int, armed_ms: int, cut_to: int) -> None:
-        """A look says where to go on. `fence` and `armed_ms` are the lane's; `cut_to` is where the log may be cut."""
+        """Starts from an inspection. `fence` and `armed_ms` are the task's. `cut_to`: the limit for cutting the twin's
+        log.
+        """
         self.strays.landed(go.position)
         self.fence = max(fence, seen.fence + 1)
         self.cut_to = cut_to if seen.log_start < cut_to else -1
@@ -341,8 +341,9 @@ class PartitionReplicator:
             told.epoch, told.source = seen.wrote_epoch, (-1, -1)  # to be told
 
     def note_untold(self, now_ms: int, epoch: int) -> None:
-        """After a look, which saw `epoch` below the twin's end. What crossed, was told by nobody and is gone from the
-        source: receipts would have a gap."""
+        """Notes replicated offsets that were never reported and that the source has lost, or progress would have a gap.
+        `epoch`: the leader epoch below the twin's end.
+        """
         told = self.told
         if told.to < self.fetched:
             known = epoch if self.fetched == self.write_from else -1
@@ -351,22 +352,22 @@ class PartitionReplicator:
             told.last_ms = now_ms
 
     def judge(self, seen: TargetState, anchor: SequenceMap) -> PositionVerdict:
-        """What follows from a look at the twin."""
         return judge_position(seen, anchor, self.order.inherited, carried=self.told.to >= 0)
 
     def lands(self, parcel: OutgoingBatch, base: int) -> bool:
-        """Whether a batch may lie where the twin says that it does."""
+        """Whether a batch may have this base offset on the target."""
         return base == parcel.base
 
     def arrived(self, end: int) -> None:
-        """All offsets below `end` are on the twin."""
         self.acked = end
         if not self.in_flight:
             self.known_end.arrived()
             self.strays.clear_if_expired(self.known_end.sent_s)
 
     def may_mark(self) -> bool:
-        """Whether markers may go now. No sequence guards them, so nothing of ours may be on its way or still land."""
+        """Whether markers may go now. No sequence guards them, so no request of this link may be in flight or still
+        land.
+        """
         if self.in_flight:
             return False
         if self.strays.until_s:
@@ -375,7 +376,7 @@ class PartitionReplicator:
         return True
 
     def send_blank(self, most: int, now_s: float) -> OffsetGap:
-        """Takes the blank that waits first, or as much of it as `most`; it counts as on its way."""
+        """Takes up to `most` offsets of the first gap, as in flight."""
         blank, _ = self.waiting.popleft()
         assert isinstance(blank, OffsetGap)
         run = blank._replace(end=min(blank.end, blank.base + most))
@@ -388,13 +389,14 @@ class PartitionReplicator:
         return run
 
     def unsure(self, now_s: float, now_ms: int) -> bool:
-        """Whether the next parcel must wait until it is seen where the twin ends."""
+        """Whether the next batch must wait for the twin's end."""
         guarded = self.mapped or (not self.known_end.bare and self.known_end.armed_until_ms >= now_ms)
         return not guarded and self.known_end.stale(now_s)
 
     def may_send(self, parcel: OutgoingBatch, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        """Whether the next parcel may go now. A broker keeps our sequence for `kept_ms` after the time stamp of the
-        last batch it appended; where it may have forgotten us, nothing but we ourselves keep the order."""
+        """Whether the next batch may go now. A broker keeps a sequence for `kept_ms` after the time stamp of its last
+        batch. After that, only this task keeps the order.
+        """
         certain, strays = self.known_end, self.strays
         alone = certain.bare or certain.armed_until_ms < now_ms
         if (self.in_flight and alone) or self.unsure(now_s, now_ms):
@@ -404,9 +406,9 @@ class PartitionReplicator:
             min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
             or strays.may_be_mistaken_for(self.head_of(parcel), parcel.end, self._led(), moved=self.moved(parcel))
         ):
-            # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
-            # lands before it; or this batch would be answered as if it had landed, where a stray did. Let them land
-            # first, then look again.
+            # After this batch a zombie request would be appended at any log end, and this batch after an old one that
+            # lands before; or this batch would be acknowledged though a zombie request landed instead. Let them land
+            # first, then inspect again.
             self.settle(strays.until_s)
             return False
         certain.armed_until_ms = min(certain.armed_until_ms, until_ms)
@@ -414,24 +416,23 @@ class PartitionReplicator:
         return True
 
     def head_of(self, parcel: OutgoingBatch) -> bytes:
-        """The header that the next parcel will have on this twin."""
+        """The next batch's header on this twin."""
         return self.stamp.head(parcel)
 
     def moved(self, parcel: OutgoingBatch) -> bool:  # noqa: ARG002
-        """Whether the pump before may have given the next parcel's sequences to other offsets, or marked these."""
+        """Whether the previous task may have used these sequences for other offsets, or written markers there."""
         return self.order.thinned_to >= 0
 
     def _led(self) -> int:
-        """The source's epoch by what was read or by metadata, which may be late, or older than what was known."""
         return max(self.source.led, self.route.source_epoch)
 
     def full(self) -> bool:
-        """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
+        """Whether too much waits to fetch more. Merged batches are copies, which no buffer limits."""
         self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max
         return self.waiting.choked
 
     def take(self, done: ParsedFetch, hold: PooledBuffer, now_ms: int) -> None:
-        """Queues what a fetch gave. What was not joined into a room may point into its buffer, `hold`."""
+        """Queues a parsed fetch. Batches that were not joined may point into `hold`."""
         if done.noted_to > self.fetched:
             self.sent = self.acked = max(self.acked, done.noted_to)
         for piece in done.parcels:
@@ -459,65 +460,65 @@ class PartitionReplicator:
         self.fetched, self.source.epoch, self.told.last_ms = done.end, done.leader_epoch, now_ms
 
     def queue(self, piece: OutgoingBatch | OffsetGap, hold: PooledBuffer | None) -> None:
-        """`piece` is what goes next after all that waits."""
         self.waiting.put(piece, hold)
 
     def again(self, now_s: float, *, refused: bool = False) -> None:
-        """The target did not answer as it should, or could not be looked at: look at the twin, later each time."""
+        """Inspects the twin again after a failure, later each time."""
         self.failures += 1
         self.refusals += refused
         self.settle(now_s + retry_pause_s(self.failures))
 
     def refused(self, halt: PartitionStopped) -> None:
-        """The target takes no more; the first reason counts, what follows it only fits no more."""
+        """Notes a refusal. The first reason counts; later ones follow from that."""
         self.refusal = self.refusal or halt
         self.waiting.drop()
 
     def clear_trouble(self, trouble: TroubleTimer) -> None:
-        """It is over. If it was told, the next account says so, whether anything crosses or not."""
+        """Ends a trouble. If reported, the next progress is sent even without new offsets."""
         if trouble.over():
             self.told.source = (-1, -1)
 
     def settle(self, retry_at_s: float) -> None:
-        """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""
+        """Stops sending after a wrong or missing response. An inspection follows once all responses are in."""
         self.waiting.drop()
         self.stop_after = self.refusal = None
         self.enter(Phase.DRAINING if self.in_flight else Phase.UNVERIFIED)
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
     def looks(self, now_s: float) -> None:
-        """A look at the twin begins. It is told how far accounts went, so that no account goes further meanwhile."""
+        """Starts an inspection, from the reported progress; no more is reported until the result."""
         self.told.noted.clear()
         self.enter(Phase.VERIFYING)
         self.led, self.doubted = self.route.twin_led, False
         self.known_end.looked_at_s, self.source.led = now_s, self.route.source_epoch
 
     def doubt(self, now_s: float) -> None:
-        """The line to the leader is gone, perhaps the end of its log too: only a look may tell where the twin ends."""
+        """The connection to the twin's leader broke, perhaps with a loss of its log end: only an inspection tells."""
         self.doubted = self.phase in (Phase.UNVERIFIED, Phase.VERIFYING)
         if self.phase is Phase.RUNNING:
             self.settle(now_s)
 
     def on_leader_change(self) -> None:
-        """Another leader, or the same in another epoch, may have another log: what was known of its end is void."""
-        lost = self.route.target < 0  # What was fetched for nobody would keep the buffers that its neighbours need.
+        """Another leader or epoch may have another log, so a known end is void."""
+        lost = self.route.target < 0  # Data without a leader would keep buffers that other partitions need.
         twin = lost or (self.led[0] >= 0 and self.led != self.route.twin_led)
         if self.phase is Phase.RUNNING and (twin or self._source_unsure()):
             self.settle(0.0)
 
     def _source_unsure(self) -> bool:
-        """The source is led anew, and no fetch would tell whether it still has what the twin has: it would name no
-        epoch, or begin below the twin's end."""
+        """Whether the source has a new leader epoch and no fetch would reveal lost records: the fetch would name no
+        epoch, or begin below the twin's end.
+        """
         anew = self.source.led != self.route.source_epoch >= 0
         return anew and (self.fetched < self.write_from or (self.source.epoch < 0 and self.fetched > 0))
 
     def settled(self) -> None:
-        """To be asked whenever an answer is in: was it the last that was waited for?"""
+        """Call after each response: the last one in flight ends the draining."""
         if self.phase is Phase.DRAINING and not self.in_flight:
             self.enter(Phase.UNVERIFIED)
 
     def set_back(self) -> None:
-        """A slow target: let go of the buffers and fetch these offsets again later."""
+        """Frees the buffers; these offsets are fetched again."""
         self.waiting.drop()
         self.stop_after = None
         before, self.fetched = self.fetched, self.sent
@@ -527,19 +528,18 @@ class PartitionReplicator:
             self._drop_anew()
 
     def _drop_anew(self) -> None:
-        """What was dropped beyond is read again, and perhaps sent."""
         end = max(self.fetched, self.write_from)
         self.dropped = [row for row in self.dropped if row.to_offset <= end]
 
     def drops(self) -> list[PartitionIncident]:
-        """What was dropped, and told of in an account since the last call."""
+        """Takes the drops that progress has passed."""
         told = [row for row in self.dropped if row.to_offset <= self.told.to]
         if told:
             self.dropped = self.dropped[len(told) :]
         return told
 
     def account(self, now_s: float) -> PartitionProgress | None:
-        """What was acknowledged since the last account; None when nothing was and the source stands still."""
+        """Progress since the last call. None if there is none and the source is unchanged."""
         return self.told.account(
             self.named, self.acked, self.source, partial(self.strays.reportable_epoch, now_s=now_s)
         )
@@ -548,7 +548,6 @@ class PartitionReplicator:
 def report_source_error(
     track: PartitionReplicator, part: FetchedPartitionById, now_s: float
 ) -> list[PartitionIncident]:
-    """The source's leader did not let it be read."""
     kind = error_kind(part.error)
     name = kind.name if part.error else "another history"
     track.source.unread += 1
@@ -560,8 +559,9 @@ def report_source_error(
 def report_source_silent(
     track: PartitionReplicator, said: str, why: str, now_s: float, since_s: float = NEVER_S
 ) -> list[PartitionIncident]:
-    """Nothing comes from the source's leader. The row is over once what lies there crosses, or once it can be read
-    where nothing lies there."""
+    """The source's leader gives nothing. The incident ends once the offset there is replicated or, without a record
+    there, the source can be read.
+    """
     track.source.heard = False
     lasted_s = track.troubles.source.lasts(now_s, since_s)
     if not lasted_s:
@@ -575,7 +575,6 @@ def report_source_silent(
 def report_batch_not_taken(
     track: PartitionReplicator, part: ProducedPartition | None, parcel: OutgoingBatch, now_s: float
 ) -> list[PartitionIncident]:
-    """The twin's leader did not take a batch."""
     return _errs(track, part.error if part is not None else None, parcel, "", now_s)
 
 
@@ -586,7 +585,7 @@ def report_markers_not_taken(
     now_s: float,
     what: str = "markers for ",
 ) -> list[PartitionIncident]:
-    """The twin's leader did not take markers, or where the twin ends could not be asked for before something went."""
+    """The twin's leader accepted no markers, or did not tell the end before a request."""
     return _errs(track, answer.error if answer is not None else None, piece, what, now_s)
 
 
@@ -607,7 +606,6 @@ def _errs(
 
 
 def report_throttled(track: PartitionReplicator, now_s: float) -> list[PartitionIncident]:
-    """A leader that throttles us is sent nothing of what waits for it."""
     if track.known_end.sent_s > track.troubles.target.since_s != NEVER_S:
         track.clear_trouble(track.troubles.target)
     piece = track.waiting[0][0]
@@ -616,7 +614,6 @@ def report_throttled(track: PartitionReplicator, now_s: float) -> list[Partition
 
 
 def report_unanswered(track: PartitionReplicator, now_s: float, *, throttled: bool = False) -> list[PartitionIncident]:
-    """What was last sent to the twin's leader is on its way still, or its line broke."""
     sent_s, span = track.known_end.sent_s, (track.acked, max(track.acked, track.sent))
     said = f"has not answered what it was sent for offsets {span[0]} to {span[1] - 1}"
     why = THROTTLED_REASON if throttled else "it may hang, or wait for replicas or for a coordinator"
@@ -626,7 +623,7 @@ def report_unanswered(track: PartitionReplicator, now_s: float, *, throttled: bo
 def report_target_stalled(
     track: PartitionReplicator, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NEVER_S
 ) -> list[PartitionIncident]:
-    """Nothing lands on the twin. The row is over once these offsets do."""
+    """Nothing lands on the twin. The incident ends once the offsets of `span` do."""
     lasted_s = track.troubles.target.lasts(now_s, since_s)
     if not lasted_s:
         return []
@@ -641,8 +638,7 @@ def report_end_unknown(
     since_s: float = NEVER_S,
     kind: IncidentKind = IncidentKind.TARGET_AWAY,
 ) -> list[PartitionIncident]:
-    """Nothing crosses since nobody knows where the twin ends; it goes on by itself once that is known. `kind`: who is
-    away."""
+    """The twin's end cannot be found. `kind`: which side is away."""
     if not track.troubles.vain.lasts(now_s, since_s):
         return []
     named, told = track.named, f"where the twin ends cannot be told: {sentence}"
@@ -651,13 +647,12 @@ def report_end_unknown(
 
 
 def note_source_readable(track: PartitionReplicator) -> None:
-    """The source can be read: the next account says so, whether anything crosses or not."""
+    """The source can be read: the next progress is sent even without new offsets."""
     track.source.unread, track.source.heard = 0, True
     track.clear_trouble(track.troubles.source)
 
 
 def note_target_accepts(track: PartitionReplicator) -> None:
-    """The target took something."""
     track.failures = track.refusals = 0
     track.clear_trouble(track.troubles.target)
 
@@ -667,8 +662,9 @@ START_POSITION = WrittenPosition(0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class MappedPartitionReplicator(PartitionReplicator):
-    """`reach` is how far it is written for certain, `gained` what was not told yet of where it went. `leapt`: something
-    was passed by since its last record."""
+    """A partition with a mapped twin. `reach`: how far the twin is certainly written. `unreported_runs`: new offset
+    runs. `skipped_offsets`: offsets were skipped since the last record.
+    """
 
     mapped: ClassVar[bool] = True
     reach: WrittenPosition = START_POSITION
@@ -677,12 +673,11 @@ class MappedPartitionReplicator(PartitionReplicator):
     blanks: deque[OffsetGap] = field(default_factory=deque)
 
     def judge(self, seen: TargetState, anchor: SequenceMap) -> PositionVerdict:  # noqa: ARG002
-        """The look has read the twin's batches itself; what it makes of them is its verdict."""
+        """The inspection brings the verdict."""
         return seen.verdict or InspectAgain("the twin was looked at before it was known to be mapped")
 
     def fits(self, entry: Handoff) -> bool:
-        """Only where both speak of one place: a reach that is older than the handover would put the two together that
-        never belonged together. Then a look tells."""
+        """Whether `entry` and `reach` are of one position; an older `reach` would pair wrong offsets."""
         return entry.next_sequence == self.reach.sequence
 
     def resume(self, go: ResumeAt, seen: TargetState, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
@@ -710,12 +705,12 @@ class MappedPartitionReplicator(PartitionReplicator):
         )
         self.blanks.clear()
         last, began = self.reach.last_source, self.order.reached
-        behind = last + 1 if last >= 0 or not began else began.source  # as long as nothing has landed: where it began
+        behind = last + 1 if last >= 0 or not began else began.source  # if nothing has landed: where it began
         self.skipped_offsets = position != behind
         self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
 
     def lands(self, parcel: OutgoingBatch, base: int) -> bool:
-        """Notes where a batch went. Only while all before it has: what came behind a failure is looked at."""
+        """Notes where a batch landed, unless something before failed; an inspection finds the rest."""
         reach, length = self.reach, parcel.end - parcel.base
         if base < reach.target:
             return False
@@ -758,7 +753,7 @@ class MappedPartitionReplicator(PartitionReplicator):
             self.blanks.pop()
 
     def account(self, now_s: float) -> PartitionProgress | None:
-        """Extents are told as soon as they are known, though the account of the fetch they belong to may come later."""
+        """Reports offset runs at once, perhaps before the progress of their fetch."""
         carried = super(MappedPartitionReplicator, self).account(now_s)
         if not self.unreported_runs:
             return carried
@@ -768,11 +763,10 @@ class MappedPartitionReplicator(PartitionReplicator):
         return replace(carried, extents=told)
 
     def moved(self, parcel: OutgoingBatch) -> bool:
-        """Where something was passed by that was a record once: dropped, compacted, or lost by retention."""
+        """Also if skipped offsets once held a record."""
         return self.skipped_offsets or self.order.thinned_to >= 0 or bool(self._before(parcel))
 
     def _before(self, parcel: OutgoingBatch) -> list[OffsetGap]:
-        """What is passed by with this parcel, which goes next."""
         return [blank for blank in self.blanks if self.sent <= blank.base < parcel.base]
 
     def _pass(self, blank: OffsetGap) -> None:
@@ -788,7 +782,6 @@ class MappedPartitionReplicator(PartitionReplicator):
 def make_replicator(
     order: PartitionConfig, producer: tuple[int, int], fence: int, partition_bytes_max: int
 ) -> PartitionReplicator:
-    """The track that the order asks for."""
     if order.reached is None:
         return PartitionReplicator.of(order, producer, fence, partition_bytes_max)
     track = MappedPartitionReplicator.of(order, producer, fence, partition_bytes_max)
@@ -800,7 +793,7 @@ def make_replicator(
 def update_written_positions(
     tracks: Mapping[TopicPartition, PartitionReplicator], reached: Mapping[TopicPartition, WrittenPosition]
 ) -> None:
-    """How far the mapped ones are written by now, as the desk has it from the accounts."""
+    """Sets how far mapped twins are written, from the coordinator."""
     for named, reach in reached.items():
         track = tracks.get(named)
         if isinstance(track, MappedPartitionReplicator):
@@ -810,7 +803,7 @@ def update_written_positions(
 def written_positions(
     tracks: Mapping[TopicPartition, PartitionReplicator], wanted: list[TopicPartition]
 ) -> dict[TopicPartition, WrittenPosition]:
-    """How far those of these partitions that are mapped are written, for a look."""
+    """How far those of `wanted` that are mapped are written."""
     found = ((named, tracks.get(named)) for named in wanted)
     mapped = ((named, track) for named, track in found if isinstance(track, MappedPartitionReplicator))
     return {named: track.reach.passed(track.told.to)._replace(warm=track.begins > 0) for named, track in mapped}

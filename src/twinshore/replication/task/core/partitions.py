@@ -1,13 +1,11 @@
-"""The partitions of one lane: answers in, requests out, every decision a function of what was seen. Pure.
+"""The partitions of one task: responses in, requests out.
 
-The core of the pump asks the lane for the next request of each connection, and tells it every answer, loss and time.
+A response that is costly to parse is parsed in portions, so that the task can renew its lease and serve other
+partitions.
 
-An answer that costs much is cut in portions, so that a pump can renew its grant and serve its other partitions
-meanwhile.
-
-It decides, too, what takes the offsets that a source has no more, and how far the twin's log may be cut behind it.
-Filler are records that readers would see. So it is written only before a twin's first record, where it is cut off
-again. Markers, which no reader sees, take the offsets elsewhere.
+This module also decides what takes the offsets that the source has lost, and how far a twin's log may be cut. Filler
+records are visible, so they are written only before a twin's first record, and cut off again. Elsewhere invisible
+markers take the offsets.
 """
 
 from __future__ import annotations
@@ -75,16 +73,17 @@ from twinshore.replication.task.core.shared_read import (
 )
 
 FILLED_OFFSETS_MAX = 20_000_000_000  # About an hour of filling.
-# A turn of the pump's loop that took longer is too long: a grant is some seconds, and others wait for theirs.
+# A longer turn is too long: a write lease is some seconds, and other tasks renew theirs.
 TURN_S_MAX = 0.4
-# What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
+# A dead task's requests land within so many times `undelivered_s` after its lease, or never.
 CONFIRM_FACTOR = 1.1
 NO_WRITTEN_POSITIONS: Mapping[TopicPartition, WrittenPosition] = MappingProxyType({})
 
 
 def log_start_limit(seen: TargetState, anchor: int, *, never: bool) -> int:
-    """Up to where the twin's log may be cut. Below its anchor it holds nothing but this link's filler; where no record
-    may `never` be cut off, that goes alone."""
+    """Returns up to where the twin's log may be cut, 0 if not at all. `never`: only the link's filler may go, which is
+    all below `anchor`.
+    """
     if seen.uncut:
         return 0
     return min(anchor, seen.source_start) if never else seen.source_start
@@ -93,9 +92,8 @@ def log_start_limit(seen: TargetState, anchor: int, *, never: bool) -> int:
 def fill_gap(
     track: PartitionReplicator, seen: TargetState, now_ms: int, *, marked_max: int
 ) -> tuple[PartitionStopped | None, list[PartitionIncident]]:
-    """Queues what takes the offsets up to the source's start. What must be told of it, or a halt.
-
-    Filler takes them before the twin's first record, markers behind that: `marked_max` at most.
+    """Queues what takes the offsets up to the source's start: filler before the twin's first record, else at most
+    `marked_max` markers. Returns a halt or None, and incidents.
     """
     begin, end, named = track.fetched, seen.source_start, track.named
     if begin >= end:
@@ -105,7 +103,7 @@ def fill_gap(
     if not track.mapped and (halt := _too_long(track, seen, filled_to, marked_max, sentence)):
         return halt, []
     told: list[PartitionIncident] = []
-    # What the source had when its twin was made, and has lost since; a gap that grew is told of for what it grew by.
+    # What the source lost since its twin was made; of a gap that grew, only the new part is reported.
     lost_from = max(begin, track.order.anchor_offset, track.told.gap_to)
     if lost_from < end:
         kind = IncidentKind.RETENTION_GAP
@@ -120,8 +118,9 @@ def fill_gap(
 
 
 def report_unreported_gap(track: PartitionReplicator, seen: TargetState) -> list[PartitionIncident]:
-    """What must be told of offsets that the source has no more, where a pump ended before it could tell of them: the
-    twin has no record there, so they were taken before they crossed, or never held one that consumers see."""
+    """Reports offsets that the source has lost and a task ended too soon to report. The twin has no record there: they
+    were never replicated, or never visible.
+    """
     first = max(track.order.anchor_offset, track.told.to, track.told.gap_to)
     lost = clip_gaps([OffsetGap(*run) for run in seen.unseen], first, track.fetched)
     if not lost:
@@ -139,7 +138,7 @@ def report_unreported_gap(track: PartitionReplicator, seen: TargetState) -> list
 
 
 def _filled_to(track: PartitionReplicator, seen: TargetState) -> int:
-    """Up to where filler takes the offsets. A topic that was at home on the target holds its own records below."""
+    """Filler's limit. A topic once at home on the target has its own records below."""
     begin, order = track.fetched, track.order
     if track.mapped or order.inherited or seen.uncut:
         return begin
@@ -149,7 +148,6 @@ def _filled_to(track: PartitionReplicator, seen: TargetState) -> int:
 def _too_long(
     track: PartitionReplicator, seen: TargetState, filled_to: int, marked_max: int, sentence: str
 ) -> PartitionStopped | None:
-    """Why what takes the offsets would take too long."""
     begin, end, twin = track.fetched, seen.source_start, track.order.twin_named
     if seen.uncut and end - begin > marked_max:
         why = (
@@ -182,7 +180,7 @@ def _pieces(track: PartitionReplicator, begin: int, filled_to: int, end: int) ->
 
 
 def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition, int]:
-    """Twins that begin before their sources do, and where they should; each is named once for each look."""
+    """Returns where twins should begin that begin before their sources. Once for each inspection."""
     due = [track for track in tracks if 0 <= track.cut_to <= track.acked]
     found = {track.named: track.cut_to for track in due}
     for track in due:
@@ -191,24 +189,21 @@ def take_due_cuts(tracks: Iterable[PartitionReplicator]) -> dict[TopicPartition,
 
 
 class ParseBudget:
-    """How much is cut in one turn: at most so much, less where turns take long, as on a processor that others use too
-    or while loops are not compiled yet."""
+    """The work to parse in one turn: less while turns are slow, as on a shared processor or with uncompiled loops."""
 
     def __init__(self, most: int) -> None:
         self.work = self.left = self._most = most
         self._done = 0
 
     def again(self) -> None:
-        """The next turn's begins."""
         self.left = self.work
 
     def spend(self, work: int) -> None:
-        """So much was cut."""
         self.left -= work
         self._done += work
 
     def took(self, spent_s: float) -> None:
-        """A turn is over. One in which little was cut says nothing of a portion."""
+        """Ends a turn. One that parsed little does not raise the budget."""
         done, self._done = self._done, 0
         if spent_s > TURN_S_MAX:
             self.work = max(self._most // 100, int(self.work * TURN_S_MAX / spent_s))
@@ -217,8 +212,9 @@ class ParseBudget:
 
 
 class UnparsedPartition(NamedTuple):
-    """One partition of an answer, with its `cutter` where a part is cut. It fits while its partition stands `at` that
-    offset, and has begun as often."""
+    """One partition of a response, perhaps partly parsed by `cutter`. Valid while the partition is at `at` with the
+    same `begins`.
+    """
 
     line: FetchStream
     track: PartitionReplicator
@@ -230,7 +226,7 @@ class UnparsedPartition(NamedTuple):
 
 
 class ParseBacklog:
-    """Of one lane, the oldest first. The buffers are counted as used, and their lines ask for nothing more."""
+    """Unparsed partitions, oldest first. Their buffers are in use, and their streams fetch no more."""
 
     def __init__(self) -> None:
         self._rests: deque[UnparsedPartition] = deque()
@@ -244,7 +240,6 @@ class ParseBacklog:
     def keep(
         self, line: FetchStream, parts: Iterable[tuple[PartitionReplicator, FetchedPartitionById]], hold: PooledBuffer
     ) -> None:
-        """These, of which nothing is cut."""
         for track, part in parts:
             hold.uses += 1
             self._rests.append(UnparsedPartition(line, track, track.fetched, track.begins, part, hold))
@@ -257,12 +252,12 @@ class ParseBacklog:
         hold: PooledBuffer,
         cutter: BatchParser,
     ) -> None:
-        """A part of it is cut; the rest comes next."""
+        """Puts the rest of a partly parsed partition first."""
         hold.uses += 1
         self._rests.appendleft(UnparsedPartition(line, track, track.fetched, track.begins, part, hold, cutter))
 
     def next(self, fetches: FetchScheduler) -> UnparsedPartition | None:
-        """The next one that still fits; what does not is fetched again."""
+        """The next valid one; others are fetched again."""
         while self._rests:
             rest = self._rests.popleft()
             rest.hold.uses -= 1
@@ -273,19 +268,16 @@ class ParseBacklog:
         return None
 
     def drop(self) -> None:
-        """None of it is wanted any more."""
         for rest in self._rests:
             rest.hold.uses -= 1
         self._rests.clear()
 
     def uses(self) -> Iterable[PooledBuffer]:
-        """The buffers that are counted."""
         return (rest.hold for rest in self._rests)
 
 
 def feed_from_window(lane: TaskPartitions, now_ms: int) -> None:
-    """Gives the lane's partitions what the window has for them, as far as they want it now; of a fresh queue what is
-    not fresh any more is dropped before."""
+    """Feeds partitions from the shared window; a drop-oldest queue first drops stale data."""
     fetches, seat = lane.fetches, lane.fetches.seat
     wanted = seat.hungry() if seat else []
     if not wanted or not seat:
@@ -302,7 +294,7 @@ def feed_from_window(lane: TaskPartitions, now_ms: int) -> None:
                 break
             found = seat.next(track)
             if found is None:
-                # What it was called for may be gone from the window by now: then it asks the source.
+                # The window may have dropped the data by now: then fetch from the source.
                 fetches.ask_again(track)
                 break
             one, cut = found
@@ -320,7 +312,7 @@ def feed_from_window(lane: TaskPartitions, now_ms: int) -> None:
 
 
 def drop_stale_batches(seat: SharedFetchMember, track: PartitionReplicator, now_ms: int) -> bool:
-    """Whether something that waits for it was dropped."""
+    """Whether waiting data was dropped."""
     found = seat.kept_from(track, now_ms)
     if found is None:
         return False
@@ -331,7 +323,7 @@ def drop_stale_batches(seat: SharedFetchMember, track: PartitionReplicator, now_
 
 
 class TaskPartitions(TaskPartitionsBase):
-    """The partitions one pump carries, and everything it knows of them."""
+    """All that one task knows of its partitions."""
 
     def __init__(
         self,
@@ -345,11 +337,11 @@ class TaskPartitions(TaskPartitionsBase):
         reading: SharedFetch | None = None,
         queue: QueueRules | None = None,
     ) -> None:
-        """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours.
-        `never_cut`: no record of a twin is ever cut off. `reading`: with whose other lanes this one reads together, and
-        `queue` what of it is kept for this one."""
+        """`fence`: a coordinator epoch; brokers then refuse markers with a lower one. `never_cut`: no record of a twin
+        is cut off. `reading`: the broadcast's shared fetch, with `queue` as this task's rules.
+        """
         super().__init__((producer_id, epoch), fence, limits or TaskLimits(), reading, queue)
-        # Belt 2 counts as fastened only while the broker surely remembers us.
+        # Safeguard 2 counts only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self._confirm_s = CONFIRM_FACTOR * self.limits.undelivered_s
         self._joining = BufferPool(self.limits)
@@ -364,8 +356,7 @@ class TaskPartitions(TaskPartitionsBase):
         now_s: float,
         reached: Mapping[TopicPartition, WrittenPosition] = NO_WRITTEN_POSITIONS,
     ) -> None:
-        """Partitions whose last holder said where it stood start there without a look. `reached`: as
-        `update_written_positions` says."""
+        """Starts partitions from handoffs, without an inspection. `reached`: as in `update_written_positions`."""
         update_written_positions(self.tracks, reached)
         for entry in handovers:
             track = self.tracks.get(TopicPartition(entry.topic, entry.partition))
@@ -373,7 +364,7 @@ class TaskPartitions(TaskPartitionsBase):
                 self.wake(track)
 
     def finish(self) -> None:
-        """Fetch and send no more; what is on its way is waited for."""
+        """Stops fetching and sending."""
         self.finishing = True
         self.uncut.drop()
         self.leave()
@@ -381,20 +372,19 @@ class TaskPartitions(TaskPartitionsBase):
             track.set_back()
 
     def leave(self) -> None:
-        """It reads with nobody any more, and is fed by nobody."""
         if seat := self.fetches.seat:
             seat.close()
 
     @property
     def called(self) -> bool:
-        """Whether another lane has read something for this one, or left it to be read."""
+        """Whether another task has read something for this one, or stopped reading."""
         seat = self.fetches.seat
         return seat is not None and (seat.needs_turn or bool(seat.called))
 
-    # -- looking at the twin
+    # -- inspecting twins
 
     def take_due_inspections(self, now_s: float, up: Container[int]) -> list[TopicPartition]:
-        """Twins to be observed now, each once until `observed` is told: where a line is `up`, it tells of a crash."""
+        """Takes the twins to inspect. Only with a connection `up`, whose loss would reveal a crash."""
         found = []
         for track in self.tracks.values():
             if track.phase is Phase.UNVERIFIED and track.retry_at_s <= now_s and track.route.target in up:
@@ -406,7 +396,7 @@ class TaskPartitions(TaskPartitionsBase):
     def on_inspected(
         self, named: TopicPartition, seen: TargetState | KafkaError | None, now_s: float, now_ms: int = 1
     ) -> None:
-        """What a look at the twin gave; an error or None: it could not be had."""
+        """Takes an inspection; an error or None if it failed."""
         track = self.tracks.get(named)
         if track is None or track.leaving or track.phase is not Phase.VERIFYING:
             return
@@ -428,7 +418,7 @@ class TaskPartitions(TaskPartitionsBase):
         note_missing_ranges(track, seen.dropped)
         track.strays.seen(track.known_end.looked_at_s, self._confirm_s)
         if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
-            # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
+            # Sequences begin again at another offset: a zombie request could land at a wrong one.
             track.settle(track.strays.until_s)
             return
         if track.told.to < 0:
@@ -437,7 +427,7 @@ class TaskPartitions(TaskPartitionsBase):
             position.report_lost_by_target(track.named, go.position, track.told.to, seen.source_start)
         )
         if go.position > track.acked:
-            track.clear_trouble(track.troubles.target)  # What was sent has landed, if only its answer was lost.
+            track.clear_trouble(track.troubles.target)  # The request has landed; only its response was lost.
         cut_to = log_start_limit(seen, track.order.anchor_offset, never=self._never_cut)
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         self.incidents += report_unreported_gap(track, seen)
@@ -456,7 +446,6 @@ class TaskPartitions(TaskPartitionsBase):
     # -- fetching
 
     def fetch_order(self, line: FetchStream) -> PlannedFetch | None:
-        """The next fetch for a source connection; None while it has nothing to ask."""
         if self.finishing or self._joining.full() or self.uncut.holds(line):
             return None
         return self.fetches.order(line)
@@ -464,8 +453,9 @@ class TaskPartitions(TaskPartitionsBase):
     def fetched(
         self, line: FetchStream, answer: FetchResponseById, hold: PooledBuffer, now_s: float, now_ms: int
     ) -> None:
-        """A fetch was answered; parcels that point into its buffer are counted on `hold`. What costs too much to cut in
-        this turn of the pump's loop is left for `go_on`."""
+        """Takes a fetch response. Batches that point into its buffer are counted on `hold`. `go_on` parses what is too
+        much for this turn.
+        """
         self.silence.over("source", line)
         parts = self.fetches.answered(line, answer)
         for number, (track, part) in enumerate(parts):
@@ -476,8 +466,7 @@ class TaskPartitions(TaskPartitionsBase):
                 self._take(line, track, part, hold, now_s, now_ms)
 
     def go_on(self, now_s: float, now_ms: int) -> None:
-        """To be called once in each turn of the pump's loop, which takes no longer than that: no grant may run out
-        meanwhile."""
+        """Call once a turn; bounded, so that no lease runs out."""
         self._portion.again()
         if self.fetches.seat:
             feed_from_window(self, now_ms)
@@ -485,7 +474,7 @@ class TaskPartitions(TaskPartitionsBase):
             self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
 
     def took(self, spent_s: float) -> None:
-        """So long a turn of the pump's loop took, without what it waited."""
+        """The length of a turn, without waiting."""
         self._portion.took(spent_s)
 
     def _take(
@@ -534,7 +523,7 @@ class TaskPartitions(TaskPartitionsBase):
     # -- producing
 
     def produce_order(self, node: int, now_s: float, now_ms: int, bytes_max: int = 1 << 30) -> list[SentBatch]:
-        """At most one batch of each partition led by `node`, within the limit of a request; empty: nothing to send."""
+        """At most one batch of each partition led by `node`, within the request limit."""
         ready = self._ready.get(node)
         if not ready:
             return []
@@ -563,7 +552,7 @@ class TaskPartitions(TaskPartitionsBase):
         return sent
 
     def produced(self, sent: list[SentBatch], parts: list[ProducedPartition], now_s: float) -> None:
-        """A produce request was answered. A base offset other than the source's stops the partition."""
+        """Takes a produce response. On an exact twin, another base offset stops the partition."""
         by_key = {(part.topic, part.partition): part for part in parts}
         for entry in sent:
             track, order = entry.track, entry.track.order
@@ -599,14 +588,14 @@ class TaskPartitions(TaskPartitionsBase):
         elif track.stop_after and not track.in_flight:
             self._stop(track, track.stop_after)
 
-    # -- offsets that nobody sees
+    # -- invisible offsets
 
     def next_markers(self, node: int, now_s: float, each: int = MARKERS_MAX) -> list[PendingMarkers]:
-        """Markers for partitions led by `node`, a run of up to `each` for each; empty: nothing to mark."""
+        """Markers for partitions led by `node`, at most `each` for one."""
         return next_marker_runs(self._ready.get(node, {}), now_s, each)
 
     def marked(self, sent: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
-        """A marker request was answered, and the log ends read behind it: only where they are is proof."""
+        """Takes a marker response. Only the log ends, read after, are proof."""
         found = results_by_partition(answers)
         for track, blank in sent:
             answer = found.get(track.order.twin_named)
@@ -621,13 +610,13 @@ class TaskPartitions(TaskPartitionsBase):
             track.settled()
 
     def next_end_checks(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[IdleTwin]:
-        """Twins led by `node` whose ends shall be asked for: before what no sequence guards; and, if `idle`, where
-        nothing of ours would meet what befalls them."""
+        """Twins led by `node` whose ends must be queried: before unguarded requests and, if `idle`, where no request
+        would reveal a change.
+        """
         found = find_unsure_twins(self._ready.get(node, ()), now_s, now_ms)
         return found + find_idle_twins(self.tracks.values(), node) if idle else found
 
     def on_end_checked(self, asked: Iterable[IdleTwin], answers: list[MarkerOutcome], now_s: float) -> None:
-        """Told where they end."""
         untold, told = recheck_log_ends(asked, answers, now_s)
         self.stale_routes |= untold
         self.incidents += told
@@ -639,8 +628,9 @@ class TaskPartitions(TaskPartitionsBase):
         now_s: float,
         lands_until_s: float = 0.0,
     ) -> None:
-        """A target's connection is gone, these unanswered. Its broker may come back without the ends of its logs, so
-        all its twins are looked at anew. `lands_until_s`: so long it takes nothing, and says so."""
+        """A target connection is gone, with these requests. The broker may return without its log ends, so its twins
+        are inspected. `lands_until_s`: until then it accepts nothing, by its own throttle.
+        """
         read_s = max(now_s, lands_until_s)
         for request in sent:
             for entry in request:
@@ -664,12 +654,11 @@ class TaskPartitions(TaskPartitionsBase):
         self.stale_routes = True
 
     def source_lost(self, line: FetchStream) -> None:
-        """A source connection is gone: its session with it."""
         self.fetches.reset(line)
         self.stale_routes = True
 
     def congested(self, node: int) -> None:
-        """A target that takes nothing must not keep the buffers its neighbours need."""
+        """Frees the buffers of a target that accepts nothing."""
         for track in self._ready.pop(node, {}):
             track.set_back()
         self.fetches.hold(node, held=True)
@@ -680,7 +669,7 @@ class TaskPartitions(TaskPartitionsBase):
         if seat := self.fetches.seat:
             seat.doubt(track)
         if part.diverging_epoch:
-            track.set_back()  # what is not sent yet is lost by the source alone
+            track.set_back()  # only the source lost what is not sent yet
         if found := position.judge_source_error(part, track.fetched, track.source.unread):
             self._halt(track, found)
             return

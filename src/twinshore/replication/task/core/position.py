@@ -1,19 +1,15 @@
-"""Runs of markers: which partition gets how many in the next request, and what its answer proves.
+"""Where a twin ends, and whether replication may go on from there: one inspection, one verdict.
 
-A marker takes one offset that no consumer sees. No sequence guards it and no leader epoch, so it goes only where
-nothing of ours can still be on its way and the log has just been seen to end; the log's end, read right behind it on
-the same connection, says what came of it.
+Ends are log ends, not high watermarks: mixed levels would put data at wrong offsets on replicated topics. Ends and
+sequences alone do not reveal a source that lost its end and grew past it, nor a foreign write below the link's batches.
+So the last records of both sides are compared.
 
-Where does the twin end, and may we go on from there? One look, one pure verdict.
+A marker takes one invisible offset. Neither a sequence nor a leader epoch guards markers. So they are written only if
+no request of the link can be in flight and the log end was just seen. The log end, read right after on the same
+connection, shows the result.
 
-All readings are taken at one height (the log end, not the high watermark), because mixing heights puts data at wrong
-offsets on replicated topics.
-
-Whether a twin's last records are its source's: ends and sequences alone do not tell a source that lost its end and
-grew beyond it again, nor a foreign write that lies below batches of ours. Pure.
-
-What an error in an answer means for a partition: look again, or stop with an incident. Codes get their meaning in
-`kafka.protocol.error_codes`; here they get their consequence.
+Errors lead to another inspection or stop the partition. `kafka.protocol.error_codes` defines the codes; this module
+defines their effect.
 """
 
 from __future__ import annotations
@@ -53,22 +49,22 @@ T = TypeVar("T")
 
 
 def marker_producer_id(producer_id: int) -> int:
-    """The producer id that writes a link's markers.
+    """Returns the producer id of a link's markers.
 
-    One of its own, since a marker of the data's id would bring a forgotten writer back with a sequence that begins at
-    0. Brokers count ids up from 0, so the upper half is never given to anybody.
+    Under the data's id, a marker would restore a forgotten producer with a sequence from 0. Brokers count ids up from
+    0, so the upper half is never assigned.
     """
     return producer_id | _MARKER_BIT
 
 
 def is_marker_producer_id(producer_id: int) -> bool:
-    """Whether it writes the markers of some link."""
     return producer_id >= _MARKER_BIT
 
 
 class MarkerRun(NamedTuple):
-    """So many markers for one partition; `fence` is the coordinator epoch: a broker takes none below its highest. `led`
-    is the leader epoch in which the log's end is known (-1: not known)."""
+    """`times` markers for one partition. `fence`: the coordinator epoch; a broker accepts none below its highest.
+    `led`: the leader epoch of the known log end, or -1.
+    """
 
     topic: str
     partition: int
@@ -78,7 +74,7 @@ class MarkerRun(NamedTuple):
 
 
 class MarkerOutcome(NamedTuple):
-    """What one partition of a marker request was answered: a code, and the log end behind it (-1: not read)."""
+    """The result for one partition: error code and log end (-1: not read)."""
 
     topic: str
     partition: int
@@ -89,7 +85,7 @@ class MarkerOutcome(NamedTuple):
 def group_markers(
     runs: Iterable[MarkerRun], producer_id: int, producer_epoch: int
 ) -> list[tuple[TransactionMarker, int]]:
-    """The runs as one request, in few distinct markers: each names all partitions that need it equally often."""
+    """Groups the runs into few markers: each names all partitions that need it equally often."""
     found: list[tuple[TransactionMarker, int]] = []
     by_fence: dict[int, list[MarkerRun]] = {}
     for run in runs:
@@ -108,12 +104,11 @@ def group_markers(
 
 
 def end_offset_queries(runs: Iterable[MarkerRun]) -> list[tuple[str, list[tuple[int, int]]]]:
-    """The partitions whose log ends tell of the runs, topic by topic, each with the epoch that it was led in."""
+    """The partitions to query, by topic, each with its known leader epoch."""
     return _by_topic(runs, lambda run: (run.partition, run.led))
 
 
 def partitions_by_topic(runs: Iterable[MarkerRun]) -> list[tuple[str, list[int]]]:
-    """Their partitions, topic by topic."""
     return _by_topic(runs, lambda run: run.partition)
 
 
@@ -128,21 +123,23 @@ RawBatch = tuple[Buffer, BatchHeader]
 
 
 def differ_at(source: RawBatch | None, twin: RawBatch | None, offset: int) -> bool:
-    """Whether they hold different records there."""
+    """Whether both hold different records at `offset`."""
     return last_difference(source, twin, offset) == offset
 
 
 def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -> int:
-    """The last offset up to `last` at which both hold a record, and another one; -1 where there is none. Nothing is
-    said of what one of them lacks, or of what cannot be read: cleaners take records, damage is found when it is
-    fetched, and the twin has a separate marker wherever consumers see nothing."""
+    """Returns the last offset up to `last` where both hold different records, or -1.
+
+    Missing and unreadable records are ignored: cleaners remove records, a fetch finds damage, and twins have separate
+    markers for invisible offsets.
+    """
     if source is None or twin is None or twin[1].attributes & CONTROL_FLAG:
         return -1
     try:
         theirs, ours = _records(source, last), _records(twin, last)
     except WireError:
         return -1
-    # Where the twin's topic stamps records itself, that the topics' settings differ is told elsewhere.
+    # The twin's topic sets its own time stamps; differing settings are reported elsewhere.
     stamped = bool(twin[1].attributes & LOG_APPEND_TIME_FLAG)
     for offset in sorted(theirs.keys() & ours.keys(), reverse=True):
         one = theirs[offset]
@@ -152,7 +149,7 @@ def last_difference(source: RawBatch | None, twin: RawBatch | None, last: int) -
 
 
 def first_difference(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
-    """The first offset that is unlike, where `last` is: logs that part stay parted, but for places without records."""
+    """Returns the first differing offset, if `last` differs: diverged logs stay so, except for missing records."""
     while low < last:
         middle = (low + last) // 2
         if unlike_at(middle):
@@ -170,8 +167,9 @@ def _records(batch: RawBatch, last: int) -> dict[int, Record]:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The twin's last batch. `unit`: a marker of somebody who wrote no record here, as closed units leave. `control`:
-    it is a marker of any kind."""
+    """The twin's last batch. `unit`: a marker by a producer without records here, as of an empty transaction.
+    `control`: any marker.
+    """
 
     base_offset: int
     last_offset: int
@@ -183,19 +181,23 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """`producer` is what the twin's leader remembers of the link: last sequence and last timestamp; None if nothing.
-    `producer_epoch` is that of this memory. `open_from`: where somebody's transaction begins that is still open on the
-    twin; -1 where none is, and asked only of a log that was at home there.
+    """A twin and its source, as inspected.
 
-    `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
-    coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
-    source's at that offset; None while the source does not show it, as right after an election. `unlike_from`: from
-    where on both hold other records, as far as that was looked for. `wrote_epoch`: the leader epoch in which the
-    source's last record below the twin's end was written, `source_epoch`: the one to fetch on with, since a source may
-    have forgotten the other; -1 where not known. `parted`: from where on leader epochs say that the source has another
-    history than the one that was carried; -1 where they do not. `uncut`: why the twin's log may not be cut; asked only
-    where offsets are to be filled. `young_from`: below it all records of the source are too old for a fresh queue; -1
-    where it has no age; `young_epoch` is the leader epoch of the last of these, as far as known.
+    `producer`: last sequence and time stamp of the link that the twin's leader remembers, or None; `producer_epoch`:
+    the epoch of these. `open_from`: the beginning of another producer's first open transaction, or -1; read only for a
+    log that was at home on the target. `fence`: the highest remembered coordinator epoch of the link's markers.
+
+    `source_start` and `source_end`: the source's log start and end, read after the twin. `unlike`: whether the twin's
+    last record differs from the source's; None while the source does not show that record, as after an election.
+    `unlike_from`: from where records differ, as far as compared.
+
+    `wrote_epoch`: the leader epoch of the source's last record below the twin's end. `source_epoch`: for the next
+    fetch, as a source may have forgotten the other. `parted`: from where leader epochs show another history than the
+    replicated one. All -1 if unknown or none.
+
+    `uncut`: why the twin's log may not be cut; read only if offsets must be filled. `young_from`: records of the source
+    below are too old for a drop-oldest queue, -1 without an age limit. `young_epoch`: the leader epoch of the last of
+    these, if known.
     """
 
     log_start: int
@@ -216,21 +218,19 @@ class TargetState:
     young_epoch: int = -1
     producer_epoch: int = -1
     open_from: int = -1
-    # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
+    # For a mapped twin, whose batches must be read: the verdict, and the unreported offset runs.
     verdict: PositionVerdict | None = None
     extents: tuple[OffsetRun, ...] = ()
-    # Of that of a fresh queue, what of the source is not there, between these and before them.
+    # With a drop-oldest queue: source offsets that are missing between or before these.
     dropped: tuple[tuple[int, int], ...] = ()
-    # Of what nobody told of and the source has no more: where the twin shows no record.
+    # Where the twin shows no record of unreported offsets that the source has lost.
     unseen: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeAt:
-    """The twin ends at `position` and the log is ours; the next record there has `next_sequence`.
-
-    `last_timestamp` is -1 when the broker has forgotten us. Where the source begins later than the twin ends, offsets
-    up to `gap_to` hold nothing any more.
+    """The twin ends at `position`; the next record has `next_sequence`. `last_timestamp`: -1 if the broker has
+    forgotten the link. `gap_to`: the source's start if later; offsets up to there are lost.
     """
 
     position: int
@@ -241,7 +241,7 @@ class ResumeAt:
 
 @dataclass(frozen=True, slots=True)
 class InspectAgain:
-    """Not to be judged yet; look again."""
+    """No verdict is possible yet; inspect again."""
 
     sentence: str
 
@@ -260,16 +260,16 @@ PositionVerdict = ResumeAt | InspectAgain | StopAt
 def judge_position(
     seen: TargetState, stamp: SequenceMap, inherited: int = 0, *, carried: bool = True
 ) -> PositionVerdict:
-    """Go only when both ends, the tail batch and the broker's memory of us tell the same story. Below `inherited` the
-    log is the topic's own: whoever wrote its last batch there, we go on behind it. `carried`: whether a receipt says
-    that we wrote behind it."""
+    """Allows replication only if both ends, the last batch and the broker's memory of the link agree. Below `inherited`
+    the log is the topic's own, by any producer. `carried`: the link has written after that, by its progress.
+    """
     end = seen.log_end
     if seen.high_watermark != end:
         return InspectAgain(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
     tail = seen.tail if end > seen.log_start else None
     if end > seen.log_start and (tail is None or tail.last_offset != end - 1):
         return InspectAgain("the log moved between two readings")
-    # A new epoch begins with sequence 0; so does whoever a broker has never heard of, where nothing of his is counted.
+    # A new epoch begins with sequence 0, and so does a producer that the broker does not know.
     known = None if inherited and seen.producer_epoch < stamp.producer_epoch else seen.producer
     following = 0 if inherited else sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
     own = tail is not None and tail.last_offset < inherited
@@ -306,7 +306,7 @@ def judge_position(
 
 
 def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
-    """Why an empty log may not end where it does: what its home wrote there at last never crossed, and is no more."""
+    """Why an empty log may not end there: its home's last records were never replicated, and are deleted."""
     end = seen.log_end
     if wrote or not inherited or end <= inherited:
         return None
@@ -318,7 +318,7 @@ def _gone(seen: TargetState, inherited: int, wrote: bool) -> StopAt | None:
 
 
 def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: int, *, wrote: bool) -> StopAt | None:
-    """Why the last batch may not be there. `wrote`: the link has written here since the topic changed homes."""
+    """Why the last batch may not be there. `wrote`: the link has written since the topic changed homes."""
     end = seen.log_end
     if tail.last_offset < inherited or tail.producer_id == marker_producer_id(stamp.producer_id):
         return None
@@ -329,8 +329,8 @@ def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: 
             f"a switch made the twin the topic's home: the marker at offset {tail.base_offset} shuts this link out"
         )
         return StopAt(IncidentKind.FOREIGN_WRITE, tail.base_offset, end, sentence)
-    # A marker of somebody who wrote no record here is ours only where we have written since: the coordinators of a home
-    # that was away append such ones behind records that never crossed.
+    # A marker of a producer without records here is ours only if we have written since: coordinators of a home
+    # that was away append such markers after unreplicated records.
     if tail.unit and (wrote or not inherited):
         return None
     who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
@@ -344,11 +344,10 @@ def _foreign(tail: LastBatch, seen: TargetState, stamp: SequenceMap, inherited: 
 
 
 def _parted(seen: TargetState, stamp: SequenceMap, following: int, inherited: int) -> StopAt:
-    """The twin's records are not the source's, or not of the history that the source has now."""
     end = seen.log_end
     if not seen.unlike:
         return StopAt(IncidentKind.TRUNCATION, seen.parted, end, describe_divergence(seen.parted))
-    # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
+    # The count is ours but not the position: another producer wrote below. Else the source's history changed.
     expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
     kind = IncidentKind.TRUNCATION if inherited or following == expected else IncidentKind.POSITION_DISAGREEMENT
     begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
@@ -358,13 +357,13 @@ def _parted(seen: TargetState, stamp: SequenceMap, following: int, inherited: in
 
 
 def describe_divergence(offset: int) -> str:
-    """What to say where leader epochs tell that the source lost what the twin has."""
     return f"the source's history differs from offset {offset} on: it lost what the twin already has"
 
 
 def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) -> bool:
-    """Whether no number of markers since the anchor, which no sequence counts, explains the next sequence. What is
-    inherited is no more counted than markers are: there sequences begin with 0, wherever the log ended then."""
+    """Whether no number of markers explains the next sequence. Sequences count neither markers nor inherited offsets;
+    after the latter they start from 0.
+    """
     if inherited:
         return (end - following) % SEQUENCE_SPAN > end
     markers = (sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end) - following) % SEQUENCE_SPAN
@@ -372,8 +371,9 @@ def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) ->
 
 
 class ErrorAction(Enum):
-    """What a code in an answer about one partition means for it. What the table leaves out `PASSES`: brokers newer than
-    this version have more codes, and to wait for what never passes harms less than to stop for what does."""
+    """The effect of an error code on a partition. A code without an entry, as of newer brokers, means RETRY: waiting in
+    vain harms less than stopping.
+    """
 
     RETRY = "is asked again, for as long as it takes"
     AUTHORIZATION = "rests until a right is given"
@@ -454,11 +454,11 @@ RETRY_S_MAX = 2.0
 
 
 def judge_source_error(part: FetchedPartitionById, position: int, failures: int = 0) -> PartitionStopped | None:
-    """A halt, or None: refresh the leaders and look again. `failures`: so many times already, with nothing between."""
+    """Returns a halt, or None: refresh leaders and inspect again. `failures`: consecutive ones before."""
     if part.diverging_epoch:
         _, end = part.diverging_epoch
         if end >= position:
-            return None  # The source knows the epoch no more: a look compares records.
+            return None  # The source does not know the epoch any more: an inspection compares records.
         return PartitionStopped(IncidentKind.TRUNCATION, end, position, describe_divergence(end))
     kind, means = error_kind(part.error), error_action(part.error)
     if means is ErrorAction.AUTHORIZATION:
@@ -481,8 +481,9 @@ def judge_source_error(part: FetchedPartitionById, position: int, failures: int 
 
 
 def judge_target_error(part: ProducedPartition, parcel: OutgoingBatch, refusals: int) -> PartitionStopped | None:
-    """A halt, or None: look at the twin, then go on from where it ends. `refusals`: so many before, with nothing taken
-    in between; a look that could not be had is none."""
+    """Returns a halt, or None: inspect the twin and go on. `refusals`: consecutive ones before, without failed
+    inspections.
+    """
     kind, means = error_kind(part.error), error_action(part.error)
     where = f"offsets {parcel.base} to {parcel.end - 1}"
     if means is ErrorAction.AUTHORIZATION:
@@ -508,12 +509,10 @@ def judge_target_error(part: ProducedPartition, parcel: OutgoingBatch, refusals:
 
 
 def error_action(code: int) -> ErrorAction:
-    """What a code means for the partition that it is about."""
     return ERROR_ACTIONS.get(code, (ErrorAction.RETRY, ""))[0]
 
 
 def judge_failed_inspection(error: KafkaError | None, told_to: int) -> PositionVerdict:
-    """What follows from a look that could not be had."""
     if error is not None and error.code in AUTHORIZATION_CODES:
         return StopAt(
             IncidentKind.RIGHTS_LOST, told_to, told_to, f"the twin cannot be compared with its source: {error}"
@@ -522,7 +521,7 @@ def judge_failed_inspection(error: KafkaError | None, told_to: int) -> PositionV
 
 
 def stop_for_missing_topic(named: TopicPartition, acked: int, side: str, *, recreated: bool) -> PartitionStopped:
-    """A side has no such topic any more, or another one of its name."""
+    """The topic is gone from one side, or was deleted and created again."""
     what = "is another one of the same name now" if recreated else "is there no more"
     return PartitionStopped(
         IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {named.topic} on the {side} {what}", IncidentSide(side)
@@ -530,7 +529,7 @@ def stop_for_missing_topic(named: TopicPartition, acked: int, side: str, *, recr
 
 
 def stop_for_misplaced_batch(parcel: OutgoingBatch, base: int) -> PartitionStopped:
-    """Our batch lies elsewhere on the twin. The broker held our own batches in order, so others wrote in between."""
+    """The link's batch has another offset. The broker kept the link's batches in order, so another producer wrote."""
     if base > parcel.base:
         sentence = f"someone else wrote offsets {parcel.base} to {base - 1} of the twin; the source's landed behind"
         return PartitionStopped(IncidentKind.FOREIGN_WRITE, parcel.base, base, sentence)
@@ -541,7 +540,7 @@ def stop_for_misplaced_batch(parcel: OutgoingBatch, base: int) -> PartitionStopp
 def report_lost_by_target(
     named: TopicPartition, position: int, told_to: int, source_start: int = 0
 ) -> list[PartitionIncident]:
-    """What to tell where the twin ends before what it had acknowledged; it crosses once more."""
+    """Reports acknowledged offsets that the twin lost; they are replicated again."""
     if position >= told_to:
         return []
     sentence = f"the target lost offsets {position} to {told_to - 1}, which it had acknowledged; they are carried again"
@@ -561,12 +560,11 @@ def to_partition_incident(named: TopicPartition, halt: PartitionStopped) -> Part
 
 
 def retry_pause_s(failures: int) -> float:
-    """How long before the next look, after so many in a row."""
     return min(RETRY_S_MAX, 0.02 * (1 << min(failures, 7)))
 
 
 def needed_fetch_bytes(records: memoryview, limit: int) -> int:
-    """The partition limit that lets a batch larger than the present limit arrive whole."""
+    """The partition limit with which a larger batch arrives whole."""
     if len(records) >= 12:
         return min(PARTITION_BYTES_LIMIT, max(limit, int.from_bytes(records[8:12], "big") + 12))
     return min(PARTITION_BYTES_LIMIT, limit * 2)

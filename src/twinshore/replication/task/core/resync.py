@@ -1,12 +1,8 @@
-"""Which partitions' blanks go into the next marker request, and what its answer proves.
+"""Which gaps go into the next marker request, and which log ends must be queried.
 
-Pure over tracks; the lane hands the requests out and is told the answers.
-
-Where does the log end? Asked of twins at rest, and before what no sequence guards.
-
-Where the source writes no more, nothing of ours meets what somebody else writes to its twin, nor an end that the target
-lost. So the ends of twins to which nothing goes are asked for now and then, all of a leader's in one request. And where
-a batch is the next that goes, but the broker could not tell that it does not fit, the end is asked for first.
+With an idle source, no request would reveal a foreign write to its twin, or an end that the target lost. So log ends of
+idle twins are queried now and then, all of one leader in one request. The end is also queried before a batch that the
+broker could not recognize as misplaced.
 """
 
 from __future__ import annotations
@@ -42,14 +38,12 @@ FENCED_CODES = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PROD
 
 
 class PendingMarkers(NamedTuple):
-    """One partition of a marker request on its way."""
-
     track: PartitionReplicator
     blank: OffsetGap
 
     @property
     def led(self) -> int:
-        """The epoch in which the source is led, as nothing else of its partition is on its way."""
+        """The source's leader epoch, unchanged while nothing else of the partition is in flight."""
         return self.track.source.led
 
     @property
@@ -63,8 +57,9 @@ class PendingMarkers(NamedTuple):
 def next_marker_runs(
     ready: dict[PartitionReplicator, None], now_s: float, each: int = MARKERS_MAX
 ) -> list[PendingMarkers]:
-    """What the next request to a leader marks, in `each` partition so much at most; each of them waits for the answer
-    before anything else."""
+    """Takes the next marker request to a leader, at most `each` for one partition. Those partitions send nothing else
+    until the response.
+    """
     found: list[PendingMarkers] = []
     room = MARKERS_MAX
     for track in list(ready):
@@ -82,8 +77,9 @@ def next_marker_runs(
 def split_by_log_end(
     asked: Iterable[PendingMarkers], ends: Iterable[MarkerOutcome]
 ) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
-    """Of the runs whose logs' ends were asked for: those that may go, since the twin still ends where they begin and is
-    led as it was; and the rest, where only a look can tell what happened."""
+    """Splits queried runs into those that may go, with the twin's end and leader unchanged, and those that need an
+    inspection.
+    """
     found = results_by_partition(ends)
     go: list[PendingMarkers] = []
     rest: list[PendingMarkers] = []
@@ -95,7 +91,7 @@ def split_by_log_end(
 
 
 def split_by_phase(due: Iterable[PendingMarkers]) -> tuple[list[PendingMarkers], list[PendingMarkers]]:
-    """Of the runs that may go: those whose partitions nothing befell meanwhile; and the rest, which go no more."""
+    """Splits runs by whether their partitions are running."""
     marks = list(due)
     return [one for one in marks if one.track.phase is Phase.RUNNING], [
         one for one in marks if one.track.phase is not Phase.RUNNING
@@ -107,12 +103,12 @@ def results_by_partition(answers: Iterable[MarkerOutcome]) -> dict[TopicPartitio
 
 
 def markers_landed(answer: MarkerOutcome | None, blank: OffsetGap) -> bool:
-    """All markers are in, and nothing else is: the log ends exactly where they do."""
+    """Whether the log ends exactly after the markers."""
     return answer is not None and answer.error == 0 and answer.end == blank.end
 
 
 def judge_refused_markers(answer: MarkerOutcome | None, blank: OffsetGap, refusals: int) -> PartitionStopped | None:
-    """Why a run that did not land as it should stops the partition; None: a look at the twin tells how to go on."""
+    """Returns a halt, or None: an inspection decides."""
     if answer is None:
         return None
     where = f"offsets {blank.base} to {blank.end - 1}"
@@ -143,25 +139,24 @@ END_UNKNOWN = -1
 
 
 class IdleTwin(NamedTuple):
-    """A twin with nothing of ours on its way, as it was when its end was asked for."""
+    """A twin without requests in flight, and its end at the query."""
 
     track: PartitionReplicator
     end: int
 
     @property
     def run(self) -> MarkerRun:
-        """No markers: only whose end is asked for, and in which leader epoch."""
         named = self.track.order.twin_named
         return MarkerRun(named.topic, named.partition, 0, 0, self.track.led[1])
 
 
 def find_idle_twins(tracks: Iterable[PartitionReplicator], node: int) -> list[IdleTwin]:
-    """The twins led by `node` to which nothing goes. A mapped twin may well hold what others write."""
+    """The idle exact twins led by `node`. Mapped twins may hold other producers' records."""
     return [IdleTwin(track, track.acked) for track in tracks if track.route.target == node and _rests(track)]
 
 
 def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms: int) -> list[IdleTwin]:
-    """Of the twins to which something waits to go: those whose ends must be seen first, each until it is answered."""
+    """The twins whose ends must be seen before the next batch, each once until the response."""
     found = [IdleTwin(track, _end(track)) for track in ready if _stands(track) and _waits(track, now_s, now_ms)]
     for one in found:
         one.track.known_end.asking = True
@@ -171,8 +166,7 @@ def find_unsure_twins(ready: Iterable[PartitionReplicator], now_s: float, now_ms
 def recheck_log_ends(
     asked: Iterable[IdleTwin], answers: Iterable[MarkerOutcome], now_s: float
 ) -> tuple[bool, list[PartitionIncident]]:
-    """Has the twins looked at that end elsewhere though nothing went there since. Returns whether some leader could not
-    tell, so that leaders are to be looked up; and what is to be told, where that has lasted."""
+    """Inspects twins whose end changed without a request. Returns whether leaders must be looked up, and incidents."""
     found = results_by_partition(answers)
     untold, told = False, list[PartitionIncident]()
     for track, end in asked:
@@ -183,7 +177,7 @@ def recheck_log_ends(
         if _end(track) != end or not _stands(track):
             continue
         if seen == end:
-            # As of now, though it was so when the target said it: behind a long line nothing would ever go otherwise.
+            # As of now, not of the target's answer: over a slow connection nothing would ever be sent otherwise.
             track.known_end.seen_s = now_s
         elif track.waiting:
             told += report_markers_not_taken(track, answer, track.waiting[0][0], now_s, "its end, before ")
@@ -202,8 +196,7 @@ def _waits(track: PartitionReplicator, now_s: float, now_ms: int) -> bool:
 
 
 def _end(track: PartitionReplicator) -> int:
-    """Where the twin must end while nothing of ours is on its way. Of a batch that lies there in part, `acked` is where
-    that begins."""
+    """Where the twin must end while nothing is in flight. A batch partly on the twin begins at `acked`."""
     return track.waiting[0][0].base if track.waiting else track.acked
 
 

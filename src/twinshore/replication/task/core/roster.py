@@ -1,4 +1,4 @@
-"""The partitions of a lane: which are carried, by whom they are led, which of them stop. Pure."""
+"""The partitions of a task: which are replicated, which brokers lead them, and which stop."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from twinshore.replication.task.core.shared_read import (
     oldest_kept_ms,
 )
 
-WHOLE_SIDE = None  # a whole side: nobody there says who leads
+WHOLE_SIDE = None  # a whole side: no broker there names the leaders
 AWAY_KINDS = {"source": IncidentKind.SOURCE_AWAY, "target": IncidentKind.TARGET_AWAY}
 SIDES = tuple(AWAY_KINDS)
 UNKNOWN_POSITION = -1
-ABSENCES_MAX = 20  # Half a second apart: longer than a broker takes to hear of a new topic.
+ABSENCES_MAX = 20  # Half a second apart: longer than a new topic takes to reach all brokers.
 
 NO_TRANSACTIONS_REASON = (
     "it holds records of transactions, and a fresh queue may drop a part of one: give the link's queue "
@@ -56,14 +56,17 @@ NO_TRANSACTIONS_REASON = (
 
 
 class SilenceTracker:
-    """Of one lane. A line to the source counts as heard once a fetch is answered, one to the target once it is made:
-    what a leader there does not answer, each partition knows for itself."""
+    """Which brokers do not answer one task. A source connection counts as silent until a fetch is answered, a target
+    connection until it is open; each partition tracks its own requests.
+    """
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, object], tuple[float, str]] = {}
 
     def met(self, side: str, key: object, why: str, now_s: float) -> None:
-        """No answer there, or no connection. `key`: a node of the target, a line of the source, or ANYBODY."""
+        """Notes a missing answer or connection. `key`: a node of the target, a fetch stream of the source, or
+        WHOLE_SIDE.
+        """
         since_s, _ = self._since.get((side, key), (now_s, ""))
         self._since[side, key] = (since_s, why)
 
@@ -71,7 +74,7 @@ class SilenceTracker:
         self._since.pop((side, key), None)
 
     def asked(self, silent: str, why: str, now_s: float) -> None:
-        """Both sides were asked who leads: which did not answer, "" where both did. The source is asked first."""
+        """Takes a leader lookup, which asks the source first. `silent`: the side that did not answer, or ""."""
         if silent != "source":
             self.over("source", WHOLE_SIDE)
         if silent:
@@ -82,7 +85,7 @@ class SilenceTracker:
     def told(
         self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler, now_s: float, still: Container[int] = ()
     ) -> list[PartitionIncident]:
-        """What is to be told now of partitions that stand. `still`: leaders of twins that throttle us."""
+        """Returns due incidents of stalled partitions. `still`: twin leaders that throttle this task."""
         found: list[PartitionIncident] = []
         waiting = [track for track in tracks if track.phase is not Phase.STOPPED and not track.leaving]
         if self._since:
@@ -92,7 +95,6 @@ class SilenceTracker:
         return found
 
     def _keep(self, tracks: Iterable[PartitionReplicator], fetches: FetchScheduler) -> None:
-        """Whoever leads nothing of ours any more may be silent: should it lead again, that is another time."""
         needed: set[tuple[str, object]] = {(side, WHOLE_SIDE) for side in SIDES}
         for track in tracks:
             needed |= {("target", track.route.target), ("source", fetches.line_of(track, track.route))}
@@ -122,7 +124,7 @@ class SilenceTracker:
         if running and troubles.target.since_s != NEVER_S:
             there = not track.in_flight and track.acked == track.fetched == track.source.end
             if there or not track.failures:
-                track.clear_trouble(troubles.target)  # Answers came late, or what was lost on its way has landed.
+                track.clear_trouble(troubles.target)  # Responses came late, or lost requests have landed.
         return []
 
     def _of_source(self, track: PartitionReplicator, fetches: FetchScheduler, now_s: float) -> list[PartitionIncident]:
@@ -138,14 +140,15 @@ class SilenceTracker:
 
 
 def make_handoff(track: PartitionReplicator, now_s: float) -> Handoff | None:
-    """Where the twin ends, if that is known for certain. Else, for as long as something of ours may still land, that
-    alone: whoever looks next would wait for less, or take it for what comes."""
+    """Returns where the twin ends, if certain. If not, and requests may still land, returns only that: otherwise a
+    successor would wait too briefly, or mistake them for its own. Else None.
+    """
     strays = track.strays
     stands = track.phase is Phase.RUNNING and not track.in_flight
     if not stands or track.acked < max(track.write_from, track.old.end):
         if strays.still_s(now_s) <= 0:
             return None
-        # Where sequences of a mapped twin go on is for the look to say: they may be of other offsets then.
+        # Only an inspection tells where a mapped twin's sequences continue: they may be of other offsets then.
         moved = track.mapped or strays.may_have_moved(track.stamp.sequence)
         return _of(track, UNKNOWN_POSITION, now_s, calm=False, moved=moved)
     return _of(track, track.acked, now_s, calm=not strays.until_s, moved=strays.may_have_moved(track.stamp.sequence))
@@ -171,8 +174,9 @@ def _of(track: PartitionReplicator, position: int, now_s: float, *, calm: bool, 
 
 
 def accept_handoff(track: PartitionReplicator, entry: Handoff, now_s: float) -> bool:
-    """The last holder has said where it stood: whether no look is needed, as it is where the line broke while we stood
-    by. What may still land of it counts in any case."""
+    """Applies the previous task's report, and returns whether that spares an inspection; not after a broken connection.
+    Requests that may still land count in any case.
+    """
     if track.phase not in (Phase.UNVERIFIED, Phase.VERIFYING):
         return False
     fits = (
@@ -191,7 +195,7 @@ def accept_handoff(track: PartitionReplicator, entry: Handoff, now_s: float) -> 
 
 
 class TaskPartitionsBase:
-    """`incidents` is what is to be told, `stale_routes` whether leaders are to be looked up."""
+    """`incidents`: those to report. `stale_routes`: whether leaders must be looked up."""
 
     def __init__(
         self,
@@ -207,14 +211,14 @@ class TaskPartitionsBase:
         if reading:
             self.fetches.seat = SharedFetchMember(reading, self.fetches.wake, queue or QueueRules())
         self.silence = SilenceTracker()
-        # By leader: twins to which something waits to be sent.
+        # By leader: twins with data to send.
         self._ready: dict[int, dict[PartitionReplicator, None]] = {}
         self.incidents: list[PartitionIncident] = []
         self._early: list[PartitionProgress] = []
         self.stale_routes = True
 
     def assign(self, orders: Iterable[PartitionConfig]) -> None:
-        """Adds partitions; each twin is looked at before anything is written to it."""
+        """Adds partitions; each twin is inspected before the first write."""
         for order in orders:
             if order.named in self.tracks:
                 continue
@@ -224,7 +228,7 @@ class TaskPartitionsBase:
             self.stale_routes = True
 
     def release(self, named: TopicPartition) -> None:
-        """Another lane shall carry it: nothing more is fetched or sent; `released` says when it stands still."""
+        """Stops fetching and sending a partition; `released` returns it once idle."""
         track = self.tracks.get(named)
         if track is not None:
             track.set_back()
@@ -232,9 +236,11 @@ class TaskPartitionsBase:
             self.fetches.remove(track)
 
     def released(self, now_s: float) -> list[tuple[TopicPartition, Handoff | None, PartitionProgress | None]]:
-        """Partitions that stand still and are no longer ours, with their handover and last account. What a broker may
-        still take of a lost line is known here alone: no other pump begins before it has had its time. Nor does one
-        before all of its accounts have gone."""
+        """Removes released partitions that are idle, and returns handoffs and last progress.
+
+        No other task may start while a broker may accept requests of a lost connection, which only this task knows, or
+        while progress is unreported.
+        """
         found = []
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
             early = any(TopicPartition(one.topic, one.partition) == track.named for one in self._early)
@@ -247,13 +253,13 @@ class TaskPartitionsBase:
         return found
 
     def keep_only(self, named: Set[TopicPartition]) -> None:
-        """Before the word to go: partitions that were given to another lane meanwhile are forgotten."""
+        """Before the start of writing: forgets partitions that another task has got."""
         for track in [track for track in self.tracks.values() if track.named not in named]:
             self.fetches.remove(track)
             del self.tracks[track.named]
 
     def routed(self, named: TopicPartition, route: PartitionLeaders) -> None:
-        """Leaders as the metadata has them now. A move never loses order: the target's is looked at anew."""
+        """Applies leaders from metadata. A new leader never breaks the order, as the twin is inspected again."""
         track = self.tracks.get(named)
         if track is None or track.phase is Phase.STOPPED:
             return
@@ -273,7 +279,7 @@ class TaskPartitionsBase:
         self.wake(track)
 
     def lines(self) -> tuple[set[FetchStream], set[int]]:
-        """The connections that the partitions on their way need now: to sources, to targets."""
+        """Returns the connections that running partitions need: source streams, target nodes."""
         running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
         sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
         return sources, {t.route.target for t in running if t.route.target >= 0}
@@ -285,7 +291,7 @@ class TaskPartitionsBase:
             self._stop(track, halt)
 
     def refuses(self, track: PartitionReplicator, cut: ParsedFetch) -> bool:
-        """Whether a fresh queue may not take this; then it is stopped."""
+        """Whether a drop-oldest queue must refuse `cut`; then the partition stops."""
         seat = self.fetches.seat
         found = find_transactional(cut) if seat and not seat.rules.transactions else None
         if found:
@@ -293,8 +299,7 @@ class TaskPartitionsBase:
         return found is not None
 
     def drop_too_old(self, track: PartitionReplicator, now_ms: int) -> None:
-        """Of a fresh queue: what its last look found too old is dropped, by what it says itself, once all that the twin
-        has is told."""
+        """Drops what an inspection found too old for a drop-oldest queue, once the twin's content is reported."""
         seat, (epoch, to) = self.fetches.seat, track.old
         if not seat or not seat.drops(track) or track.phase is not Phase.RUNNING or track.fetched < track.write_from:
             return
@@ -304,7 +309,7 @@ class TaskPartitionsBase:
             self.wake(track)
 
     def without_too_old(self, track: PartitionReplicator, done: ParsedFetch, now_ms: int) -> ParsedFetch:
-        """What of a lane's own reading a fresh queue takes."""
+        """The part of the task's own read for a drop-oldest queue."""
         seat = self.fetches.seat
         if not seat or not seat.drops(track) or done.halt:
             return done
@@ -319,10 +324,9 @@ class TaskPartitionsBase:
             track.dropped.append(dropped_incident(track.named, begin, to, describe_age_limit(seat.rules)))
         return kept
 
-    # -- accounts
+    # -- progress
 
     def accounts(self, now_s: float) -> list[PartitionProgress]:
-        """What each partition carried since the last call."""
         found, self._early = self._early, []
         found += [carried for track in self.tracks.values() if (carried := track.account(now_s))]
         for track in self.tracks.values():
@@ -330,14 +334,13 @@ class TaskPartitionsBase:
         return found
 
     def report_early(self, track: PartitionReplicator, now_s: float) -> None:
-        """Before a look, which forgets what was acknowledged and not told: it may be in vain for long."""
+        """Saves progress before an inspection, which forgets unreported offsets and may take long."""
         self._early += [carried] if (carried := track.account(now_s)) else []
 
     def handovers(self, now_s: float) -> list[Handoff]:
         return [entry for track in self.tracks.values() if (entry := make_handoff(track, now_s))]
 
     def settled(self) -> bool:
-        """Nothing of ours is on its way to any target."""
         return not any(track.in_flight for track in self.tracks.values())
 
     def _tell_drops(self, track: PartitionReplicator) -> None:
@@ -352,7 +355,7 @@ class TaskPartitionsBase:
         self.incidents.append(answers.to_partition_incident(track.named, halt))
 
     def wake(self, track: PartitionReplicator) -> None:
-        """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
+        """Checks the partition with the next fetch of its stream, and sends waiting batches."""
         self.fetches.wake(track)
         if track.waiting and track.route.target >= 0:
             self._ready.setdefault(track.route.target, {})[track] = None

@@ -1,21 +1,17 @@
-"""What the lanes of one broadcast read together: each partition of the source once, its bytes held once. Pure.
+"""Shared fetching for the tasks of one broadcast: each source partition is read once, and its bytes are held once.
 
-Between the source and these lanes, the **members**, stands a window of what was fetched and cut of each partition. One
-member at a time, the **reader**, asks the source for a partition; what it gets is a **slice** of the window, from which
-the others are fed. Who stands in the window or at its end has **joined**. Nobody is waited for: who falls out of the
-window reads by itself until it meets a border of a slice again.
+Each partition has a **window** of parsed data between the source and these tasks, the **members**. One member at a
+time, the **reader**, fetches from the source. Each fetch gives a **slice** of the window, which feeds the other
+members. A member within the window or at its end has **joined**. No member waits for another: one that falls out of the
+window fetches by itself until the next border of a slice.
 
-A member is fed only where its twin's history is the window's: the source's leader epoch below is the same, or the
-member had everything from the window. An error or another history at the source empties the window. Slices are copies,
-so a slow member does not keep the buffer in which the reader fetches.
+A member is fed only if its twin has the window's history: the same leader epoch below, or everything since from the
+window. An error or another history at the source empties the window. Slices are copies, so a slow member does not keep
+the reader's buffer.
 
-What a queue that sends only what is fresh drops: the oldest that waits, over a watermark or over an age. Pure.
-
-What is dropped is offsets that nobody sees on the twin, as those are that a source has no more. It is known by its
-borders alone: no byte of it is read, and dropping costs as much as there are parts. Only a mapped twin may have such a
-queue.
-
-One lane's place at a shared reading: what it reads for all, what it is fed, what it reads by itself. Pure.
+A drop-oldest queue drops the oldest waiting data, over a watermark or over an age. Readers of the twin see the same as
+for offsets that the source has lost. Drops need only the borders of slices and read no byte. Only a mapped twin may
+have such a queue.
 """
 
 from __future__ import annotations
@@ -34,37 +30,40 @@ from twinshore.replication.task.core.config import TaskConfig, TaskLimits, dropp
 from twinshore.replication.task.core.partition import PartitionReplicator, Phase, note_source_readable
 from twinshore.replication.task.core.position import TargetState
 
-# Bytes that wait for the target, partitions that have joined, bytes that own fetches brought since the last word.
+# Bytes that wait for the target, joined partitions, bytes of own fetches since the last report.
 QUEUED_KEY, JOINED_KEY, READ_KEY = "queued_bytes", "joined", "read_bytes"
 SourcePartitionKey = tuple[bytes, int]
 # What a slice takes besides its bytes.
 SLICE_OVERHEAD_BYTES = 1024
-# Kept though all who joined have it: who changes pumps, or was looked at, finds its place again without a read.
+# Kept though all joined members have it: after a new task or an inspection no read is needed.
 KEPT_BYTES_MAX = 8 << 20
-# What waits in the queues of one member at most, besides what it has begun to send.
+# Limit of one member's queues, besides what is being sent.
 QUEUE_BYTES_MAX = 8 << 20
 SLICES_MAX = 10_000
-# Queues that had no room to leave are asked again so much later.
+# Pause before queues are asked again to release buffers.
 BUFFER_RETRY_S = 0.25
-# A reader whose line has answered nothing for so long gives way: a broker answers each long poll sooner.
+# A reader without a response for so long gives up its role: a broker answers each long poll sooner.
 READER_TIMEOUT_S = 2.0
-# Members begin one after the other: for so long all is kept, and where the source is far ahead they begin together.
+# Members start one after another: all is kept for so long, and far behind the source they begin together.
 STARTUP_S = 3.0
 GATHER_S_MAX = 1.0
 
 
 def sum_shared_fetch(said: Iterable[Mapping[str, float]], read_total: float) -> dict[str, float]:
-    """Of one link: what its lanes said last. `read_total`: what its fetches brought in all. Empty where it is of no
-    broadcast."""
+    """Sums the last reports of one link's tasks. `read_total`: bytes of all the link's fetches. Empty without a
+    broadcast.
+    """
     ours = [speed for speed in said if JOINED_KEY in speed]
     sums = {name: sum(speed[name] for speed in ours) for name in (QUEUED_KEY, JOINED_KEY)}
     return sums | {READ_KEY: read_total} if ours else {}
 
 
 class WindowSlice(NamedTuple):
-    """One cut of a partition, from offset `base` on. `before`: the source's leader epoch of the last record below, -1
-    where that is not known; `led`: the epoch in which the source was led when it was read. `written_ms`:
-    by its latest time stamp, and not after it was read."""
+    """One parsed fetch of a partition, from offset `base` on.
+
+    `before`: the source's leader epoch of the last record below, or -1. `led`: the source's leader epoch at the read.
+    `written_ms`: the latest time stamp, never later than the read.
+    """
 
     base: int
     cut: ParsedFetch
@@ -74,7 +73,7 @@ class WindowSlice(NamedTuple):
     written_ms: int
 
     def young_from(self, since_ms: int) -> int:
-        """Where what was written since then begins in it; its own beginning, where that is no border for all."""
+        """Returns the offset of the first batch written since `since_ms`, or `base` if no member may join there."""
         if self.before != self.cut.leader_epoch:
             return self.base
         for piece in self.cut.parcels:
@@ -83,7 +82,9 @@ class WindowSlice(NamedTuple):
         return self.base
 
     def rest(self, position: int, write_from: int) -> ParsedFetch | None:
-        """What of it follows `position`, for a twin that ends at `write_from`, where both are borders within."""
+        """Returns what follows `position`, for a twin that ends at `write_from`. None if one of the two is no border of
+        this slice.
+        """
         cut = self.cut
         if position == self.base and write_from <= position:
             return cut
@@ -103,9 +104,9 @@ class WindowSlice(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SharedWindow:
-    """Of one partition. `end` is where the next slice begins, -1 before anybody has read; `epoch` is of the last
-    record below. `era`: how often it began anew, and `origin` where. `line`, `heard_s`: by which line it is read,
-    and when that was last known to answer.
+    """The window of one partition. `end`: where the next slice begins, -1 before the first read. `epoch`: the leader
+    epoch below `end`. `era`: how often the window began again, and `origin`: where. `line`, `heard_s`: the reading
+    connection, and its last sign of life.
     """
 
     end: int = -1
@@ -123,7 +124,7 @@ class SharedWindow:
         return next(iter(self.slices), self.end)
 
     def found(self, position: int, write_from: int) -> tuple[WindowSlice, ParsedFetch] | None:
-        """The slice in which this border lies, and what follows it there for a twin that ends at `write_from`."""
+        """Returns the slice with `position`, and its rest for a twin that ends at `write_from`."""
         one = self.slices.get(position)
         if one is None:
             one = next((one for one in self.slices.values() if one.base < position < one.cut.end), None)
@@ -131,7 +132,7 @@ class SharedWindow:
         return (one, cut) if one and cut else None
 
     def border(self, position: int) -> int:
-        """The first border of a slice beyond at which one may join; -1 where there is none."""
+        """Returns the first border above `position` where a member may join, or -1."""
         if position >= self.end:
             return -1
         known = (base for base, one in self.slices.items() if base > position and one.before >= 0)
@@ -139,7 +140,7 @@ class SharedWindow:
 
 
 class SharedFetch:
-    """Of one lane of a broadcast. `high_bytes` and `parts_max` bound what is held of all partitions together."""
+    """The windows of one broadcast. `high_bytes` and `parts_max` limit what is held for all partitions together."""
 
     def __init__(self, limits: TaskLimits, high_bytes: int, parts_max: int = SLICES_MAX) -> None:
         self.high_bytes, self.parts_max = high_bytes, parts_max
@@ -150,19 +151,20 @@ class SharedFetch:
         # The oldest first.
         self._ages: deque[tuple[SharedWindow, WindowSlice]] = deque()
         self.seats: set[SharedFetchMember] = set()
-        # From which ages on something is dropped by one of the members, the oldest first.
+        # The age limits of all members, the highest first.
         self.ages_s: list[float] = []
         self.now_s = self._born_s = 0.0
-        # When queues were last asked to leave rooms, and how many they left.
+        # When queues were last asked to release buffers, and how many they released.
         self._moved_s, self._left_rooms = 0.0, 1
 
     @classmethod
     def of(cls, order: TaskConfig) -> SharedFetch | None:
-        """That of a lane of a broadcast; a lane that is carried apart reads by itself, and drops what is not fresh."""
+        """A new shared fetch for a broadcast's task, else None. A task that runs apart also gets one, to read alone and
+        drop old data.
+        """
         return cls(order.limits, order.queue.high_bytes, order.queue.parts_max) if order.broadcast else None
 
     def tick(self, now_s: float) -> None:
-        """Time passed."""
         self._born_s = self._born_s or now_s
         self.now_s = now_s
 
@@ -178,7 +180,7 @@ class SharedFetch:
         self._allow()
 
     def hold(self, high_bytes: int, parts_max: int) -> None:
-        """A member's queue may hold so much: the most that any of them asks for counts."""
+        """Raises the limits to those of a further member."""
         self.high_bytes, self.parts_max = max(self.high_bytes, high_bytes), max(self.parts_max, parts_max)
         self._allow()
 
@@ -193,8 +195,9 @@ class SharedFetch:
         self.joining.allow(self.high_bytes + each * len(self.seats))
 
     def pool_with_room(self) -> BufferPool | None:
-        """For what is cut next; None where no room is left, and nothing can be joined. No member waits for what lies in
-        the queue of another: a thin queue leaves the rooms that it would pin, and then the oldest slices go."""
+        """Returns the pool for the next parse, or None if all buffers are in use. No member waits for another's queue:
+        small queues release the buffers that they pin, then the oldest slices are dropped.
+        """
         if self.joining.full() and (self._left_rooms or self.now_s - self._moved_s >= BUFFER_RETRY_S):
             self._moved_s, rooms = self.now_s, frozenset(self.joining.rooms)
             most = self.joining.holds(QUEUE_BYTES_MAX)
@@ -206,7 +209,7 @@ class SharedFetch:
         return self.joining
 
     def begin(self, window: SharedWindow, at: int, epoch: int) -> None:
-        """It begins anew there; nothing of before may be fed any more. `epoch`: of the last record below."""
+        """Restarts the window at offset `at`. `epoch`: the leader epoch below."""
         for one in window.slices.values():
             self._let_go(one)
         if window.slices:
@@ -216,7 +219,7 @@ class SharedFetch:
         window.end, window.epoch, window.origin = at, epoch, at
 
     def put(self, window: SharedWindow, one: WindowSlice) -> None:
-        """The next slice; what is older gives way to it, but not it itself: nobody has had it yet."""
+        """Adds the next slice. Older slices may be dropped for it, never the new one, which no member has had yet."""
         for piece in one.cut.parcels:
             if isinstance(piece, OutgoingBatch) and piece.room:
                 piece.room.uses += 1
@@ -245,13 +248,13 @@ class SharedFetch:
 
 
 class SharedFetches:
-    """Those of one process: one for each lane of a broadcast and its source."""
+    """The shared fetches of one process, by broadcast, source and task number."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, int], SharedFetch] = {}
 
     def of(self, order: TaskConfig) -> SharedFetch | None:
-        """With which others of its broadcast this lane reads together, if it is of one."""
+        """Returns the shared fetch that this task joins, or None without a broadcast."""
         key = order.broadcast, order.source_id, order.lane
         reading = self._kept.get(key) or SharedFetch.of(order)
         if reading:
@@ -261,8 +264,9 @@ class SharedFetches:
 
 
 def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
-    """Whether a twin ends within this slice, which is the oldest: what is on its way may have to be sent again, and a
-    target that is away may soon be back. A fresh queue whose twin ends before it goes on within what is left."""
+    """Whether a twin ends within this slice, the oldest: data in flight may have to be sent again, and an absent target
+    may return. A drop-oldest queue whose twin ends below continues within what is left.
+    """
     return any(
         not track.leaving
         and track.phase is not Phase.STOPPED
@@ -273,7 +277,7 @@ def is_slice_needed(window: SharedWindow, one: WindowSlice) -> bool:
 
 
 def copy_buffers(cut: ParsedFetch) -> ParsedFetch:
-    """The same with bytes of its own: what lies in a fetch's buffer is copied, so that the buffer is free again."""
+    """Copies bytes out of the fetch buffer, to free that."""
     parcels = [_owned(piece) for piece in cut.parcels]
     return cut._replace(parcels=parcels)
 
@@ -285,12 +289,11 @@ def _owned(piece: OutgoingBatch | OffsetGap) -> OutgoingBatch | OffsetGap:
 
 
 def slice_size(cut: ParsedFetch) -> int:
-    """What a slice of it takes."""
     return SLICE_OVERHEAD_BYTES + sum(piece.size for piece in cut.parcels if isinstance(piece, OutgoingBatch))
 
 
 NO_BUFFER = PooledBuffer(bytearray())
-# Where a batch says how young its youngest record is.
+# Where a batch has its latest time stamp.
 TIMESTAMP_OFFSET, TIMESTAMP_END = 35, 43
 DROPPED_BY_ENDED_TASK = "by a pump that has ended"
 
@@ -298,9 +301,12 @@ DROPPED_BY_ENDED_TASK = "by a pump that has ended"
 def find_kept_offset(
     window: SharedWindow, position: int, rules: QueueRules, now_ms: int
 ) -> tuple[int, int, str] | None:
-    """From where on what waits beyond `position` is kept, the leader epoch below, and why not before; None where all
-    is. What is beyond the high watermark is kept only from the low one on, so that it is seldom dropped; what was read
-    last is kept whatever its size, or who keeps up would get nothing."""
+    """Returns the first offset beyond `position` that is kept, the leader epoch below it, and why the offsets before
+    are dropped. None if all are kept.
+
+    Above the high watermark the queue shrinks to the low one, so that drops are rare. The last slice is kept at any
+    size; otherwise a member that keeps up would get nothing.
+    """
     if position < window.origin or position >= window.end:
         return None
     ahead = [one for one in window.slices.values() if one.cut.end > position]
@@ -323,33 +329,33 @@ def find_kept_offset(
 
 
 def oldest_kept_ms(rules: QueueRules, now_ms: int) -> int:
-    """What bears an earlier time stamp is too old."""
     return now_ms - int(rules.max_age_s * 1000)
 
 
 def describe_age_limit(rules: QueueRules) -> str:
-    """Why what is too old is dropped."""
     return f"older than {rules.max_age_s:g} s"
 
 
 def with_young_offset(seen: TargetState, young_from: int, below: BatchHeader | None) -> TargetState:
-    """The look with where records begin that are young enough. `below`: the source's batch before these. Where it bears
-    no time stamp nothing is too old."""
+    """Adds where young enough records begin. `below`: the source's batch before; without a time stamp nothing is too
+    old.
+    """
     if below and below.max_timestamp < 0:
         return seen
     return replace(seen, young_from=young_from, young_epoch=below.leader_epoch if below else -1)
 
 
 def drop_unsent(track: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
-    """What lies below `to` and is not on its way to the twin yet is sent no more. `epoch`: the source's leader epoch of
-    the last record below `to`, as far as known."""
+    """Drops what is below `to` and not in flight. `epoch`: the source's leader epoch of the last record below `to`, -1
+    if unknown.
+    """
     if track.sent < track.fetched:
         track.set_back()
     drop_next(track, to, epoch, why, now_ms)
 
 
 def drop_next(track: PartitionReplicator, to: int, epoch: int, why: str, now_ms: int) -> None:
-    """What follows is dropped up to `to`; what waits already goes before."""
+    """Drops the offsets from `track.fetched` to `to`. What already waits is sent before."""
     begin = track.fetched
     gone = OffsetGap(begin, to)
     track.dropped.append(dropped_incident(track.named, begin, to, why))
@@ -357,8 +363,9 @@ def drop_next(track: PartitionReplicator, to: int, epoch: int, why: str, now_ms:
 
 
 def note_missing_ranges(track: PartitionReplicator, ranges: Iterable[tuple[int, int]]) -> None:
-    """A look at the twin has found that the source's records of these ranges are not there. What was told of before, or
-    is about to be, is not told again; the rest a pump dropped that ended before it could say so."""
+    """Reports source records that an inspection did not find on the twin, except what is reported already. A task that
+    ended too soon had dropped the rest.
+    """
     known = [
         (0, max(track.told.to, track.order.inherited)),
         *((row.from_offset, row.to_offset) for row in track.dropped),
@@ -376,7 +383,7 @@ def note_missing_ranges(track: PartitionReplicator, ranges: Iterable[tuple[int, 
 
 
 def drop_old_batches(done: ParsedFetch, begin: int, since_ms: int) -> tuple[ParsedFetch, int]:
-    """The cut without the records at its beginning that are older, and up to where those lay; -1: there are none."""
+    """Returns `done` without the older batches at the beginning, and where those end, or -1."""
     old = 0
     for piece in done.parcels:
         if isinstance(piece, OutgoingBatch) and not is_too_old(piece.max_timestamp, since_ms):
@@ -397,8 +404,9 @@ def drop_old_batches(done: ParsedFetch, begin: int, since_ms: int) -> tuple[Pars
 
 
 def old_bytes(records: memoryview, since_ms: int) -> int:
-    """How many bytes of what a fetch brought lie before the first batch that is younger, 0 where the first is or none
-    is: what is joined has one age, so it is joined with its like."""
+    """Bytes before the first batch that is young enough; 0 if that is the first, or none is. Joined batches must be of
+    one age.
+    """
     place, size = 0, len(records)
     while place + TIMESTAMP_END <= size:
         if not is_too_old(I64.unpack_from(records, place + TIMESTAMP_OFFSET)[0], since_ms):
@@ -408,7 +416,6 @@ def old_bytes(records: memoryview, since_ms: int) -> int:
 
 
 def find_transactional(cut: ParsedFetch) -> OutgoingBatch | None:
-    """The first parcel that is a transaction's."""
     for piece in cut.parcels:
         if isinstance(piece, OutgoingBatch) and piece.header.attributes & TRANSACTIONAL_FLAG:
             return piece
@@ -417,23 +424,24 @@ def find_transactional(cut: ParsedFetch) -> OutgoingBatch | None:
 
 FetchStream = tuple[int, int]
 STALE_CHECK_INTERVAL_S = 0.25
-# How often it is looked whether what waits is fresh.
+# How often the age of waiting data is checked.
 AGE_CHECK_INTERVAL_S = 0.1
 
 
 class SharedFetchMember:
-    """`wake(track)` has the lane look at a partition again, as something changed for it. `rules`: what its queue keeps
-    and drops."""
+    """One task's share of a shared fetch: what it reads for all, is fed, and reads by itself. `wake(track)` makes the
+    task check a partition. `rules`: of the task's queue.
+    """
 
     def __init__(self, reading: SharedFetch, wake: Callable[[PartitionReplicator], None], rules: QueueRules) -> None:
         self.reading, self.wake, self.rules = reading, wake, rules
-        # Partitions for which something may be in the window; those that wait for room in our queues.
+        # Partitions for which the window may have data; those that wait for room in our queues.
         self.called: dict[PartitionReplicator, None] = {}
         self._hungry: dict[PartitionReplicator, None] = {}
-        # Whether something is free to be read: the lane's pump is to have a turn.
+        # Whether the task needs a turn, as a partition may be read.
         self.needs_turn = False
         self._windows: dict[PartitionReplicator, SharedWindow] = {}
-        # Since which offset, era and beginning a partition has had nothing but what the window had.
+        # From which offset, era and beginning a partition was fed by the window alone.
         self._followed: dict[PartitionReplicator, tuple[int, int, int]] = {}
         self._heard: dict[FetchStream, float] = {}
         # Partitions that wait until others can begin to read as well.
@@ -442,7 +450,7 @@ class SharedFetchMember:
         self._closed = False
         reading.came(self)
 
-    # -- who is here
+    # -- members
 
     def join_window(self, track: PartitionReplicator) -> None:
         window = self._windows[track] = self.reading.window(track.source_key)
@@ -457,7 +465,6 @@ class SharedFetchMember:
             kept.pop(track, None)
 
     def close(self) -> None:
-        """The lane reads and is fed no more."""
         if not self._closed:
             self._closed = True
             for track in list(self._windows):
@@ -465,17 +472,17 @@ class SharedFetchMember:
             self.reading.left(self)
 
     def call(self, track: PartitionReplicator) -> None:
-        """Something changed for it: perhaps it can be fed."""
+        """Marks a partition that may now be fed."""
         window = self._windows.get(track)
         if window is None or track.fetched >= window.end or track in self._hungry:
             return
         if not track.waiting.choked or track.waiting.bytes < track.partition_bytes_max:
             self.called[track] = None
 
-    # -- who reads
+    # -- the reader
 
     def reads(self, track: PartitionReplicator, line: FetchStream) -> bool:
-        """Whether the lane shall ask the source for this partition now: for all who have joined, or for itself."""
+        """Whether the task must fetch this partition now, for all members or for itself."""
         window = self._windows.get(track)
         if window is None:
             return True
@@ -485,7 +492,7 @@ class SharedFetchMember:
             self._gathering[track] = None
             return False
         if track.fetched > window.end:
-            # Nobody is as far: from here on it is read for all.
+            # No other member is as far: from here on this one reads for all.
             self.reading.begin(window, track.fetched, track.source.epoch)
             self._claim(window, track, line)
             self._wake_others(window)
@@ -499,14 +506,16 @@ class SharedFetchMember:
         return self._must_ask(track, window)
 
     def _must_ask(self, track: PartitionReplicator, window: SharedWindow) -> bool:
-        """Whether the window has nothing for it; if it has, it is to be fed."""
+        """Whether the window has nothing for this partition; otherwise marks the partition to be fed."""
         if self._next(track, window) is None:
             return True
         self.call(track)
         return False
 
     def _gathers(self, track: PartitionReplicator, window: SharedWindow) -> bool:
-        """Whether it waits for others who begin: who is late where the source is far ahead catches up for long."""
+        """Whether to wait for members that are still starting: far behind the source, a late one needs long to catch
+        up.
+        """
         looking = any(
             one.phase in (Phase.UNVERIFIED, Phase.VERIFYING) and not one.leaving for one in window.members.values()
         )
@@ -517,11 +526,10 @@ class SharedFetchMember:
         self._follow(track, window)
 
     def partitions_read_for_others(self) -> list[PartitionReplicator]:
-        """What it reads for others as well."""
         return [track for track, window in self._windows.items() if window.reader is self and len(window.members) > 1]
 
     def let_go(self, track: PartitionReplicator) -> None:
-        """It is not read for the others any more: they look who does."""
+        """Stops reading the partition for others, and wakes them to find a new reader."""
         if (window := self._windows.get(track)) is not None:
             self._release(window)
 
@@ -537,18 +545,18 @@ class SharedFetchMember:
                 seat.needs_turn = True
 
     def doubt(self, track: PartitionReplicator) -> None:
-        """The source did not give what was asked: it may be another history, and what was read before is no one's."""
+        """Empties the window: the source may have another history."""
         if (window := self._windows.get(track)) is not None and window.reader is self:
             self.reading.begin(window, window.end, -1)
             self._release(window)
 
     def heard(self, line: FetchStream, brought: int) -> None:
-        """A fetch of this line was answered, with so many bytes of records."""
+        """Notes a fetch response with `brought` bytes of records."""
         self._heard[line] = self.reading.now_s
         self._brought += brought
 
     def tick(self, now_s: float) -> None:
-        """Time passed. A reader to whose line nothing comes gives way."""
+        """Runs periodic checks. A reader without responses gives up its role."""
         self.reading.tick(now_s)
         gathering, self._gathering = self._gathering, {}
         for track in gathering:
@@ -562,7 +570,7 @@ class SharedFetchMember:
             return
         self._looked_s = now_s
         for track, window in self._windows.items():
-            # Whatever was missed: who stands apart from the others, or where nobody reads, is looked at again.
+            # In case a wake was missed: check partitions away from the window's end, or without a reader.
             if track.phase is Phase.RUNNING and (track.fetched != window.end or window.reader is None):
                 self.wake(track)
         for window in self.reading.windows.values():
@@ -570,10 +578,10 @@ class SharedFetchMember:
             if reader and now_s - max(window.heard_s, reader._heard.get(window.line, 0.0)) > READER_TIMEOUT_S:
                 reader._release(window)
 
-    # -- what is read
+    # -- reads
 
     def leads(self, track: PartitionReplicator) -> bool:
-        """Whether what comes next of it is for all: somebody else is there, and the lane has been asked to read."""
+        """Whether the next read of this partition is for all members."""
         window = self._windows.get(track)
         return (
             window is not None
@@ -586,13 +594,12 @@ class SharedFetchMember:
     def begins(
         self, track: PartitionReplicator, records: memoryview, own: BufferPool, now_ms: int
     ) -> tuple[memoryview, BufferPool | None]:
-        """What is to be cut of what a fetch brought, and into whose rooms it is joined, if into any; `own`: the
-        lane's."""
+        """Returns the part to parse, and the pool to join batches in, if any. `own`: the task's pool."""
         records = self._of_one_age(self.trim_to_window(track, records), now_ms)
         return records, self.reading.pool_with_room() if self.leads(track) else own
 
     def _of_one_age(self, records: memoryview, now_ms: int) -> memoryview:
-        """Up to where what is too old for one of the queues ends: what is younger is fetched next, by itself."""
+        """Cuts after records that are too old for one of the queues; younger ones are fetched next."""
         for age_s in self.reading.ages_s:
             if end := old_bytes(records, now_ms - int(age_s * 1000)):
                 return records[:end]
@@ -606,8 +613,9 @@ class SharedFetchMember:
         joining: BufferPool | None,
         now_ms: int,
     ) -> ParsedFetch:
-        """The lane has read and cut this. Where it leads, that is the next slice, whose bytes are its own, and it goes
-        on with the same; `joining` is whose rooms it lies in, if in any."""
+        """Takes a parsed fetch. The reader adds it as the next slice, and continues with the slice's own copy.
+        `joining`: the pool of joined batches, if any.
+        """
         window = self._windows.get(track)
         if window is None or window.reader is not self or track.fetched != window.end:
             return done
@@ -623,7 +631,7 @@ class SharedFetchMember:
             )
             self._tell(window, part)
         else:
-            # Nobody else was here when this was cut: who is by now asks by itself, until it meets the window again.
+            # No other member was here at the parse: a new one fetches by itself until it reaches the window.
             if window.slices:
                 self.reading.begin(window, done.end, done.leader_epoch)
             window.end, window.epoch, window.origin = done.end, done.leader_epoch, done.end
@@ -640,18 +648,17 @@ class SharedFetchMember:
                 seat.call(other)
 
     def heads(self, track: PartitionReplicator, part: FetchedPartitionById) -> None:
-        """The source has told where it begins and ends, and nothing else."""
+        """Passes on the source's log start and high watermark."""
         window = self._windows.get(track)
         if window is not None and window.reader is self:
             self._tell(window, part)
 
     def trim_to_window(self, track: PartitionReplicator, records: memoryview) -> memoryview:
-        """What the lane read by itself, up to where it meets the window; of a fresh queue, up to where its twin
-        ends."""
+        """Cuts a fetch of the task's own at the window's border; for a drop-oldest queue also at its twin's end."""
         window = self._windows.get(track)
         border = window.border(track.fetched) if window is not None and window.reader is not self else -1
         if self.drops(track) and track.fetched < track.write_from:
-            # What the twin has is told by itself: whether what lies behind it is young is seen when it is asked for.
+            # What the twin has is reported separately; the age of what follows is checked when fetched.
             border = track.write_from if border < 0 else min(border, track.write_from)
         if border < 0:
             return records
@@ -660,25 +667,25 @@ class SharedFetchMember:
             place = batch_end(records, place)
         return records[:place] if 0 < place < size else records
 
-    # -- who is fed
+    # -- feeding
 
     def hungry(self) -> list[PartitionReplicator]:
-        """Partitions to be fed now."""
+        """Takes the partitions to feed now."""
         found = [*self.called, *(track for track in self._hungry if track not in self.called)]
         self.called, self._hungry, self.needs_turn = {}, {}, False
         return found
 
     def later(self, track: PartitionReplicator) -> None:
-        """There is no room for it now."""
         self._hungry[track] = None
 
     def room(self) -> int:
-        """How many bytes more may wait in the lane's queues."""
+        """Returns how many more bytes may wait in the task's queues."""
         return QUEUE_BYTES_MAX - sum(track.waiting.bytes for track in self._windows)
 
     def release_buffers(self, rooms: Container[PooledBuffer], most: int) -> int:
-        """Has what waits for the target lie in so many of these rooms at most, those of which it has the most bytes;
-        the rest is copied. How many rooms it left."""
+        """Keeps queued data in at most `most` of these buffers, those with the most queued bytes, and copies the rest.
+        Returns the number of buffers freed.
+        """
         sizes: Counter[PooledBuffer] = Counter()
         for track in self._windows:
             for piece, hold in track.waiting:
@@ -690,7 +697,7 @@ class SharedFetchMember:
         return len(left)
 
     def next(self, track: PartitionReplicator) -> tuple[WindowSlice, ParsedFetch] | None:
-        """What the window has for it next; None where it must ask the source, or wait for who does."""
+        """Returns what the window has next. None: fetch from the source, or wait for the reader."""
         window = self._windows.get(track)
         found = self._next(track, window) if window else None
         if found and window:
@@ -704,7 +711,7 @@ class SharedFetchMember:
             return None
         one = found[0]
         if one.led < max(track.source.led, track.route.source_epoch):
-            # The source has another leader by now, whose log may be another: that is asked.
+            # The source has a new leader, whose log may differ: ask that.
             self.reading.begin(window, window.end, window.epoch)
             self._wake_others(window)
             return None
@@ -712,8 +719,6 @@ class SharedFetchMember:
         return found if self._agrees(track, window, before) else None
 
     def _agrees(self, track: PartitionReplicator, window: SharedWindow, epoch: int) -> bool:
-        """Whether what the twin has is of the window's history: the same epoch wrote its last record, or it had all
-        from the window."""
         if track.fetched == 0 or track.source.epoch == epoch >= 0:
             return True
         since, era, begins = self._followed.get(track, (0, -1, -1))
@@ -725,31 +730,30 @@ class SharedFetchMember:
             self._followed[track] = (track.fetched, window.era, track.begins)
 
     def drops(self, track: PartitionReplicator) -> bool:
-        """Whether what is old of it is dropped: not of heartbeats, which nobody drops."""
+        """Whether old data of this partition is dropped. Heartbeats are never dropped."""
         return self.rules.fresh and track.mapped and not is_heartbeats_topic(track.order.topic)
 
     def kept_from(self, track: PartitionReplicator, now_ms: int) -> tuple[int, int, str] | None:
-        """From where on what waits for it is kept, as `fresh.kept_from` says; None where all is."""
+        """Like `find_kept_offset`. None also if nothing may be dropped now."""
         window = self._windows.get(track)
         if not self.drops(track) or window is None or track.fetched < track.write_from:
             return None
         led = max(track.source.led, track.route.source_epoch)
         if any(one.led < led for one in window.slices.values()):
-            return None  # The source has another leader by now, whose log may be another: that is seen first.
+            return None  # The source has a new leader, whose log may differ: check that first.
         if any(one.led > track.source.led for one in window.slices.values()) and not self._agrees(track, window, -1):
-            return None  # It reads on where it stands, and the source says whether it still has what the twin has.
+            return None  # Fetch on: the source tells whether it still has what the twin has.
         return find_kept_offset(window, track.sent, self.rules, now_ms)
 
-    # -- what is told
+    # -- reports
 
     def told(self) -> dict[str, float]:
-        """For the lane's next word: what waits for its target, how many partitions have joined, and what its own
-        fetches brought since the last one."""
+        """Figures for the task's next report; READ_KEY counts since the last one."""
         brought, self._brought = self._brought, 0
         return {QUEUED_KEY: self.queued(), JOINED_KEY: sum(1 for _ in self.joined()), READ_KEY: brought}
 
     def queued(self) -> int:
-        """Bytes that were read for this lane and are not sent yet: in its queues, or in the window ahead of it."""
+        """Bytes read for this task and not sent yet, in its queues or ahead in the window."""
         return sum(self._queued(track, window) for track, window in self._windows.items())
 
     def _queued(self, track: PartitionReplicator, window: SharedWindow) -> int:
@@ -757,7 +761,6 @@ class SharedFetchMember:
         return track.waiting.bytes + (ahead if self._is_in(track, window) else 0)
 
     def joined(self) -> Iterator[PartitionReplicator]:
-        """The partitions that are fed, or read for all."""
         return (track for track, window in self._windows.items() if self._is_in(track, window))
 
     def _is_in(self, track: PartitionReplicator, window: SharedWindow) -> bool:
@@ -765,6 +768,6 @@ class SharedFetchMember:
 
 
 def _written_ms(done: ParsedFetch, read_ms: int) -> int:
-    """When the latest of it was written. Without a time stamp, or with one from the future: when it was read."""
+    """When the latest record was written; when it was read, for a missing or future time stamp."""
     stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, OutgoingBatch)]
     return min(read_ms, max(stamps)) if min(stamps, default=-1) >= 0 else read_ms

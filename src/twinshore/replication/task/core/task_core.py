@@ -1,16 +1,16 @@
-"""Everything that a pump decides: what to ask of whom and in which order, when to dial, when to give up. Pure.
+"""Everything that a task decides: which requests to send to which broker and in what order, when to connect, when to
+give up.
 
-Events are methods. Those that want something done are iterators of commands: each is to be carried out before the next
-is asked for, as what comes next may follow from it. `now_s` is on a clock that nobody sets, `now_ms` on the wall's.
+Events are methods. Those with effects yield commands; carry out each before taking the next, which may depend on it.
+`now_s` is monotonic, `now_ms` the wall clock.
 
-What one transactional id does next, where markers go by closed units. Pure.
+`EmptyTransactionCore` decides what one transactional id does next, if markers are written by empty transactions. A
+transaction that holds a partition and no record appends one marker when it ends. If its owner dies, the transaction
+coordinator ends it, after a timeout or when the id is next acquired, with the same marker. So a marker is due once a
+transaction is open, and the task writes nothing else to that partition until then.
 
-A transaction that holds a partition and no record appends one marker to it at its end. Whoever opened it may die: the
-coordinator closes it, after a time or when the next holder asks for the id, and appends the same marker. So a marker is
-due next from the moment a unit is open, and nothing else of ours is written to that partition meanwhile.
-
-What takes several questions is a generator: it yields what to ask, and is sent the answer, or has a KafkaError thrown
-in where none could be had. It may be dropped at any question.
+Several questions in a row are a generator. It yields each and is sent the answer, or a KafkaError is thrown in. A
+generator may be dropped at any question.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from twinshore.replication.task.core.throttle import quota_figures
 
 REDIAL_S_MIN = 0.1
 REDIAL_S_MAX = 2.0
-DIAL_TIMEOUT_S = 30.0  # Behind that a dial is begun again. The first may still arrive: then the second is let go of.
+DIAL_TIMEOUT_S = 30.0  # After that a connect is tried again. If the first succeeds after all, the second is dropped.
 REDIAL_DOUBLINGS_MAX = 5
 TIMER_INTERVAL_S = 0.02
 CONGESTED_AFTER_S = 0.5
@@ -76,18 +76,18 @@ ABSENT_RETRY_S = 0.5
 FINISH_S_MAX = 5.0
 USAGE_INTERVAL_S = 0.5
 STANDBY_S_MAX = 600.0
-LATENCIES_KEPT = 2048  # of produce requests between two beats
+LATENCIES_KEPT = 2048  # of produce requests between two reports
 
 
 class DialBackoff:
-    """When connections that are needed may be dialled, and dialled again. A place is a side and a node or line."""
+    """When connections may be opened, and opened again. A key is a node or fetch stream of a side."""
 
     def __init__(self) -> None:
-        # When it may be dialled next, and how often it was in vain.
+        # Time of the next attempt, and the number of failures.
         self._next: dict[tuple[str, object], tuple[float, int]] = {}
 
     def due(self, side: str, key: object, now_s: float) -> bool:
-        """Whether to dial it now; then it counts as under way."""
+        """Whether to connect now; then the attempt counts as under way."""
         at_s, times = self._next.get((side, key), (0.0, 0))
         if now_s >= at_s:
             self._next[side, key] = (now_s + DIAL_TIMEOUT_S, times)
@@ -102,41 +102,40 @@ class DialBackoff:
         self._next.pop((side, key), None)
 
     def all_tried(self) -> bool:
-        """Whether each that is still missing was tried at least once."""
+        """Whether each missing connection was tried."""
         return bool(self._next) and all(times > 0 for _, times in self._next.values())
 
 
 class WriteLease:
-    """A pump's permission to write, on its own clock. It counts from before it was asked for: the desk counts from
-    after it answered, and a little longer."""
+    """A task's permission to write, counted from before the request. The coordinator counts from after its response,
+    and longer.
+    """
 
     def __init__(self) -> None:
         self.until_s = 0.0
 
     def extend(self, asked_s: float, grant_s: float) -> None:
-        """The desk answered what was asked at `asked_s`; several questions may be on their way."""
+        """Extends the lease from `asked_s`, when the answered request was made. Several may be under way."""
         self.until_s = max(self.until_s, asked_s + grant_s)
 
     def anew(self) -> None:
-        """The word to go answers no question: what it took to arrive is unknown, so one asks at once."""
+        """Ends the lease until the first response: how long StartWriting was under way is unknown."""
         self.until_s = 0.0
 
     def holds(self, now_s: float) -> bool:
-        """Whether the partitions may still be written."""
         return now_s < self.until_s
 
     def ran_out(self, now_s: float) -> bool:
-        """Whether there was one that holds no more."""
         return 0.0 < self.until_s <= now_s
 
 
 class TaskCore:
-    """Of one pump. `ended` says why it is to end, once it is."""
+    """The decisions of one task. `ended`: why the task must end, or empty."""
 
     def __init__(
         self, lane: TaskPartitions, grant: WriteLease, now_s: float, *, report_s: float, by_units: bool = False
     ) -> None:
-        """`by_units`: markers are written by closed units."""
+        """`by_units`: markers are written by empty transactions."""
         self.lane, self.grant = lane, grant
         self.sources: dict[FetchStream, SourceFetcher] = {}
         self.targets: dict[int, TargetProducer] = {}
@@ -150,10 +149,10 @@ class TaskCore:
         self._beat_at_s = self._finish_by_s = self._used_at_s = self._routes_at_s = self._lands_until_s = 0.0
         self._produce_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
-    # -- what time brings
+    # -- timers
 
     def timers(self, now_s: float) -> Iterator[TaskCommand]:
-        """To be called once `timers_at_s` is there."""
+        """Call once `timers_at_s` has passed."""
         if self.ended:
             return
         self.timers_at_s = now_s + TIMER_INTERVAL_S
@@ -188,7 +187,7 @@ class TaskCore:
                 yield ThrottleUsage(used)
         released = lane.released(now_s)
         if released and lane.incidents:
-            yield self._beat(now_s)  # What was lost of them is told before how far they came.
+            yield self._beat(now_s)  # Losses are reported before the positions.
         for one in released:
             yield Released(*one)
         if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
@@ -206,7 +205,7 @@ class TaskCore:
             yield from self.lost(self.sources[line], now_s)
         for node in [node for node in sorted(self.targets.keys() - targets) if not self.targets[node].in_flight]:
             yield from self.lost(self.targets[node], now_s)
-        # An empty lane changes over as any other: one that never said so would get a pump more all the time.
+        # An empty task changes over as any other: without TaskReady another attempt would start again and again.
         routed = not self._asking_routes and not self.lane.stale_routes
         if not self._ready_said and self._assigned and (routed or not self.lane.tracks):
             missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
@@ -246,7 +245,6 @@ class TaskCore:
         return TaskProgress(carried, incidents, self._speed(now_s), now_s)
 
     def _speed(self, now_s: float) -> dict[str, float]:
-        """How many partitions are in which phase, how long requests took, and what quotas let through."""
         times = sorted(self._produce_s)
         self._produce_s.clear()
         found: dict[str, float] = dict(Counter(track.phase.value for track in self.lane.tracks.values()))
@@ -278,11 +276,10 @@ class TaskCore:
             if learnt := target.quota.learnt(now_s):
                 yield LearntQuota("target", node, -1, learnt)
 
-    # -- what flows
+    # -- requests and responses
 
     def flow(self, now_s: float, now_ms: int) -> Iterator[TaskCommand]:
-        """What each connection may send now. What is here goes first: asking for more costs its time, and frees
-        nothing."""
+        """Yields what each connection may send now. Queued data goes first: a fetch costs time and frees nothing."""
         if self.grant.holds(now_s):
             for target in list(self.targets.values()):
                 yield from target.serve(self.lane, now_s, now_ms)
@@ -291,14 +288,14 @@ class TaskCore:
                 yield source.ask(order, now_s)
 
     def fetched(self, source: SourceFetcher, answer: FetchResponseById, size: int, now_s: float, now_ms: int) -> None:
-        """A fetch is answered, by so many bytes, which lie in the buffer that it named."""
+        """Takes a fetch response of `size` bytes, in the buffer that the fetch named."""
         hold, far = source.answered(answer, size, now_s)
         self.lane.fetched(source.key, answer, hold, now_s, now_ms)
         if far:
             self.lane.fetches.widen(answer)
 
     def answered(self, target: TargetProducer, answer: CompletedRequest, now_s: float) -> None:
-        """A request to the target is answered; `target` has said what that means."""
+        """Takes a response of the target, already interpreted by `target`."""
         target.answered_s = now_s
         if not answer.flight.asking:
             self._produce_s.append(now_s - answer.flight.sent_s)
@@ -307,13 +304,14 @@ class TaskCore:
             self._congested.discard(target.node)
             self.lane.fetches.hold(target.node, held=False)
 
-    # -- what errands bring
+    # -- results of blocking calls
 
     def dialled(
         self, side: str, key: object, now_s: float, *, version: int, expires_s: float = math.inf
     ) -> SourceFetcher | TargetProducer | None:
-        """A connection is there, which speaks this `version` of what it is for; None where nobody needs it any more, as
-        one that was dialled before came late."""
+        """Takes a new connection with API version `version`. None if no longer needed, as when an earlier one came
+        late.
+        """
         if key in self.sources or key in self.targets:
             return None
         flow: SourceFetcher | TargetProducer
@@ -336,7 +334,7 @@ class TaskCore:
         return TargetProducer(node, self.lane.limits, version=version, by_units=self._by_units, expires_s=expires_s)
 
     def failed(self, side: str, key: object, why: str, now_s: float) -> None:
-        """A connection could not be had. Of one that is there by now, as it was dialled twice, nothing is told."""
+        """A connection could not be opened. Ignored if another attempt has opened one."""
         if key in self.sources or key in self.targets:
             return
         self._dials.failed(side, key, now_s)
@@ -344,7 +342,7 @@ class TaskCore:
         self.lane.stale_routes = True
 
     def routed(self, routes: Mapping[TopicPartition, PartitionLeaders], silent: str, error: str, now_s: float) -> None:
-        """Who leads; `silent` is the side that did not answer, with its `error`, or empty."""
+        """Takes the current leaders. `silent`: the side that did not answer, or empty; `error`: why."""
         self._asking_routes = False
         for named, route in routes.items():
             self.lane.routed(named, route)
@@ -354,20 +352,19 @@ class TaskCore:
             self._routes_at_s = now_s + ABSENT_RETRY_S
 
     def looked(self, seen: Mapping[TopicPartition, TargetState | KafkaError | None], now_s: float, now_ms: int) -> None:
-        """What looks at twins gave; None where a closed unit of ours must be over first."""
+        """Takes inspections. None: an empty transaction of this task must end first."""
         for named, found in seen.items():
             self.lane.on_inspected(named, found, now_s, now_ms)
             self.lane.stale_routes |= found is None
 
     def closed(self, marks: list[PendingMarkers], answers: list[MarkerOutcome], now_s: float) -> None:
-        """Runs that closed units wrote are over, one way or the other."""
+        """Takes markers that empty transactions have finished."""
         self.lane.marked(marks, answers, now_s)
 
-    # -- what the desk says
+    # -- messages of the coordinator
 
     def hear(self, word: CoordinatorMessage, now_s: float) -> Iterator[TaskCommand]:
-        """Words count in the order in which they come. All that have come are told before the timers ask whether a
-        grant has run out."""
+        """Applies a coordinator message, in order of arrival. Apply all before `timers`, which check the lease."""
         match word:
             case Assign(tracks):
                 self._assigned = True
@@ -392,11 +389,11 @@ class TaskCore:
         if self.going:
             self.lane.release(named)
         else:
-            # An heir has begun nothing: it forgets at once, or would take what comes later for the same.
+            # A standby attempt has started nothing: forget at once, or a later assignment would look the same.
             self.lane.keep_only(self.lane.tracks.keys() - {named})
 
     def _go(self, go: StartWriting, now_s: float) -> Iterator[TaskCommand]:
-        """What the pump before learnt of quotas holds on the lines to the same leaders."""
+        """Starts to write, with the quotas that the previous task learnt for the same leaders."""
         self.grant.anew()
         self.lane.keep_only(go.told.keys())
         for named, track in self.lane.tracks.items():
@@ -413,16 +410,15 @@ class TaskCore:
         yield self._beat(now_s)
 
     def _finish(self, now_s: float) -> Iterator[TaskCommand]:
-        """Another pump waits: what is on its way is waited for, and no longer than it takes."""
         self.lane.finish()
         self._finish_by_s = now_s + FINISH_S_MAX
         if self.going and self.lane.settled():
             yield from self._done(now_s)
 
-    # -- letting go
+    # -- losses
 
     def lost(self, flow: SourceFetcher | TargetProducer, now_s: float, why: str = "") -> Iterator[TaskCommand]:
-        """A connection is gone, or is let go of. `why`: a source's gave no answer, or broke."""
+        """Drops a connection. `why`: a source connection broke or did not answer."""
         if isinstance(flow, SourceFetcher):
             if self.sources.get(flow.key) is flow:
                 yield from self._lost_source(flow, now_s, why)
@@ -453,7 +449,7 @@ class TaskCore:
         self.lane.lost(target.node, unanswered, now_s, lands_until_s)
 
 
-# The id was taken from us, or forgotten: we take it again and look.
+# The id was taken over, or forgotten: acquire it again and inspect.
 ID_TAKEN_CODES = frozenset(
     {
         Code.INVALID_PRODUCER_EPOCH,
@@ -465,25 +461,25 @@ ID_TAKEN_CODES = frozenset(
 
 
 class AcquireTransactionalId(NamedTuple):
-    """Take the id: no unit of it is open any more once that is answered."""
+    """Acquire the id. Afterwards no transaction of the id is open."""
 
 
 class RetryAcquire(NamedTuple):
-    """Wait a little, and ask anew who coordinates the id, unless nothing may be written any more."""
+    """Wait, then look up the id's coordinator again, unless nothing may be written any more."""
 
 
 class BeginTransaction(NamedTuple):
-    """Open a unit on these. The answer says why it is not open, by partition; nothing where it is."""
+    """Open a transaction on these. The answer gives the errors of refused partitions; empty if open."""
 
     partitions: list[TopicPartition]
 
 
 class AbortTransaction(NamedTuple):
-    """Close the unit, and wait until its markers are in."""
+    """Abort the transaction, and wait until its markers are written."""
 
 
 class AskEndOffsets(NamedTuple):
-    """Where the logs of these end."""
+    """Ask for the log end offsets of these partitions."""
 
     partitions: list[TopicPartition]
 
@@ -493,7 +489,7 @@ TransactionQuestion = AcquireTransactionalId | RetryAcquire | BeginTransaction |
 
 @dataclass(slots=True)
 class MarkerRunProgress:
-    """One partition's markers, `done` of `times` written."""
+    """One partition's markers: `done` of `times` are written."""
 
     marks: PendingMarkers
     base: int
@@ -505,7 +501,7 @@ class MarkerRunProgress:
         return self.marks.track.order.twin_named
 
     def judged(self, end: int) -> MarkerOutcome | None:
-        """What is known when the log ends there after `done` markers; None: there are more to come."""
+        """Returns the outcome if the log ends at `end`. None if more markers are to come."""
         if end == self.base + self.done and self.done < self.times:
             return None
         return self.answer(0, end)
@@ -518,22 +514,23 @@ FinishedMarkerRuns = list[tuple[MarkerRunProgress, MarkerOutcome]]
 
 
 class EmptyTransactionCore:
-    """Of one transactional id. `held`: this pump has it."""
+    """The state of one transactional id. `held`: this task has acquired the id."""
 
     def __init__(self) -> None:
         self.held = False
-        # The last round was cut short, and perhaps its unit is open.
+        # The last round was cut short; its transaction may be open.
         self._unsure = False
 
     def hold(self) -> Generator[TransactionQuestion, Any, None]:
-        """Once it is held no unit of it is open but those of rounds."""
+        """Acquires the id. Afterwards only `round` opens transactions."""
         if not self.held:
             yield AcquireTransactionalId()
             self.held = True
 
     def round(self, runs: list[MarkerRunProgress]) -> Generator[TransactionQuestion, Any, FinishedMarkerRuns]:
-        """One unit over all of them; returns those that are over. No unit is open when it returns, but where the id is
-        refused us: its coordinator closes that one after a time."""
+        """Runs one transaction over all partitions, and returns the finished ones. No transaction is open afterwards,
+        unless the id was refused: then the coordinator aborts that after a timeout.
+        """
         try:
             if not self._unsure:
                 self._unsure = True
@@ -551,7 +548,7 @@ class EmptyTransactionCore:
         yield from self.hold()
         if new := [run for run in runs if not run.done]:
             ends = yield AskEndOffsets([run.named for run in new])
-            # Since its twin was looked at, the leader lost what it had, or somebody wrote to it.
+            # Since the twin's inspection, the leader lost records, or another producer wrote.
             if elsewhere := [run for run in new if ends[run.named] != run.base]:
                 return [(run, run.answer(UNKNOWN_ERROR)) for run in elsewhere]
         names = [run.named for run in runs]
@@ -567,8 +564,7 @@ class EmptyTransactionCore:
         return over
 
     def _recover(self, code: int) -> Generator[TransactionQuestion, Any, int]:
-        """What became of a unit is not known: taking the id anew closes it. Returns what its runs are answered, which
-        is `code` unless the id is refused us."""
+        """Acquires the id again, to end a transaction of unknown outcome. Returns the error for its runs."""
         self.held = False
         while True:
             try:

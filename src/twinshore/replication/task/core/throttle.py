@@ -1,9 +1,8 @@
-"""What a broker's quota lets through one connection: when to be still, and how much to move at a time. Pure.
+"""What a broker's quota lets through one connection: when to pause, and how much to send.
 
-A broker that throttles answers at once, names a time, and reads nothing more from that connection until it is over.
-What is sent meanwhile lies there unread and lands later, when nobody expects it any more; so nothing is sent. And a
-broker counts what moved in the last ten seconds or so: who sends more than a quota at once rests for as long
-afterwards. So once a quota is met, small portions go at about its pace.
+A throttling broker answers at once, names a time, and reads nothing until then. Requests sent before would land late
+and unexpected, so none are sent. A broker counts bytes over about ten seconds: a burst above the quota costs a pause as
+long. So once a quota is met, small portions are sent at about its rate.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
-# What a broker's quota looks back on: eleven windows of a second by default, the last one not over.
+# The time over which a broker's quota counts: by default eleven windows of a second, the last incomplete.
 WINDOW_S = 10.0
-# Above what is known to pass, so that the quota is what decides, also one for requests.
+# Above the known rate, so that the quota decides, also one for requests.
 PACE_FACTOR = 1.2
 PORTION_S = 0.25
 REQUEST_S_MAX = 1.0
 PORTION_BYTES_MIN = 16 << 10
-# A pace is guessed: after so much rest a broker is asked, and its word decides.
+# The rate is estimated: after this pause the next request shows what the broker allows.
 PAUSE_S_MAX = 2.0
 QUOTA_TTL_S = 15.0
-# How fast more is tried while nothing is throttled: 8 % a second, however much one answer moves.
+# Growth while nothing is throttled: 8 % a second, however much one response moves.
 PACE_GROWTH_S = 0.08
-# Of fetches, of which a throttled one moves nothing: the last window may have begun up to a second before ten.
+# For fetches, as a throttled one moves nothing: the last window may have begun up to a second earlier.
 WINDOW_S_MAX = 11.0
 FETCH_PACE_FACTOR = 1.1
 FETCH_PORTION_S = 0.5
 # 4 % a second.
 FETCH_PACE_GROWTH_S = 0.04
-# A line asks for little at first: a quota that it does not know of yet is used up for ten seconds by one burst.
+# A new connection asks for little: one burst could use up an unknown quota for ten seconds.
 FIRST_FETCH_BYTES = 256 << 10
-# What a producer may put into one batch, unless its cluster is set otherwise.
+# Kafka's default size limit of a batch.
 DEFAULT_BATCH_BYTES = 1 << 20
-# With fewer in a portion, what is cut and comes again would be too much of it.
+# With fewer in a portion, too much would be cut off and fetched twice.
 BATCHES_PER_PORTION = 8
-# So long after its last word a broker has closed a connection that it does not listen to (`connections.max.idle.ms`,
-# unless it is set otherwise), and what lay there unread is gone.
+# By then a broker has closed a connection that it does not read (`connections.max.idle.ms`,
+# by default), and dropped the unread requests.
 UNREAD_S_MAX = 600.0
 QUOTA_REPORT_S = 12.0
 SIDES = ("target", "source")
@@ -46,21 +45,22 @@ STILL_KEY = "still_s"
 
 
 class QuotaSnapshot(NamedTuple):
-    """What a line that was held back knows, for the next one to the same broker: without it, that one begins with a
-    burst, and rests ten seconds for it. Times are in seconds from the moment at which it was told."""
+    """What a throttled connection has learnt, for the next to the same broker, which would begin with a burst
+    otherwise. Times are relative, in seconds.
+    """
 
     portion: int
     passing: float
     still_s: float
     next_s: float
     seen_s: float
-    # How long ago how many bytes moved.
+    # Seconds ago, and bytes moved then.
     moved: list[tuple[float, int]]
     batch: int = 0
     span_s: float = 0.0
 
     def aged(self, by_s: float) -> QuotaSnapshot:
-        """The same, told so much later."""
+        """The same snapshot, `by_s` later."""
         moved = [(ago_s + by_s, size) for ago_s, size in self.moved]
         still_s, next_s, seen_s = self.still_s - by_s, self.next_s - by_s, self.seen_s + by_s
         return self._replace(still_s=still_s, next_s=next_s, seen_s=seen_s, moved=moved)
@@ -68,15 +68,15 @@ class QuotaSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class QuotaPacer:
-    """Of one connection. `portion` is how many bytes to move at a time: while nothing is throttled it grows."""
+    """Paces one connection. `portion`: bytes to send at a time, growing while unthrottled."""
 
-    # For so long a broker may count what moved.
+    # For so long a broker may count moved bytes.
     counted_s: ClassVar[float] = 12.0
 
     bytes_max: int
     portion: int
     held: bool = False
-    # Until then the broker reads nothing; from then on the pace allows the next portion.
+    # Until `still_until_s` the broker reads nothing. From `next_at_s` on the rate allows the next portion.
     still_until_s: float = 0.0
     next_at_s: float = 0.0
     _moved: deque[tuple[float, int]] = field(default_factory=deque)
@@ -85,7 +85,7 @@ class QuotaPacer:
     _passing: float = 0.0
 
     def answered(self, asked: int, moved: int, throttle_ms: int, now_s: float) -> None:
-        """A request for so many bytes was answered, and so many moved. Throttled fetches move none."""
+        """Takes a response: `asked` bytes requested, `moved` bytes transferred (0 for a throttled fetch)."""
         before_s = self._count(moved, now_s)
         if throttle_ms > 0:
             self.held, throttle_s = True, throttle_ms / 1000
@@ -106,7 +106,7 @@ class QuotaPacer:
             self.next_at_s = now_s + min(PAUSE_S_MAX, moved / (PACE_FACTOR * self._passing))
 
     def _count(self, moved: int, now_s: float) -> float:
-        """Returns when something was answered before."""
+        """Returns the time of the response before."""
         if self._since_s < 0:
             self._since_s = now_s
         before_s = self._moved[-1][0] if self._moved else now_s
@@ -117,14 +117,15 @@ class QuotaPacer:
         return before_s
 
     def _throttled(self, asked: int, moved: int, throttle_s: float, now_s: float) -> None:
-        """A broker throttles until what it counted is within the quota again, so the time tells the quota: within the
-        bounds of what it may have counted. What is guessed already stays if it lies between them."""
+        """Estimates the quota: a broker throttles until its count is within the quota. An earlier estimate stays if
+        possible.
+        """
         most = (self._sum + (0 if moved else asked)) / (WINDOW_S + throttle_s)
         least = self._within(now_s) / (WINDOW_S_MAX + throttle_s)
-        if now_s - self._since_s < WINDOW_S:  # What moved before by other connections counts as well.
+        if now_s - self._since_s < WINDOW_S:  # Bytes of earlier connections count as well.
             most = max(most, asked / throttle_s)
         self._passing = max(1.0, least, min(most, self._passing or most))
-        # A quota for requests throttles each for as long, however small it is, and for a second at most.
+        # A request quota throttles each request equally, however small, and for a second at most.
         span_s = PACE_FACTOR * throttle_s if PORTION_S < throttle_s <= REQUEST_S_MAX else PORTION_S
         self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(span_s * self._passing)))
 
@@ -136,16 +137,15 @@ class QuotaPacer:
         return now_s < self.still_until_s or (self.held and not self._over(now_s) and now_s < self.next_at_s)
 
     def _over(self, now_s: float) -> bool:
-        """What is not throttled for a while is held back no more, whether or not an answer comes."""
         self.held = self.held and now_s <= self.still_until_s + QUOTA_TTL_S
         return not self.held
 
     def lands_until_s(self, now_s: float) -> float:
-        """Until when the broker may still take what it was sent, whether or not the connection is closed."""
+        """Until when the broker may accept earlier requests, even if the connection is closed."""
         return max(now_s, min(self.still_until_s, now_s + UNREAD_S_MAX))
 
     def learnt(self, now_s: float) -> QuotaSnapshot | None:
-        """What the next line goes on with; None where nothing holds this one back."""
+        """A snapshot for the next connection; None if unthrottled."""
         if not self.held or self._over(now_s):
             return None
         moved = [(now_s - at_s, size) for at_s, size in self._moved if size]
@@ -153,7 +153,7 @@ class QuotaPacer:
         return QuotaSnapshot(self.portion, self._passing, still_s, next_s, now_s - self._since_s, moved)
 
     def follow(self, learnt: QuotaSnapshot, now_s: float) -> None:
-        """Goes on as the line before did."""
+        """Continues from an earlier connection."""
         if self.held:
             return
         self.held, self.portion, self._passing = True, min(learnt.portion, self.bytes_max), learnt.passing
@@ -164,7 +164,7 @@ class QuotaPacer:
         self._sum = sum(size for _, size in self._moved)
 
     def bytes_s(self, now_s: float) -> float:
-        """What moves while it is held back; 0 where it is not."""
+        """The rate while throttled, else 0."""
         if not self.held or now_s > self.still_until_s + QUOTA_REPORT_S:
             return 0.0
         return max(1.0, self._within(now_s) / WINDOW_S)
@@ -172,16 +172,15 @@ class QuotaPacer:
 
 @dataclass(slots=True)
 class FetchQuotaPacer(QuotaPacer):
-    """Of a connection that fetches. A fetch that is throttled brings nothing, and the broker counts nothing of it."""
+    """The quota of a source connection. A throttled fetch brings nothing and counts nothing."""
 
     counted_s: ClassVar[float] = WINDOW_S_MAX
-    # How large batches of the source are. Brokers cut the last one of an answer, which then comes once more.
+    # Batch size of the source. Brokers cut off the last batch of a response, which is then fetched again.
     batch: int = 0
     _last: tuple[float, int] = (0.0, DEFAULT_BATCH_BYTES)
     _span_s: float = FETCH_PORTION_S
 
     def answered(self, asked: int, moved: int, throttle_ms: int, now_s: float) -> None:
-        """A fetch of so many bytes was answered, and so many came."""
         before_s = self._last[0]
         self._last = (now_s, moved or self._last[1])
         self._count(moved, now_s)
@@ -199,25 +198,24 @@ class FetchQuotaPacer(QuotaPacer):
             self.next_at_s = now_s + min(PAUSE_S_MAX, moved / (FETCH_PACE_FACTOR * self._passing))
 
     def _refused(self, asked: int, throttle_s: float, now_s: float) -> None:
-        """The same for what did not move."""
         if not self.held:
             self.held, self._passing = True, 0.0
         self.still_until_s = max(self.still_until_s, now_s + throttle_s)
         if not asked:
             return
-        # A single batch may be larger than what was asked for.
+        # A single batch may be larger than requested.
         refused = max(asked, self.batch, self._last[1])
         most = (self._sum + refused) / (WINDOW_S + throttle_s)
         least = self._within(now_s) / (WINDOW_S_MAX + throttle_s)
         young = now_s - self._since_s < WINDOW_S
-        if young:  # What moved before by other connections counts as well.
+        if young:  # Bytes of earlier connections count as well.
             most = max(most, refused / throttle_s)
-        # A quota for requests throttles each for as long, however small it is, and for a second at most.
+        # A request quota throttles each request equally, however small, and for a second at most.
         self._span_s = (
             FETCH_PACE_FACTOR * throttle_s if FETCH_PORTION_S < throttle_s <= REQUEST_S_MAX else FETCH_PORTION_S
         )
         self._go_at(max(1.0, least, min(most, self._passing or most)))
-        if young:  # Asked for more, a broker would only be still for longer.
+        if young:  # A larger request would only be throttled for longer.
             self.portion = max(PORTION_BYTES_MIN, min(self.portion, refused))
 
     def _go_at(self, passing: float) -> None:
@@ -236,27 +234,25 @@ class FetchQuotaPacer(QuotaPacer):
 
     @property
     def fetch_bytes(self) -> int:
-        """How much to fetch next; of one byte, a broker makes one whole batch."""
+        """Bytes to fetch next. For 1 byte a broker returns one whole batch."""
         return 1 if self.held and BATCHES_PER_PORTION * self.batch > self.portion else self.portion
 
 
 class HasQuota(Protocol):
-    """Something with a separate quota."""
-
     @property
     def quota(self) -> QuotaPacer: ...
 
 
 def quota_key(side: str) -> str:
-    """The name under which a pump tells what a side's quota lets through."""
     return f"{side}_quota_bytes_s"
 
 
 def quota_figures(
     targets: Iterable[HasQuota], sources: Iterable[HasQuota], now_s: float, lands_until_s: float = 0.0
 ) -> dict[str, float]:
-    """What a pump says of quotas: bytes a second by side, where one holds it back, and for how long a target may take
-    what was sent to it before; `lands_until_s`: on lines that were let go of."""
+    """A task's figures: bytes a second by throttled side, and how long a target may accept earlier requests.
+    `lands_until_s`: of closed connections.
+    """
     ours = list(targets)
     sums = (sum(line.quota.bytes_s(now_s) for line in lines) for lines in (ours, sources))
     found = {quota_key(side): size for side, size in zip(SIDES, sums, strict=True) if size}
@@ -265,7 +261,6 @@ def quota_figures(
 
 
 def sum_by_side(said: Iterable[dict[str, float]]) -> dict[str, float]:
-    """What pumps said, together; a side that holds nothing back is not there."""
     listed = list(said)
     sums = {side: sum(one.get(quota_key(side), 0.0) for one in listed) for side in SIDES}
     return {side: found for side, found in sums.items() if found}
