@@ -1,7 +1,7 @@
-"""The same for asyncio: no call keeps the loop waiting.
+"""The producer and the consumer for asyncio. No call blocks the event loop.
 
-Each client has one thread of its own that makes its calls, one after the other, so that calls are made in the order in
-which they were awaited. Callbacks of a consumer run in that thread.
+Each client has one thread that makes its calls one by one, in the order in which they were awaited. A consumer's
+callbacks run in that thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_INTERVAL_S = 0.1
 
 
 class _Calls:
-    """Made in one thread, in order. It ends with the call that closes the client."""
+    """Makes calls in one thread, in order. The thread ends with the call that closes the client."""
 
     def __init__(self, does: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=thread_name(does))
@@ -43,8 +43,9 @@ class _Calls:
 
 
 class AsyncFailoverProducer(_Calls):
-    """A HotProducer, with its arguments. `async with AsyncHotProducer(...)`. A thread hears answers: it ends within
-    `POLL_INTERVAL_S` once `close` is called."""
+    """A FailoverProducer for asyncio, with the same arguments: `async with AsyncFailoverProducer(...)`. A thread polls
+    delivery reports; it ends within `POLL_INTERVAL_S` after `close`.
+    """
 
     def __init__(self, config: Any, **named: Any) -> None:
         self._producer = FailoverProducer(config, **named)
@@ -60,8 +61,9 @@ class AsyncFailoverProducer(_Calls):
         await self.close()
 
     async def produce(self, topic: str, *words: Any, **named: Any) -> asyncio.Future[Message]:
-        """As a HotProducer's, but for `on_delivery`: the record's answer is the future's. KafkaException there, where
-        it was refused. Returns once the call is made, which may take `max_block_s` where there is no room."""
+        """Like FailoverProducer.produce, without `on_delivery`: the returned future gets the message, or KafkaException
+        where the record was refused. Returns once the call is made, which may take `max_block_s` while no room is left.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Message] = loop.create_future()
 
@@ -72,22 +74,22 @@ class AsyncFailoverProducer(_Calls):
         return answer
 
     async def flush(self, timeout: float = -1) -> int:
-        """Until each call has its answer, or so long at most; how many have none yet."""
+        """Wait until each call is answered, `timeout` at most. Returns the number of unanswered calls."""
         return await self._call(self._producer.flush, timeout)
 
     def where(self, topic: str) -> str:
-        """The cluster that the topic is written to now, or why it waits."""
+        """Returns the cluster that the topic is written to now, or why the topic waits."""
         return self._producer.where(topic)
 
     async def close(self, timeout: float = 30.0) -> int:
-        """Sends what is left, for so long at most, and says goodbye; how many calls were never answered."""
+        """Send what is left, `timeout` at most, and unsubscribe. Returns the number of calls never answered."""
         if self._stopping.is_set():
             return 0
         self._stopping.set()
         return await self._end(self._producer.close, timeout)
 
     def _poll(self) -> None:
-        """Callbacks are ours and only wake a loop; where that is closed nobody waits for an answer any more."""
+        """Poll until `close`. The callbacks only wake a loop; once that loop is closed no future waits any more."""
         while not self._stopping.is_set():
             try:
                 self._producer.poll(POLL_INTERVAL_S)
@@ -96,7 +98,9 @@ class AsyncFailoverProducer(_Calls):
 
 
 class AsyncFailoverConsumer(_Calls):
-    """A HotConsumer, with its arguments. `async with AsyncHotConsumer(...)`, and `async for message in consumer`."""
+    """A FailoverConsumer for asyncio, with the same arguments: `async with AsyncFailoverConsumer(...)`, then `async for
+    message in consumer`.
+    """
 
     def __init__(self, config: Any, **named: Any) -> None:
         self._consumer = FailoverConsumer(config, **named)
@@ -127,13 +131,16 @@ class AsyncFailoverConsumer(_Calls):
         await self._anew(None, self._consumer.subscribe, topics, **named)
 
     async def poll(self, timeout: float = 1.0) -> Message | None:
-        """The next record, or None where there is none within the time."""
+        """Returns the next record, or None after `timeout`."""
         found = await self.consume(1, timeout)
         return found[0] if found else None
 
     async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[Message]:
-        """Up to so many. What a call has read that was cancelled meanwhile, as by a timeout, the next one returns, or
-        reads again where the topic has moved or the application has sought another place since."""
+        """Returns up to `num_messages` records.
+
+        A call may be cancelled, for example by a timeout. The next call then returns the records which the cancelled
+        one had read. They are read again if the topic moved, or the application sought another offset, since.
+        """
         async with self._turn:
             if not self._found:
                 if self._asked is None:
@@ -147,7 +154,8 @@ class AsyncFailoverConsumer(_Calls):
             return found
 
     async def _call(self, what: Callable[..., Result], *words: Any, **named: Any) -> Result:
-        """Only what was returned counts as handed out, so that no commit passes what a cancelled call has read."""
+        """Make a call. Only returned records count as delivered, so no commit passes records read by a cancelled call.
+        """
 
         def call() -> Result:
             self._consumer.hand_out([self._returned.popleft() for _ in range(len(self._returned))])
@@ -158,7 +166,7 @@ class AsyncFailoverConsumer(_Calls):
     async def _anew(
         self, where: TopicPartitionTuple | None, what: Callable[..., None], *words: Any, **named: Any
     ) -> None:
-        """What was read before is not returned any more."""
+        """Make a call that discards records read before."""
 
         def call() -> None:
             what(*words, **named)
@@ -176,7 +184,7 @@ class AsyncFailoverConsumer(_Calls):
         return self._consumer.term(topic), began
 
     async def commit(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
-        """Returns once the group's place is there."""
+        """Commit, and return once the offset is committed."""
         await self._call(self._consumer.commit, message, offsets, asynchronous=False)
 
     async def seek(self, partition: TopicPartition) -> None:
@@ -197,11 +205,11 @@ class AsyncFailoverConsumer(_Calls):
         return await self._call(self._consumer.committed, partitions, timeout)
 
     def where(self, topic: str) -> str:
-        """The cluster that the topic is read on now, or why it waits."""
+        """Returns the cluster that the topic is read on now, or why the topic waits."""
         return self._consumer.where(topic)
 
     async def close(self) -> None:
-        """Leaves the group, commits where that is its habit, and says goodbye."""
+        """Leave the group, commit if auto-commit is enabled, and unsubscribe."""
         if not self._closed:
             self._closed = True
             await self._end(self._consumer.close)

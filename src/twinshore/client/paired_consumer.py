@@ -1,12 +1,9 @@
-"""A member of a group that reads prefix pairs on one cluster: what it is dealt, how far it reads, and what may go next.
+"""A group member that reads prefix pairs: each topic under both names, and records of each key in write order, though
+their producer moved between clusters.
 
-Which record goes is decided in `pairs`. Here are the hands: they fetch by confluent-kafka's consumer, have it asked
-where logs end, hold back what must wait, and say how far records were handed out, which is all that may be committed.
-
-A member of a consumer group that reads prefix pairs: each topic under both its names, the records of each key in the
-order in which they were written, though their producer went from one cluster to the other.
-
-Where it reads is its own affair, not that of any home line: both clusters have all records. It moves when it is told.
+`core.pairs` decides the order. This module fetches with confluent-kafka, polls log ends, buffers records that must
+wait, and commits only what was delivered. No home record decides where to read: both clusters have all records, and the
+application or a push tells the consumer to move.
 """
 
 from __future__ import annotations
@@ -59,7 +56,7 @@ ASSIGNMENT_STRATEGY = "partition.assignment.strategy"
 
 @dataclass(frozen=True, slots=True)
 class PairSubscription:
-    """What is read, by whom: `name` is what sentences call it."""
+    """The subscription. `name` is used in messages."""
 
     name: str
     topics: tuple[str, ...]
@@ -71,8 +68,9 @@ class PairSubscription:
 
 
 class PairMember:
-    """On the cluster `at`. `carry`: places of the cluster that was left, until partitions are dealt out. It joins when
-    it is made."""
+    """A group member on the cluster `at`; the constructor joins. `carry`: offsets from the previous cluster, until
+    partitions are assigned.
+    """
 
     def __init__(
         self,
@@ -112,7 +110,7 @@ class PairMember:
             raise
 
     def close(self) -> None:
-        """Leaves the group, and commits where that is its habit."""
+        """Leave the group, and commit if auto-commit is enabled."""
         self._ends.end()
         try:
             if lost := self._farewell.close():
@@ -164,9 +162,11 @@ class PairMember:
         consumer.pause([one for one in self._dealt if self._logs[one.topic, one.partition] in still])
 
     def _place(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
-        """At the group's place, or right behind a move at that of the cluster that was left, whichever is further. What
-        stands before it in a twin may still have to cross: until it has, nothing is fetched there, since librdkafka
-        would take the place for a wrong one and read from the beginning, or not at all."""
+        """Start at the committed offset, or after a move at the carried offset, whichever is further.
+
+        A twin may not be replicated up to that offset yet. Until then it is not fetched: librdkafka would find the
+        offset out of range and reset, or stop.
+        """
         ours = [one for one in partitions if wants_committed_offset(one)]
         try:
             there = (
@@ -206,7 +206,7 @@ class PairMember:
             self._tell_lost(partitions)
 
     def _tell_lost(self, partitions: list[ClientTopicPartition]) -> None:
-        """Another member may have read on already."""
+        """Report lost partitions without a commit: another member may have read on already."""
         told = self._wish.on_lost or self._wish.on_revoke
         try:
             if told is not None:
@@ -217,8 +217,9 @@ class PairMember:
     # -- reading
 
     def read(self, for_s: float) -> None:
-        """Some of what is there, waiting for the first for so long at most; and whatever is due besides. Raises where
-        it cannot go on as things are."""
+        """Buffer available records, wait up to `for_s` for the first, and do what else is due. Raises where the member
+        cannot continue.
+        """
         for _ in range(RECORDS_PER_READ):
             message = self.consumer.poll(for_s)
             if message is None:
@@ -236,7 +237,7 @@ class PairMember:
             raise ConfigError(self._refused)
 
     def take(self, count: int) -> list[Message]:
-        """What may be handed out now, by turns of the partitions."""
+        """Take records that may be delivered now, from the partitions in turn."""
         found = list[Message]()
         while self._errors and len(found) < count:
             found.append(self._errors.popleft())
@@ -252,7 +253,7 @@ class PairMember:
         return found
 
     def is_waiting(self) -> bool:
-        """Whether it holds what an answer may let go."""
+        """Whether buffered records wait for a log end."""
         return any(pair.awaited() or pair.wanted() for pair in self._pairs.values())
 
     def awaits(self) -> list[str]:
@@ -290,7 +291,9 @@ class PairMember:
                 pair.fetched(home, BufferedRecord(offset, time_ms, key, size, steady_s(), message))
 
     def _hear(self) -> None:
-        """A twin's own end counts only while its home does not answer; and for a place that has not crossed yet."""
+        """Apply polled log ends. A twin's own end counts only while its home does not answer, and for offsets that were
+        not replicated yet.
+        """
         for end in self._ends.take_answers():
             topic, number = end.named.topic, end.named.partition
             here = self._logs.get((topic, number)) if end.cluster == self._at else None
@@ -304,8 +307,9 @@ class PairMember:
                 self._pairs[topic, number].ended(end.cluster, end.offset, end.asked_s)
 
     def _begin(self, place: ClientTopicPartition) -> None:
-        """At a place that has crossed: librdkafka may have met it before, and gone elsewhere. Where auto.offset.reset
-        is an error it has stopped, and only what is assigned anew is begun again."""
+        """Start at an offset that is now replicated. librdkafka may have reset before. With auto.offset.reset=error it
+        has stopped, and only a new assignment restarts it.
+        """
         try:
             self.consumer.seek(place)
         except KafkaException:
@@ -338,7 +342,7 @@ class PairMember:
         return self._ends.silent_s(home, TopicPartition(topic, number)) >= self._wish.wait_s
 
     def _bound(self) -> None:
-        """Reads no more of a log that holds as much as it may, until the other one has caught up."""
+        """Pause logs with full buffers until the other log catches up."""
         for (name, number), log in self._logs.items():
             pair = self._pairs[log[0], number]
             if log not in self._paused and pair.is_full(log[1]):
@@ -351,7 +355,7 @@ class PairMember:
     # -- places
 
     def places(self) -> list[ClientTopicPartition]:
-        """Behind what was handed out of each partition, where anything is known of it."""
+        """Returns the offsets after delivered records, where known."""
         found = [
             ClientTopicPartition(name, number, self._pairs[topic, number].place(home))
             for (name, number), (topic, home, _) in self._logs.items()
@@ -359,7 +363,7 @@ class PairMember:
         return [one for one in found if one.offset != UNKNOWN_POSITION]
 
     def all_places(self) -> dict[PairedLog, int]:
-        """Also of what other members read, as far as they have committed."""
+        """Returns delivered offsets, and committed ones of other members."""
         found = dict[PairedLog, int]()
         try:
             there = self.consumer.list_topics(timeout=LEAVE_TIMEOUT_S).topics
@@ -388,7 +392,7 @@ class PairMember:
         self._kept |= {(one.topic, one.partition): one.offset for one in moved}
 
     def _answered(self, told: Any, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
-        """What was not taken is committed again by the timer."""
+        """Handle a commit result. The timer repeats failed commits."""
         for one in partitions:
             if error is not None or one.error is not None:
                 self._kept.pop((one.topic, one.partition), None)
@@ -396,8 +400,9 @@ class PairMember:
             told(error, partitions)
 
     def commit(self, offsets: Sequence[ClientTopicPartition] | None, asynchronous: bool) -> None:
-        """No further than was handed out here: by the name that a record had where it was read before, another log is
-        called now. While it leaves a cluster, what that does not take is read again."""
+        """Commit, at most up to delivered offsets: a name from before a move means another log now. While the member
+        leaves, a failed commit means that records are read again.
+        """
         places = self.places()
         if offsets is not None:
             reached = {(one.topic, one.partition): one.offset for one in places}
@@ -424,9 +429,12 @@ WAITING_POLL_INTERVAL_S = 0.01  # while records wait for answers
 
 
 class FailoverPairConsumer(AssignmentCalls):
-    """`clusters` and `config` as a HotConsumer's; the two clusters are called as their links call them, which is what
-    twins' names begin with. `cluster`: the one where it reads, without it the first, or the pushed home. `wait_s`: how
-    long a home that does not answer is waited for. One thread at a time may call it."""
+    """A consumer of prefix pairs. One thread at a time may call it.
+
+    `clusters` and `config` as for FailoverConsumer. The two cluster names must be the twins' prefixes, as links use
+    them. `cluster`: where to read; by default the first, or the pushed home. `wait_s`: how long to wait for a home that
+    does not answer.
+    """
 
     def __init__(
         self,
@@ -468,8 +476,9 @@ class FailoverPairConsumer(AssignmentCalls):
         on_revoke: RebalanceCallback[FailoverPairConsumer] | None = None,
         on_lost: RebalanceCallback[FailoverPairConsumer] | None = None,
     ) -> None:
-        """To both names of each topic, of which the plain one is given. What `on_assign` gives an offset is read from
-        there. Callbacks are given this consumer, whose places are behind what was handed out."""
+        """Subscribe to both names of each topic, given by its plain name. Offsets set in `on_assign` are used.
+        Callbacks get this consumer, whose positions are after delivered records.
+        """
         for topic in check_topic_names(topics):
             if topic.startswith("^"):
                 raise ConfigError(f"{topic} is an expression: a HotPairConsumer follows topics by their names")
@@ -494,12 +503,12 @@ class FailoverPairConsumer(AssignmentCalls):
             raise
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """The next record, or None where none may go within the time."""
+        """Returns the next record, or None if none may be delivered within `timeout`."""
         found = self.consume(1, -1 if timeout is None else timeout)
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Up to so many, waiting for the first for so long at most."""
+        """Returns up to `num_messages` records, and waits for the first up to `timeout`."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._follow()
@@ -527,16 +536,18 @@ class FailoverPairConsumer(AssignmentCalls):
         offsets: Sequence[ClientTopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> None:
-        """What was handed out, without `message` and `offsets`. Names are those of the cluster where it reads, so
-        commit before a move: what lies beyond what was handed out there is not committed, and `warn` says so."""
+        """Commit delivered records, or `message` or `offsets`. Names are those of the current cluster, so commit before
+        a move. Offsets beyond what was delivered are not committed, with a warning.
+        """
         if message is not None:
             offsets = [offset_after(message)]
         self._reader().commit(offsets, asynchronous)
         self._warned.tell()
 
     def position(self, partitions: Sequence[ClientTopicPartition]) -> list[ClientTopicPartition]:
-        """Behind the last record that was handed out of each, also before it was dealt anything where it moved to;
-        below 0 where nothing is known yet."""
+        """Returns the offset after the last delivered record, also after a move and before assignment; below 0 where
+        unknown.
+        """
         if self._wish is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         carry, places = (self._member.carry, self._member.places()) if self._member else (self._carry, [])
@@ -553,24 +564,27 @@ class FailoverPairConsumer(AssignmentCalls):
     def committed(
         self, partitions: Sequence[ClientTopicPartition], timeout: float = 10.0
     ) -> list[ClientTopicPartition]:
-        """Where the group stands on the cluster where it reads."""
+        """Returns the group's committed offsets on the current cluster."""
         return self._reader().consumer.committed(list(partitions), timeout)
 
     def where(self) -> str:
-        """The cluster where it reads."""
+        """Returns the current cluster."""
         return self._at
 
     def awaits(self) -> list[str]:
-        """What must be read further, or cross, before more is handed out: a sentence for each partition."""
+        """Returns, as sentences, what must be read or replicated before more is delivered."""
         return self._reader().awaits()
 
     def written_at(self, message: Message) -> str:
-        """The cluster where the record was written. Ask before the next move: a plain name is of another home then."""
+        """Returns the cluster where the record was written. Ask before the next move, which changes the meaning of
+        plain names.
+        """
         return self._twins.get(message.topic() or "", self._at)
 
     def move(self, to: str) -> None:
-        """Leaves the group where it reads, and joins on the other cluster. It goes on there at the group's place, or
-        behind what was handed out here, whichever is further. Commits first where that is its habit."""
+        """Leave the current cluster and join on the other, at the committed offset there or after what was delivered
+        here, whichever is further. Commits first if auto-commit is enabled.
+        """
         if self._known(to) != self._at:
             try:
                 self._leave_for(to)
@@ -578,7 +592,7 @@ class FailoverPairConsumer(AssignmentCalls):
                 self._join()
 
     def close(self) -> None:
-        """Commits where that is its habit, and leaves the group."""
+        """Commit if auto-commit is enabled, and leave the group."""
         self._reach.stop()
         try:
             self._leave()
@@ -588,7 +602,7 @@ class FailoverPairConsumer(AssignmentCalls):
     # -- where it reads
 
     def _must_suit(self, cluster: str, sites: Mapping[str, Site]) -> None:
-        """Raises where these are no pair, or another one, or no member can be made of them."""
+        """Raises where these sites are not two, not the known ones, or not accepted by librdkafka."""
         if len(sites) != 2:
             raise ConfigError(f"a pair is of two clusters, and {len(sites)} are named")
         for name in (cluster, *self._sites):
@@ -614,7 +628,7 @@ class FailoverPairConsumer(AssignmentCalls):
         return self._member is not None or self._wish is None
 
     def _join_again(self) -> None:
-        """Where it could not join behind a move, as while a file of certificates is being replaced."""
+        """Retry a failed join, for example while certificate files are replaced."""
         if self._has_joined() or steady_s() < self._tried_s + REJOIN_DELAY_S:
             return
         try:
@@ -623,7 +637,7 @@ class FailoverPairConsumer(AssignmentCalls):
             self._warned.now(f"{self._name} cannot join its group on {self._at} yet: {_in_words(error)}")
 
     def _follow(self) -> None:
-        """Takes up what was pushed."""
+        """Apply pushed settings."""
         self._reach.hear()
         sites, begin = self._reach.sites, self._reach.begin
         if sites is not self._sites or begin != self._begin:
@@ -633,7 +647,7 @@ class FailoverPairConsumer(AssignmentCalls):
         self._join_again()
 
     def _leave_for(self, to: str) -> None:
-        """To join there is due from then on."""
+        """Leave, so that the next join is on `to`."""
         if self._member is not None:
             self._carry = self._member.all_places()
         self._tried_s = 0.0
@@ -659,7 +673,7 @@ class FailoverPairConsumer(AssignmentCalls):
 
 
 def _must_be_dealt_alike(site: Site) -> None:
-    """ConfigError where one member would not have the same partitions of both names."""
+    """ConfigError where a member might get different partitions of both names."""
     settings = site.settings()
     check_group_id(site)
     for key, needed in (("group.protocol", "classic"), (ASSIGNMENT_STRATEGY, "range")):

@@ -1,9 +1,9 @@
 """A producer whose topics may move to another cluster while it writes.
 
-It has one librdkafka producer for each cluster that it writes to, idempotent and with acks of all copies. While a
-topic's route stands, a call goes straight there. When a switch holds the topic, calls are kept back, what is on its way
-is waited for, and that is said; at the new home what was kept back goes first. What a home that died never acknowledged
-is sent again, before anything newer of its topic. With a spool, what is kept back is on the disk.
+The producer has one librdkafka producer for each cluster, idempotent and with acks=all. While a topic has a route,
+calls go directly. When a switch holds the topic, calls are kept, unanswered ones are waited for, and the topic is
+reported as parked. At the new home kept calls go first. Calls that a dead home never acknowledged are sent again before
+anything newer of their topic. With a spool, kept calls are on disk.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _ALL: weakref.WeakSet[FailoverProducer] = weakref.WeakSet()
 
 
 class FailoverProducer:
-    """`clusters`: each by its name, with the settings by which a client of confluent-kafka reaches it, or the pushes of
-    a configuration centre; `config` holds for all. The first is where topics are written of which no cluster says where
-    they are at home. `topics`: what it
-    writes to, names or beginnings of names with a `*` behind. `max_block_s`: how long a call waits for room. `spool`: a
-    folder of its own, where what is kept back is on the disk, `spool_bytes_max` of it at most; what an earlier producer
-    left there is sent first. `when_full`: whether a call that would be kept back waits for room, or is told at once
-    that there is none. `recognise`: each record gets a header by which it is known again, and what a home that died has
-    not acknowledged is looked for at the new one before it is sent there. `warn` is told what an operator should
-    know."""
+    """A producer that follows its topics.
+
+    `clusters`: by name, confluent-kafka settings of each; or `Pushes`. `config` applies to all. The first cluster is
+    for topics without a home record. `topics`: names, or prefixes with a trailing `*`. `max_block_s`: how long a call
+    waits for room. `spool`: a folder of its own for kept calls, at most `spool_bytes_max`; what an earlier producer
+    left there is sent first. `when_full`: wait for room, or raise at once. `recognise`: add a header to each record,
+    and search the new home for calls that a dead home did not acknowledge before sending them. `warn` gets messages for
+    an operator.
+    """
 
     def __init__(
         self,
@@ -137,9 +137,9 @@ class FailoverProducer:
         *,
         callback: DeliveryCallback | None = None,
     ) -> None:
-        """As a Producer's, whose TypeError and ValueError it raises for what no record can be. BufferError where there
-        is no room for as long as `max_block_s`, or the spool cannot be written; ConfigError for a topic that is none of
-        `topics`."""
+        """Like Producer.produce, with the same TypeError and ValueError. BufferError where no room is free within
+        `max_block_s`, or the spool cannot be written; ConfigError for a topic outside `topics`.
+        """
         told, moves = on_delivery or callback, self._moves
         if (
             headers is None
@@ -198,7 +198,7 @@ class FailoverProducer:
                 return safe()  # outside of the gate: several calls share a write to the disk
 
     def poll(self, timeout: float = 0.0) -> int:
-        """Calls the `on_delivery` of what has been answered, for so long at most; how many."""
+        """Call waiting `on_delivery` callbacks, `timeout` at most. Returns how many were called."""
         until_s = steady_s() + timeout
         while not (called := self._tell()) and (left_s := until_s - steady_s()) > 0:
             self._moves.stopping.wait(min(left_s, LOOP_INTERVAL_S))
@@ -210,7 +210,7 @@ class FailoverProducer:
         return self._moves.answers.tell()
 
     def flush(self, timeout: float = -1) -> int:
-        """Until each call has its answer, or so long at most; how many have none yet."""
+        """Wait until each call is answered, `timeout` at most. Returns the number of unanswered calls."""
         self._must_be_ours()
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
@@ -221,18 +221,20 @@ class FailoverProducer:
             self._moves.stopping.wait(LOOP_INTERVAL_S / 2)
 
     def __len__(self) -> int:
-        """Calls that have no answer yet, or whose `on_delivery` has not been called."""
+        """Returns the number of calls unanswered or whose `on_delivery` still waits."""
         with self._moves.gate:
             return len(self._moves.waiting) + self._moves.on_their_way() + len(self._moves.answers)
 
     def where(self, topic: str) -> str:
-        """The cluster that the topic is written to now, or why it waits."""
+        """Returns the cluster that the topic is written to now, or why the topic waits."""
         order = self._moves.centre.order(topic)
         return order.cluster if isinstance(order, WriteTo) else order.why
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> int:
-        """Sends what is left, for so long at most, and says goodbye; how many calls were never answered. With a spool:
-        how many are left there for the next producer, and it waits for no answer while no cluster is heard."""
+        """Send what is left, `timeout` at most, and unsubscribe. Returns the number of calls never answered.
+
+        With a spool: returns how many records stay there, and does not wait while no cluster is available.
+        """
         if self._is_forked():
             return 0
         try:
@@ -254,7 +256,7 @@ class FailoverProducer:
                     return left
 
     def kill(self) -> None:
-        """Ends it as a process dies: nobody hears of it, and what is on its way is on its own."""
+        """End like a crash: nothing is reported, unanswered calls are dropped."""
         self._killed = True
         if not self._is_forked():
             self._end(goodbye=False)

@@ -1,13 +1,11 @@
-"""A client of librdkafka for each cluster that a producer writes to, and its ways to topics.
+"""The librdkafka producers behind a `FailoverProducer`, and the thread that routes topics between them.
 
-Answers are heard in whichever thread comes by, and best in one that calls: each of them needs the interpreter, for
-which another thread waits while calls are made.
+`ProducerRouter` runs a thread with many turns a second. A turn closes the routes to topics that a switch holds, waits
+for their unanswered calls and reports the topic as parked. At each topic's home, kept calls are sent before new calls
+go there directly. Calls that a dead home never acknowledged are sent again, before anything newer of their topic.
 
-What a producer does as its topics move: in a separate thread, a turn many times a second.
-
-A turn closes the ways to topics that a switch holds, waits for what is on its way to them and says so, and at the home
-of each topic sends what was kept back before a call goes straight there. What a home that died never acknowledged is
-sent again, before anything newer of its topic.
+Delivery reports may be polled by any thread, best by one that calls `produce`: each report needs the interpreter lock,
+and another thread would wait for that lock.
 """
 
 from __future__ import annotations
@@ -59,9 +57,12 @@ SendResult = Callable[[PendingSend, KafkaError | None, Message], None]
 
 
 class ClusterProducer:
-    """`answers` get those of calls that were acknowledged; `heard` is told in the thread that moves of those that were
-    not, or were on the disk. A client is silent once its cluster has answered nothing for `silent_s` though something
-    is on its way. `is_dead`: it has met a fatal error, and sends nothing any more."""
+    """One librdkafka producer for one cluster.
+
+    `answers` collects reports of acknowledged calls. `heard` is called in the router thread for calls that failed or
+    were spooled. `is_silent` is true once the cluster has answered nothing for `silent_s` while calls are unanswered.
+    `is_dead`: the producer met a fatal error and sends nothing more.
+    """
 
     def __init__(
         self, settings: Mapping[str, Any], answers: DeliveryReports, heard: SendResult, silent_s: float
@@ -80,7 +81,7 @@ class ClusterProducer:
         self._heard_s = self._alive_s = steady_s()
 
     def __len__(self) -> int:
-        """What is on its way, and troubles that nobody has heard of."""
+        """Returns librdkafka's count: unanswered calls and errors not polled yet."""
         return len(self._producer)
 
     def __bool__(self) -> bool:
@@ -90,7 +91,7 @@ class ClusterProducer:
         return self.ways.get(topic) or self.ways.setdefault(topic, ProducerRoute(self, topic, self._producer.produce))
 
     def on_its_way(self, topic: str) -> int:
-        """Of this topic, what has no answer yet."""
+        """Returns the number of unanswered calls of this topic."""
         way = self.ways.get(topic)
         return way.sent - way.answered if way is not None else 0
 
@@ -98,8 +99,11 @@ class ClusterProducer:
         return sum(way.sent - way.answered for way in self.ways.values())
 
     def hear(self) -> None:
-        """In any thread, unless another one does so now. What a function of the application's own settings raises is
-        raised in the thread that moves: it is no answer to whoever calls."""
+        """Poll delivery reports, from any thread, unless another thread polls now.
+
+        An exception of a callback in the application's own settings is raised in the router thread: the caller here has
+        nothing to do with that callback.
+        """
         if not self._hearing.acquire(blocking=False):
             return
         try:
@@ -133,13 +137,15 @@ class ClusterProducer:
         return left
 
     def give_up(self) -> None:
-        """What is on its way is given back, in the order in which it was called."""
+        """Purge all unanswered calls. They come back in the order in which they were made."""
         for is_in_queue in (False, True):
             self._producer.purge(in_queue=is_in_queue, in_flight=True, blocking=True)
             self._hear_all()
 
     def ends(self) -> int:
-        """Nothing goes by it any more: its threads end once nobody names it. How many calls it never heard of."""
+        """Drop all routes, so that librdkafka's threads end with the last reference. Returns the number of unanswered
+        calls.
+        """
         never_heard = self.on_their_way()
         for way in self.ways.values():
             way.free.clear()
@@ -147,7 +153,7 @@ class ClusterProducer:
         return never_heard
 
     def warm_up(self, topics: list[str]) -> None:
-        """The first record must not wait for connections."""
+        """Connect to the leaders of these topics, so that the first record does not wait for connections."""
         for topic in topics:
             try:
                 self._producer.list_topics(topic, timeout=WARM_UP_TIMEOUT_S)
@@ -155,7 +161,7 @@ class ClusterProducer:
                 break
 
     def settle(self) -> None:
-        """Of what came, wherever it was heard."""
+        """Process the reports in `came`, in the router thread, whichever thread polled them."""
         with self._hearing:
             while self.came:
                 way, kept, error, message = self.came.popleft()
@@ -166,7 +172,7 @@ class ClusterProducer:
                     way.answered += 1
 
     def _hear_all(self) -> None:
-        """There may be so many answers that one look does not bring them all."""
+        """Poll until no further report arrives: one flush may not deliver all of them."""
         before = self.on_their_way() + 1
         while len(self._producer) and self.on_their_way() != before:
             before = self.on_their_way()
@@ -175,8 +181,11 @@ class ClusterProducer:
 
 
 class ProducerRoute:
-    """To a topic on a cluster. A call goes by `produce`, librdkafka's own, with one of `free` to hear of its answer; or
-    it goes by `send`. `sent`: how many did; `answered`: of them."""
+    """The route to one topic on one cluster.
+
+    A direct call uses `produce`, librdkafka's own function, with one of `free` as delivery callback. All other calls
+    use `send`. `sent` counts both kinds; `answered` counts those with a report.
+    """
 
     __slots__ = ("answered", "client", "free", "produce", "sent", "topic")
 
@@ -186,7 +195,7 @@ class ProducerRoute:
         self.sent = self.answered = 0
 
     def send(self, kept: PendingSend) -> None:
-        """BufferError where there is no room; KafkaException where the client does not take the call."""
+        """Send a call. Raises BufferError when the queue is full, KafkaException when librdkafka rejects the call."""
         told = partial(self._answered, kept)
         self.sent += 1  # its answer may be heard before this returns
         try:
@@ -208,9 +217,10 @@ class ProducerRoute:
 
 
 class DirectSend:
-    """A call that went straight, until its answer is heard; then it serves another one, since objects that are made and
-    forgotten by the hundred thousand cost more than the calls themselves. The call named no partition and no
-    time, which librdkafka gives back of no record that has failed, and had no headers."""
+    """Delivery callback of a direct call, reused after the report: creating hundreds of thousands of objects costs more
+    than the calls themselves. A direct call has no partition, timestamp or headers. librdkafka would not return these
+    for a failed record.
+    """
 
     __slots__ = ("number", "told", "way")
 
@@ -249,9 +259,12 @@ DIRECT_SEND_S = 0.001  # so often whoever calls hears of answers
 
 
 class ProducerRouter:
-    """`gate` is held by whoever makes a call: a call goes by `routes`, or is kept in `waiting`. `warned` is told what
-    an operator should know. All else is the thread's own, which begins with `start` and has ended when `stop`
-    returns."""
+    """Routes the calls of one producer to the homes of their topics.
+
+    A caller holds `gate`: the call then uses a route of `routes`, or is kept in `waiting`. `warned` takes messages for
+    an operator. All other state belongs to the router thread, which `start` starts; `stop` returns after that thread
+    has ended.
+    """
 
     def __init__(
         self,
@@ -312,19 +325,21 @@ class ProducerRouter:
     # -- within the gate
 
     def on_their_way(self) -> int:
-        """Calls of which nothing was heard since they were sent: a client's own length counts its troubles too."""
+        """Returns the number of calls sent without a report. (A client's own length counts its errors too.)"""
         on_their_way = sum(client.on_their_way() for client in self._clients.values())
         return self._never_heard + len(self._shut_out.waiting) + on_their_way
 
     def close_all(self) -> None:
-        """In a process that was forked: its threads are not there, and what they held stays so for ever."""
+        """Reset after a fork. The child has no router thread, and a lock which that thread held would stay locked for
+        ever.
+        """
         self.gate = threading.Lock()
         self.direct_until_s = 0.0
 
     # -- answers
 
     def hear(self) -> None:
-        """In any thread, of what was answered meanwhile; for `DIRECT_SEND_S` calls go straight from then on."""
+        """Poll the reports of all clients, from any thread. Calls may then be sent directly for `DIRECT_SEND_S`."""
         for client in list(self._clients.values()):
             client.hear()
         with self.gate:
@@ -332,12 +347,11 @@ class ProducerRouter:
                 self.direct_until_s = min(self.until_s, steady_s() + DIRECT_SEND_S)
 
     def has_room(self) -> bool:
-        """For answers, which wait for somebody who polls."""
+        """Whether more delivery reports may queue until the application polls."""
         return len(self.answers) <= self._answers_max
 
     def _delivered(self, cluster: str, kept: PendingSend, error: KafkaError | None, message: Message) -> None:
-        """In the thread that moves: of what has not arrived, which is sent again where it was thrown away for another
-        home, or what was on the disk."""
+        """Handle the report of a failed or spooled call, in the router thread."""
         if error is not None and error.code() in AUTHORIZATION_ERRORS:
             refusal = RefusedSend(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
             self._shut_out.waiting.append(refusal)
@@ -378,8 +392,9 @@ class ProducerRouter:
                 self._warn_of_refusal(kept, f"by {cluster}", error)
 
     def _is_sent_again(self, cluster: str, topic: str, code: int, amid: bool) -> bool:
-        """A refusal by rules counts where the topic is at home there and no hold ran out: else it is a switch that
-        keeps writers out."""
+        """Whether a failed call is sent again. An authorization error is final only where the topic is at home on this
+        cluster and no hold ran out: otherwise a switch fences writers.
+        """
         if self.stopping.is_set() and not self.waiting.outlives:
             return False
         return code in PURGE_ERRORS or (code in AUTHORIZATION_ERRORS and (amid or not self._is_at_home(topic, cluster)))
@@ -434,8 +449,9 @@ class ProducerRouter:
             self.room.notify_all()
 
     def _settle(self, topics: set[str], held: frozenset[str]) -> None:
-        """Of a topic that a switch holds, says so once nothing is on its way to it: which is so where nothing is on its
-        way to its cluster at all. Calls to topics that stay there wait meanwhile, but not for long."""
+        """Report each held topic as parked once no call to its whole cluster is unanswered. Calls to topics that stay
+        on the cluster wait for a short time.
+        """
         for topic in held - topics:
             self.centre.parked(topic)  # it never wrote to it
         late = {cluster for cluster, until_s in self._late_until_s.items() if steady_s() < until_s}
@@ -458,7 +474,7 @@ class ProducerRouter:
         # Those that stay are sent to again by this very turn.
 
     def _go(self, topic: str, cluster: str) -> None:
-        """What was kept back goes first; from then on calls go straight there."""
+        """Send the kept calls of a topic to its home, then open the route for direct calls."""
         before = self._at.get(topic)
         if before is not None and before != cluster:
             self._leave(topic, before)
@@ -491,7 +507,7 @@ class ProducerRouter:
         return None
 
     def _send_kept(self, way: ProducerRoute) -> bool:
-        """A portion of it; whether the client would have taken more."""
+        """Send a portion of the kept calls. Returns whether the client would take more."""
         topic = way.topic
         for _ in range(SENDS_PER_TURN):
             if steady_s() >= self.until_s:
@@ -519,34 +535,38 @@ class ProducerRouter:
         return True
 
     def _pass_over(self, kept: PendingSend, record: Message | None) -> None:
-        """The head, which its old home had taken and sent on before it died."""
+        """Report the head as delivered: the old home had written and replicated the record before it died."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, None)
         self.answers.add(kept.told, None, record)
 
     def _set_aside(self, kept: PendingSend, error: KafkaError) -> None:
-        """The head, which would be refused for ever: its call has returned long ago."""
+        """Fail the head, which would be refused for ever. Its call returned long ago, so the delivery callback gets the
+        error.
+        """
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, error)
         self.answers.add(kept.told, error, refused_message(kept, error))
         self._warn_of_refusal(kept, "after it was kept back", error)
 
     def _warn_of_refusal(self, kept: PendingSend, where: str, error: KafkaError) -> None:
-        """An operator is told where nobody else is. Of a spool it is told there; of calls that a producer which is
-        closed throws away `close` gives the number."""
+        """Warn an operator of a refused record that has no delivery callback. A spool warns by itself. Calls purged by
+        a closing producer are counted by `close`.
+        """
         if kept.told is None and not kept.is_spooled and error.code() not in PURGE_ERRORS:
             self._warned(f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}")
 
     def _replace(self, cluster: str, client: ClusterProducer) -> None:
-        """A fatal error is the client's own: another one may go on where it stopped."""
+        """Replace a client after a fatal error. Another client continues with the unanswered calls."""
         if steady_s() >= self._replaced_s + RETRY_DELAY_S:
             self._replaced_s = steady_s()
             self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")
             self._give_up(cluster, client)
 
     def _leave(self, topic: str, cluster: str) -> None:
-        """The topic's calls go there no more. What it has not acknowledged of them, as a home that died, is sent
-        elsewhere; what other topics have on their way there, with them."""
+        """Stop sending the topic's calls to this cluster. If some of them are unanswered, all unanswered calls of the
+        client are sent again, those of other topics too.
+        """
         client = self._clients.get(cluster)
         if client is None:
             return
@@ -559,7 +579,9 @@ class ProducerRouter:
             self._give_up(cluster, client)
 
     def _give_up(self, cluster: str, client: ClusterProducer) -> None:
-        """All that it has not acknowledged is sent again, by another client: its numbers have a gap now."""
+        """Purge the client and send its unanswered calls again by another one: the sequence numbers of this client have
+        a gap now.
+        """
         self._close_routes(client)
         is_late = client.on_their_way() > 0
         try:
@@ -573,7 +595,7 @@ class ProducerRouter:
         self.waiting.settle()
 
     def _close_routes(self, client: ClusterProducer) -> None:
-        """Calls to topics that went there are kept back from now on."""
+        """Close the client's routes: calls to their topics are kept from now on."""
         with self.gate:
             for topic in [one for one, route in self.routes.items() if route.client is client]:
                 del self.routes[topic]
@@ -588,7 +610,9 @@ class ProducerRouter:
         return self._clients[cluster]
 
     def _take_up(self) -> None:
-        """What is on its way is waited for; calls are kept back until the clusters that count now were asked."""
+        """Apply new settings: wait for unanswered calls, then ask the new clusters. New calls are kept until these have
+        answered.
+        """
         for cluster, client in list(self._clients.items()):
             self._close_routes(client)
             if self._wait_for_answers(client, RECONFIGURE_TIMEOUT_S) and not self.stopping.is_set():
@@ -605,7 +629,7 @@ class ProducerRouter:
             self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
     def _wait_for_answers(self, client: ClusterProducer, for_s: float) -> bool:
-        """Whether some of it is still on its way then; it may be told sooner where the producer is closed."""
+        """Returns whether some calls are still unanswered after `for_s`, or when the producer is closed."""
         until_s = steady_s() + for_s
         while client.flush(max(0.0, min(FLUSH_INTERVAL_S, until_s - steady_s()))):
             if self.stopping.is_set() or steady_s() >= until_s:
@@ -613,12 +637,12 @@ class ProducerRouter:
         return False
 
     def _warm_up(self) -> None:
-        """Where topics may soon be written."""
+        """Connect to clusters where topics may soon be written."""
         for cluster in self._reach.sites.keys() - self._clients.keys():
             self.client(cluster).warm_up(list(self._at)[:10])
 
 
 def check_settings(name: str, lease_s: float, sites: Mapping[str, Site]) -> None:
-    """Raises where a client cannot be made of these settings."""
+    """Raises where librdkafka does not accept these settings."""
     for site in sites.values():
         ClusterProducer({"client.id": name, **site.settings()}, DeliveryReports(), lambda *_: None, lease_s)

@@ -1,8 +1,7 @@
-"""How far a member of a group has handed out each partition, and what that is worth where a topic moves to. Pure.
+"""How far a group member has delivered each partition, and what these offsets mean after a move.
 
-A topic and its twin hold the same records at the same offsets up to the point at which the topic changes homes. Behind
-that point, after a switch by force, other records lie at the new home: a place that was reached at the old one says
-nothing of them. How a consumer commits, as it is set, is among its habits.
+A topic and its twin hold the same records at the same offsets up to the point where the home changed. After a forced
+switch other records follow at the new home, so an offset beyond that point means nothing there.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from twinshore.routing.core.home_records import HomeRecord
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMode:
-    """Of a consumer as it is set: whether it commits by itself, whether a commit without offsets takes what it has
-    handed out, and whether partitions are dealt to it bit by bit."""
+    """How a consumer is set. `commits`: auto-commit. `stores`: a commit without offsets takes what was delivered.
+    `is_incremental`: partitions are assigned incrementally.
+    """
 
     commits: bool
     stores: bool
@@ -25,7 +25,7 @@ class ConsumerMode:
 
 
 def consumer_mode(settings: Mapping[str, Any]) -> ConsumerMode:
-    """As librdkafka reads them: its words for no are these, small or large."""
+    """Read the settings as librdkafka does."""
     strategy = str(settings.get("partition.assignment.strategy", ""))
 
     def says(key: str) -> bool:
@@ -39,8 +39,9 @@ def consumer_mode(settings: Mapping[str, Any]) -> ConsumerMode:
 
 
 def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeRecord | None) -> dict[int, int]:
-    """These places, by partition, kept under the term `was`, as the home of term `now` counts; `line` is the newest
-    that is known of the topic. Those of which nobody knows are left out."""
+    """Translate offsets by partition from the home of term `was` to that of term `now`. `line`: the topic's newest home
+    record. Partitions without a known answer are omitted.
+    """
     if was == now:
         return dict(places)
     points = common_ends(was, now, line)
@@ -48,7 +49,8 @@ def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeR
 
 
 def common_ends(was: int, now: int, line: HomeRecord | None) -> tuple[int, ...]:
-    """Up to where the homes of two terms hold the same records, by partition, as the newest line tells it."""
+    """Returns by partition the offset up to which the homes of both terms hold the same records; empty where unknown.
+    """
     return tuple(line.points) if line is not None and (line.term, was + 1) == (now, now) else ()
 
 
@@ -56,8 +58,9 @@ TopicPartitionTuple = tuple[str, int]
 
 
 class DeliveredOffsets:
-    """`next`: behind the last record of each partition, where its topic is read now. `paused`: what the application
-    wants no record of for now, on whichever cluster."""
+    """Delivered, sought and deferred offsets of one member. `next`: offset after the last delivered record, on the
+    topic's current cluster. `paused`: partitions that the application paused, on any cluster.
+    """
 
     def __init__(self) -> None:
         self.next: dict[TopicPartitionTuple, int] = {}
@@ -82,12 +85,12 @@ class DeliveredOffsets:
     # -- places
 
     def leave(self, topic: str) -> None:
-        """With nothing read since the move before, that move's place is carried on."""
+        """Start leaving a topic. Offsets carried from the previous move stay valid if nothing was read since."""
         waiting = [where for where in self._carry if where[0] == topic]
         self._behind[topic] = {where[1]: self._carry.pop(where) for where in waiting}
 
     def left(self, places: Iterable[TopicPartitionTuple]) -> None:
-        """Partitions of topics that leave, with the member."""
+        """Save the offsets of partitions whose topics leave."""
         for where in places:
             exact, at = self._exact.get(where), self.forget(where)
             if exact is not None:
@@ -96,7 +99,7 @@ class DeliveredOffsets:
                 self._behind[where[0]][where[1]] = at
 
     def forget(self, where: TopicPartitionTuple) -> int | None:
-        """Another member may read on: how far this one came says nothing any more, but that it was read here."""
+        """Drop a partition that another member may read now. Only the fact that records were read here is kept."""
         at = self.next.pop(where, None)
         self._exact.pop(where, None)
         self._committed.pop(where, None)
@@ -105,8 +108,9 @@ class DeliveredOffsets:
         return at
 
     def arrive(self, topic: str, was: int, now: int, line: HomeRecord | None) -> list[TopicPartitionTuple]:
-        """At the home of the term `now`, which `line` tells of. Returns where an application wanted to read on at a
-        place of which nobody knows what is there now."""
+        """Translate the topic's offsets to the home of term `now`, described by `line`. Returns the partitions whose
+        sought offset has no known counterpart there.
+        """
         behind = self._behind.pop(topic, None)
         if behind is not None and was != now:
             self._alike[topic] = dict(enumerate(common_ends(was, now, line)))
@@ -118,7 +122,7 @@ class DeliveredOffsets:
         return self._seek_on(topic, lambda places: translate_offsets(places, was, now, line))
 
     def arrive_anywhere(self, topic: str) -> list[TopicPartitionTuple]:
-        """Nobody says that the two clusters hold the same: the group's place there counts."""
+        """Arrive on a cluster that may hold other records: the group's committed offset there counts."""
         self._owed_of(topic)
         _pop(self._committed, topic)
         if self._behind.pop(topic, None) is not None:
@@ -126,7 +130,7 @@ class DeliveredOffsets:
         return self._seek_on(topic, lambda _: {})
 
     def _seek_on(self, topic: str, worth: Callable[[dict[int, int]], dict[int, int]]) -> list[TopicPartitionTuple]:
-        """The beginning and the end are that everywhere."""
+        """Translate sought offsets. Beginning and end are valid on each cluster."""
         sought = _pop(self._sought, topic)
         kept = worth({number: at for number, at in sought.items() if at >= 0})
         kept |= {number: at for number, at in sought.items() if at < 0}
@@ -136,33 +140,34 @@ class DeliveredOffsets:
     def take_carried_offsets(
         self, dealt: Collection[str], asked: Iterable[TopicPartitionTuple]
     ) -> dict[TopicPartitionTuple, int]:
-        """Of partitions for which it is asked, once the topics are dealt out: how far each was handed out before the
-        move. It is said once."""
+        """Take the offsets of `asked` partitions that were delivered before the move. Each offset is returned once; all
+        carried offsets of the `dealt` topics are dropped.
+        """
         found = {where: self._carry[where] for where in asked if where in self._carry}
         self._carry = {where: at for where, at in self._carry.items() if where[0] not in dealt}
         return found
 
     def seek(self, where: TopicPartitionTuple, offset: int) -> None:
-        """It is read on there from now on."""
+        """Read the assigned partition from this offset."""
         self._exact[where] = offset
         self.next.pop(where, None)
         if offset >= 0:
             self.next[where] = offset
 
     def seek_later(self, where: TopicPartitionTuple, offset: int) -> None:
-        """As soon as it is dealt out: at another home that place is worth what others are."""
+        """Read the partition from this offset once assigned. After a move the offset is translated like others."""
         self._sought[where] = offset
 
     def take_sought(self, dealt: Iterable[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        """Of these. It is said once."""
+        """Take the sought offsets of these partitions. Each offset is returned once."""
         return {where: self._sought.pop(where) for where in dealt if where in self._sought}
 
     def drop_sought(self, topics: Collection[str]) -> list[TopicPartitionTuple]:
-        """What is left of these."""
+        """Drop the sought offsets of these topics. Returns their partitions."""
         return [(topic, number) for topic in topics for number in _pop(self._sought, topic)]
 
     def position(self, where: TopicPartitionTuple) -> int | None:
-        """Also between two homes, and before partitions are dealt out."""
+        """Returns the position, also between two homes and before partitions are assigned."""
         behind = self._behind.get(where[0], {}).get(where[1])
         return self._sought.get(where, self.next.get(where, self._carry.get(where, behind)))
 
@@ -172,26 +177,27 @@ class DeliveredOffsets:
         self._committed |= dict(places)
 
     def committed_offset(self, where: TopicPartitionTuple) -> int | None:
-        """What was committed last of it, or is to be where its topic arrives."""
+        """Returns the offset committed last, or deferred until the topic arrives."""
         return self._owed.get(where, self._committed.get(where))
 
     def known(self, where: TopicPartitionTuple, offset: int) -> int | None:
-        """Up to where a place may be committed where the topic is read now: what was read at its old home beyond the
-        point at which they part is not there. None where nobody knows of any record that is."""
+        """Returns the offset up to which a commit is valid on the topic's current cluster: records read at the old home
+        beyond the common end do not exist here. None where no record is known to be common.
+        """
         alike = self._alike.get(where[0])
         if alike is None or offset <= max(alike.get(where[1], 0), self.next.get(where, 0)):
             return offset
         return alike.get(where[1])
 
     def defer_commit(self, where: TopicPartitionTuple, offset: int) -> None:
-        """To be committed once the topic has arrived."""
+        """Commit this offset once the topic has arrived."""
         self._owed[where] = offset
 
     def defer_commits_of_left_topics(self) -> None:
         self._owed |= {(topic, number): at for topic, places in self._behind.items() for number, at in places.items()}
 
     def take_deferred_commits(self, topics: Collection[str]) -> dict[TopicPartitionTuple, int]:
-        """What is to be committed of these topics. It is said once."""
+        """Take the deferred commits of these topics. Each is returned once."""
         found = {where: at for where, at in self._owed.items() if where[0] in topics}
         for where in found:
             del self._owed[where]
@@ -201,11 +207,11 @@ class DeliveredOffsets:
         return {number: at for (_, number), at in self.take_deferred_commits([topic]).items()}
 
     def clear(self) -> None:
-        """What an application wants of topics that it subscribes to no more."""
+        """Forget seeks and pauses of topics that are no longer subscribed."""
         self._sought.clear()
         self.paused.clear()
 
 
 def _pop(places: dict[TopicPartitionTuple, int], topic: str) -> dict[int, int]:
-    """Those of the topic, by partition."""
+    """Take the topic's entries, by partition."""
     return {where[1]: places.pop(where) for where in [one for one in places if one[0] == topic]}

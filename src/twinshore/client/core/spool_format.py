@@ -1,23 +1,18 @@
-"""What a segment of a spool is made of: a header, and records, each in a frame with its length and checksum. Pure.
+"""The spool's files: segments of framed records, and the marks of what is done.
 
-A frame also says where its batch began: what was written to disk together, and synced before anything was written
-behind it. So a frame that can be read proves of everything before its batch that it was on disk once.
+A segment has a header, then records in frames with length and checksum. Each frame names its batch: records written and
+synced together before anything later. So a readable frame proves that everything before its batch was on disk.
 
-What of a spool is done, and what is not yet. Pure.
+Marks give for each topic a number below which all records are done, except those listed. They are one line: checksum
+and JSON. Unreadable marks mark nothing: everything on disk is sent again. `next_number` exceeds each number ever given,
+so no mark covers a later record.
 
-Marks say it for each topic: a number below which all is done, but for a few that are named. They are one line of text:
-its checksum, and JSON. A line that cannot be read marks nothing: what is on disk is sent again then, and nothing is
-lost. `next_number` is above every number that was ever given, so that no mark covers a later record.
+A topic index holds what is not done, in send order. Most records are in number order: these are **ahead**, and only
+counted. Records that came back or came late are listed one by one, at most as many as librdkafka holds.
 
-A book has what of one topic is not done, in the order in which it must be sent. Most records lie in the order of their
-numbers: these are **ahead**, and only how many there are is kept here. Those that were given back, or came late, are
-named one by one: no more than a client of librdkafka holds at a time.
-
-Reads a segment of a spool, and says of bytes that cannot be read what they are. Pure: how to read is an argument.
-
-A write that never ended leaves a **torn** tail: nothing that can be read lies behind it, and nobody was promised it.
-Bytes that were on disk once and cannot be read now are **damaged**: a record behind them proves it. Between the two is
-an **unfinished** batch: some of what was written together can be read, and no later write proves that all of it was.
+Unreadable bytes are **torn**, **damaged** or **unfinished**. Torn: a write never ended, no readable record follows, and
+no caller was told that the write succeeded. Damaged: a later record proves that the bytes were on disk. Unfinished:
+part of a batch is readable, and no later write proves that all of the batch was written.
 """
 
 from __future__ import annotations
@@ -53,8 +48,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """`salt` is in every checksum of the segment, so that a frame in somebody's value is not taken for one of ours.
-    `first_number`: no record in it has a lower one, but for those that come late."""
+    """`salt` is part of each checksum, so that a frame inside a record's value is never taken for a frame of the
+    segment. `first_number`: the lowest number, except for records that come late.
+    """
 
     sequence: int
     first_number: int
@@ -62,7 +58,7 @@ class SegmentHeader:
 
 
 class SpoolRecord(NamedTuple):
-    """A call that was kept back. `number`: the how-manieth of the spool it is; `made_ms`: when it was kept."""
+    """A kept call. `number`: sequence number in the spool. `made_ms`: when the call was kept."""
 
     number: int
     topic: str
@@ -75,7 +71,9 @@ class SpoolRecord(NamedTuple):
 
 
 class FramedRecord(NamedTuple):
-    """A record where it lies in its segment. `batch`: all before there was on disk when this was written."""
+    """A record and its byte range in a segment. `batch`: everything before this byte was on disk when the record was
+    written.
+    """
 
     record: SpoolRecord
     at: int
@@ -89,7 +87,7 @@ def header_bytes(header: SegmentHeader) -> bytes:
 
 
 def read_header(text: bytes) -> SegmentHeader | None:
-    """None where it cannot be read; NotYetError where it is of a later version."""
+    """None where unreadable; UnsupportedError for a later version."""
     if len(text) < HEADER_BYTES or crc32c(text[: _HEADER.size]) != _CRC.unpack_from(text, _HEADER.size)[0]:
         return None
     magic, version, _, salt, sequence, first_number = _HEADER.unpack_from(text)
@@ -103,7 +101,7 @@ def read_header(text: bytes) -> SegmentHeader | None:
 
 
 def body_bytes(record: SpoolRecord) -> bytes:
-    """All of its frame but what depends on where it lies. ValueError where something of it is too long."""
+    """Returns the part of the frame that does not depend on its position. ValueError where a field is too long."""
     topic = record.topic.encode()
     parts = [topic, record.key or b"", record.value or b""]
     try:
@@ -131,7 +129,7 @@ def frame_bytes(body: bytes, batch: int, salt: int) -> bytes:
 
 
 def frame_length(prefix: bytes) -> int | None:
-    """How long the frame is that begins so; None where none does."""
+    """Returns the length of the frame with this prefix; None for other bytes."""
     if len(prefix) < _PREFIX.size:
         return None
     magic, length, _, _ = _PREFIX.unpack_from(prefix)
@@ -139,7 +137,7 @@ def frame_length(prefix: bytes) -> int | None:
 
 
 def read_frame(text: bytes, at: int, salt: int) -> FramedRecord | None:
-    """The frame that these bytes are, which lie there in a segment; None where its checksum is another one."""
+    """Returns the frame in these bytes, which begin at `at`; None where the checksum differs."""
     if frame_length(text) != len(text):
         return None
     whole = text[_PREFIX.size :]
@@ -163,8 +161,7 @@ def read_frame(text: bytes, at: int, salt: int) -> FramedRecord | None:
 
 
 def normalize_headers(given: Any) -> Headers:
-    """As confluent-kafka takes them: a dict, or pairs. TypeError or ValueError where they are none that a record can
-    have."""
+    """Accepts headers as confluent-kafka does: a dict, or pairs. TypeError or ValueError for anything else."""
     if not given:
         return ()
     pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
@@ -192,7 +189,7 @@ def _cut(whole: bytes, at: int, length: int) -> tuple[bytes | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """Of one topic: records with a number below `below` are done, but for those in `open`."""
+    """Records of a topic with numbers below `below` are done, except those in `open`."""
 
     below: int = 0
     open: tuple[int, ...] = ()
@@ -200,9 +197,10 @@ class TopicMark:
 
 @dataclass(frozen=True, slots=True)
 class SpoolMarks:
-    """`end`: the segment, and the byte of it, where the spool ended then. A mark says nothing of what lies behind: what
-    comes late has a low number. `gaps`: bytes before there, by segment and where they begin, that are of writes which
-    may never have ended: an earlier start said so, when nothing lay behind them yet."""
+    """What is done. `end`: segment and byte where the spool ended; later records are not covered, since a late record
+    has a low number. `gaps`: unfinished bytes before `end`, by segment and byte, known from when nothing followed them
+    yet.
+    """
 
     next_number: int = 0
     end: tuple[int, int] = (0, 0)
@@ -219,7 +217,7 @@ class SpoolMarks:
 
 
 def read_marks(text: bytes) -> SpoolMarks | None:
-    """None where it cannot be read; NotYetError where it is of a later version."""
+    """None where unreadable; UnsupportedError for a later version."""
     checksum, _, body = text.removesuffix(b"\n").partition(b" ")
     if not body or checksum != b"%08x" % crc32c(body):
         return None
@@ -240,27 +238,28 @@ SEND_NUMBER_DIGITS_MAX = 20
 
 
 def find_send_id(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
-    """By which a call is known; None where it has none."""
+    """Returns the id that identifies a call; None without one."""
     return next((value for name, value in reversed(headers) if name == SEND_ID_HEADER and value is not None), None)
 
 
 def find_own_send_id(headers: Sequence[tuple[str, bytes | None]], number: int) -> bytes | None:
-    """By which the call of this number is known. None where it bears only what it was read with, as of a program that
-    sends records on: that is the mark of another call."""
+    """Returns the id of the call with this number. None where the record only has the id of another call, as in a
+    program that forwards records with their headers.
+    """
     mark = find_send_id(headers)
     return mark if mark is not None and _parted(mark)[1] == number else None
 
 
 def _parted(mark: bytes) -> tuple[bytes, int]:
-    """Who called, and the how-manieth call it was; -1 of what was made by nobody of ours."""
+    """Split an id into sender and number; number -1 for a foreign id."""
     who, _, number = mark.rpartition(b"-")
     return who, int(number) if number.isdigit() and len(number) <= SEND_NUMBER_DIGITS_MAX else -1
 
 
 class EarlierSends:
-    """Of one topic, the calls that an earlier process left and may have sent, and that bear a mark of their own: a
-    header by which each is known again, wherever it was copied to. `below`: most calls with a lower number are done.
-    `since_ms`: none of them has an earlier time; None where there are none."""
+    """Calls of one topic with an id that an earlier process left and may have sent. `below`: most calls with lower
+    numbers are done. `since_ms`: the earliest time of these calls; None where there are none.
+    """
 
     __slots__ = ("_below", "_first", "_last", "_named", "_who", "since_ms")
 
@@ -285,7 +284,9 @@ class EarlierSends:
             self._last = max(self._last, number)
 
     def __contains__(self, mark: bytes) -> bool:
-        """Whether it is one of them, or one of their neighbours: each is not kept in mind, as they may be millions."""
+        """Whether this is one of the calls, or one between two of them: there may be millions, so only the range is
+        stored.
+        """
         who, number = _parted(mark)
         return who in self._who and (number in self._named or 0 <= self._first <= number <= self._last)
 
@@ -296,7 +297,7 @@ OPEN_NUMBERS_MAX = (
 
 
 class SpoolPosition(NamedTuple):
-    """Where a record lies."""
+    """The byte range of a record."""
 
     segment: int
     at: int
@@ -304,7 +305,7 @@ class SpoolPosition(NamedTuple):
 
 
 class TopicIndex:
-    """`mark`: what an earlier process left of it as done."""
+    """The records of one topic that are not done. `mark`: what an earlier process left as done."""
 
     __slots__ = ("_flying", "_highest", "_open", "_reached", "ahead", "back", "begin", "below", "pending", "refused")
 
@@ -326,12 +327,13 @@ class TopicIndex:
 
     @property
     def left(self) -> int:
-        """On disk, and not done."""
+        """The number of records on disk that are not done."""
         return self.ahead + len(self.back) + len(self._flying) + len(self.refused)
 
     def add_found(self, number: int, place: SpoolPosition, *, covered: bool) -> bool:
-        """A record that an earlier process wrote; whether it is still to be sent. `covered`: it was there when the
-        mark was made."""
+        """Add a record of an earlier process. Returns whether the record is still to be sent. `covered`: the mark was
+        made after the record.
+        """
         done = covered and number < self.below and number not in self._open
         if done:
             self._highest = max(self._highest, number)
@@ -340,7 +342,7 @@ class TopicIndex:
         return True
 
     def added(self, number: int, place: SpoolPosition) -> None:
-        """It is on disk now."""
+        """Add a record that is now on disk."""
         if number < self._highest or number < self.below:
             heapq.heappush(self.back, (number, place))
         else:
@@ -349,15 +351,16 @@ class TopicIndex:
         self._highest = max(self._highest, number)
 
     def meet(self, number: int) -> bool:
-        """A record is met where reading goes on; whether it is ahead. It is not where it is done or named here: what
-        came late has a lower number than one that was met before it."""
+        """Returns whether a record found by the reader is ahead. Records that are done or listed are not; a late record
+        has a lower number than one read before.
+        """
         if number < self.below or number <= self._reached:
             return False
         self._reached = number
         return True
 
     def handed_out(self, number: int, place: SpoolPosition, *, came_back: bool) -> None:
-        """`came_back`: it was one of those that are named, though a lower one may have come since."""
+        """`came_back`: the record was listed, though a lower number may have been added since."""
         if came_back:
             self.back.remove((number, place))
             heapq.heapify(self.back)
@@ -367,14 +370,14 @@ class TopicIndex:
         self.below = max(self.below, number + 1)
 
     def given_back(self, number: int) -> None:
-        """It was not sent after all, or nobody acknowledged it: it goes before whatever has a higher number."""
+        """List a record that was not acknowledged. Records with higher numbers wait for it."""
         heapq.heappush(self.back, (number, self._flying.pop(number)))
 
     def done(self, number: int) -> SpoolPosition | None:
         return self._flying.pop(number, None)
 
     def refuse(self, number: int) -> None:
-        """A broker will not have it, and nobody is there to hear of it: it stays, and is tried at the next start."""
+        """Keep a record that a broker refused and that has no delivery callback. The next start tries again."""
         self.refused[number] = self._flying.pop(number)
 
     def mark(self) -> TopicMark:
@@ -397,7 +400,7 @@ class SegmentGapKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentGap:
-    """Bytes of a segment that are no record; reading goes on at `until`."""
+    """Bytes of a segment that hold no record; reading continues at `until`."""
 
     at: int
     until: int
@@ -405,14 +408,14 @@ class SegmentGap:
 
 
 class BlockReader:
-    """Bytes up to `end`, read a block at a time."""
+    """Reads bytes up to `end`, a block at a time."""
 
     def __init__(self, read: ReadBytes, end: int) -> None:
         self._read, self.end = read, end
         self._begin, self._block = 0, b""
 
     def bytes_at(self, at: int, size: int) -> bytes:
-        """So many, or as many as there are."""
+        """Returns up to `size` bytes."""
         size = max(0, min(size, self.end - at))
         if at < self._begin or at + size > self._begin + len(self._block):
             self._begin, self._block = at, self._read(at, min(max(size, BLOCK_BYTES), self.end - at))
@@ -428,7 +431,7 @@ class BlockReader:
 
 
 def read_framed_records(pages: BlockReader, salt: int, begin: int) -> Iterator[FramedRecord]:
-    """Records from there on, up to the first bytes that are none."""
+    """Yields records from `begin` up to the first unreadable bytes."""
     at = begin
     while at < pages.end and (found := pages.frame_at(at, salt)) is not None:
         yield found
@@ -436,7 +439,7 @@ def read_framed_records(pages: BlockReader, salt: int, begin: int) -> Iterator[F
 
 
 def scan_segment(read: ReadBytes, header: SegmentHeader, end: int) -> Iterator[FramedRecord | SegmentGap]:
-    """The whole segment in its order: each record that can be read, and each gap between them."""
+    """Yields each readable record of the segment and each gap, in order."""
     pages, at = BlockReader(read, end), HEADER_BYTES
     while at < end:
         found = pages.frame_at(at, header.salt)
@@ -450,7 +453,7 @@ def scan_segment(read: ReadBytes, header: SegmentHeader, end: int) -> Iterator[F
 
 
 def gap_at(pages: BlockReader, salt: int, at: int) -> SegmentGap:
-    """What the bytes are that begin there and are no record."""
+    """Classify the unreadable bytes at `at`."""
     begin = _next(pages, salt, at + 1)
     if begin is None:
         return SegmentGap(at, pages.end, SegmentGapKind.TORN)
@@ -468,7 +471,7 @@ def gap_at(pages: BlockReader, salt: int, at: int) -> SegmentGap:
 
 
 def _next(pages: BlockReader, salt: int, at: int) -> int | None:
-    """Where the next record begins that can be read."""
+    """Returns where the next readable record begins."""
     while at < pages.end:
         block = pages.bytes_at(at, BLOCK_BYTES)
         place = block.find(FRAME_MAGIC)

@@ -1,9 +1,7 @@
-"""The clusters' own word: each is asked where topics are at home, and told that this client follows.
+"""Reads from each cluster where topics are at home, and registers the client as a subscriber there.
 
-A thread for each cluster, so that one that is silent keeps nobody from hearing the others. What a client must do by
-what was heard is `routing.core.subscribers`'s; it counts by a clock that runs on while the machine sleeps.
-
-The clusters that a client may meet: as the application names them, or as a configuration centre pushes them.
+Each cluster has a thread, so that an unreachable cluster delays no other. `routing.core.subscribers` decides what a
+client must do; its clock counts on while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -45,16 +43,19 @@ LEASE_S_MAX = LEASE_MS_MAX / 1_000
 
 
 def check_lease(lease_s: float) -> None:
-    """ConfigError for one that no switch believes: what is written under it would never cross."""
+    """ConfigError for a lease that a switch does not accept."""
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not 0.001 <= lease_s <= LEASE_S_MAX:
         raise ConfigError(f"lease_s is {lease_s!r}, and a switch believes in 0.001 to {LEASE_S_MAX:g}")
 
 
 class HomeTracker:
-    """`topics`: names, or beginnings of names with a `*` behind; `begin`: where topics are written of which no line
-    tells; `told`: what another one has heard before it. `news` is called from a thread of the centre when it has heard
-    or lost something; `warn` is told, once, why a cluster is not believed. There is a thread for each cluster, from
-    `start` on: `stop` ends them, and waits for them, but no longer than a cluster has patience."""
+    """Tracks the homes of a client's topics on all clusters.
+
+    `topics`: names, or prefixes with a trailing `*`. `begin`: the cluster for topics without a home record. `told`:
+    records that an earlier tracker read. `news` is called from a tracker thread after a change. `warn` is called once
+    for each reason not to trust a cluster. `start` starts a thread for each cluster. `stop` ends them and waits for a
+    few seconds.
+    """
 
     def __init__(
         self,
@@ -86,7 +87,9 @@ class HomeTracker:
             thread.start()
 
     def stop(self, *, goodbye: bool = True) -> None:
-        """`goodbye`: nobody waits for this client any more. Without, it ends as a process that dies."""
+        """Stop the threads. `goodbye`: unsubscribe, so that no switch waits for this client. Without, the lease must
+        expire, as after a crash.
+        """
         if not goodbye:
             self._deaf.set()
         self._stopping.set()
@@ -95,77 +98,78 @@ class HomeTracker:
                 thread.join(4 * REQUEST_TIMEOUT_S)
 
     def order(self, topic: str) -> WriteOrder:
-        """What must be done with the topic now. Nothing goes to a cluster that has not shown that it is the one which
-        the application expects there."""
+        """Returns what to do with the topic now. Never names a cluster with an expected `cluster_id` before the cluster
+        has shown that id.
+        """
         with self._guard:
             return self._checked(self._following.order(topic, steady_s()))
 
     def heard(self, topic: str) -> WriteOrder:
-        """Where whoever reads finds the topic."""
+        """Returns where to read the topic."""
         with self._guard:
             return self._checked(self._following.heard(topic, steady_s()))
 
     def line(self, topic: str) -> HomeRecord | None:
-        """What stands of the topic on the clusters."""
+        """Returns the topic's home record."""
         with self._guard:
             return self._following.line(topic)
 
     def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
-        """All that was heard of where topics are at home."""
+        """Returns all home records read so far."""
         with self._guard:
             return self._following.told()
 
     def cluster_id(self, cluster: str) -> str:
-        """The id by which the cluster was met; empty before."""
+        """Returns the id that the cluster showed; empty before."""
         with self._guard:
             return self._following.cluster_id(cluster)
 
     def until_s(self, cluster: str) -> float:
-        """How long what is written there may go on at most, on the steady clock."""
+        """Returns the time on the steady clock until which the client may write there."""
         with self._guard:
             return self._following.until_s(cluster)
 
     def read_since(self, cluster: str, then_s: float) -> bool:
-        """Whether that cluster was read by a question asked after then."""
+        """Whether a request made after `then_s` has read that cluster."""
         with self._guard:
             return self._following.read_since(cluster, then_s)
 
     def unheard(self) -> frozenset[str]:
-        """The clusters whose lines were not read yet."""
+        """Returns the clusters whose home records were not read yet."""
         with self._guard:
             return frozenset(self._unheard)
 
     def held(self) -> frozenset[str]:
-        """Topics that a switch holds, and of which was not said yet that nothing is on its way."""
+        """Returns the topics that a switch holds and that `parked` has not reported yet."""
         with self._guard:
             return self._following.held()
 
     def is_every_cluster_unavailable(self) -> bool:
-        """Whether no cluster at all is heard now."""
         return self._troubles.keys() >= self._sites.keys()
 
     def trouble(self) -> str:
-        """Why clusters are not heard now; empty where all are."""
+        """Returns why clusters are unavailable now; empty where all are available."""
         return "; ".join(why for _, why in sorted(dict(self._troubles).items()))
 
     def parked(self, topic: str) -> None:
-        """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""
+        """Report that no call to the topic is unanswered, and none was sent since the hold."""
         with self._guard:
             self._following.parked(topic)
 
     def busy(self, groups: Sequence[str]) -> None:
-        """Of these groups there are members here who have not gathered, though groups are about to move."""
+        """Report groups that are about to move and still have members here."""
         with self._guard:
             self._following.busy(groups)
 
     def moving(self) -> bool:
-        """Whether a switch is under way."""
+        """Whether a switch is in progress."""
         with self._guard:
             return self._following.poll_s() < POLL_INTERVAL_S
 
     def _follow(self, site: Site) -> None:
-        """Whatever fails is asked again, over new connections: what was remembered of the cluster, or read of its
-        files, may be what is wrong."""
+        """Follow a cluster until stopped. After an error, retry over new connections: cached metadata or credential
+        files may be at fault.
+        """
         while not (self._stopping.is_set() or self._deaf.is_set()):
             try:
                 with closing(
@@ -179,7 +183,7 @@ class HomeTracker:
                 self._stopping.wait(POLL_INTERVAL_S)
 
     def _follow_by(self, site: Site, kafka: KafkaCluster) -> None:
-        """Until the end. Raises what may not pass by itself."""
+        """Poll until stopped. Raises errors that are not retriable."""
         homes, followers = HomesTopic(kafka, partial(self._known, site.name)), SubscribersTopic(kafka)
         self._notes[site.name] = homes
         pause_s, since_s = 0.0, steady_s()
@@ -237,7 +241,7 @@ class HomeTracker:
         return pause_s
 
     def _known(self, site: str, topic: str) -> int:
-        """The highest term of the topic that another cluster says, or that was heard before."""
+        """Returns the highest term of the topic on other clusters or known before."""
         with self._guard:
             term = self._following.term(topic)
         others = [notes.log for name, notes in dict(self._notes).items() if name != site]
@@ -256,10 +260,12 @@ SitesCheck = Callable[[Mapping[str, Site]], None]
 
 
 class Discovery:
-    """`sites` by name; `begin` is the one where topics are at home of which no cluster says it. `check` raises where no
-    client can be made of the sites: whoever makes this hears it before anything has begun, and a push that comes later
-    is not taken. `news` is called from another thread when something was pushed. Pushes are asked for until `stop`.
-    `memory`: the file that remembers where topics are at home, beside the last good push where no other is set."""
+    """The clusters that a client may use: fixed by the application, or pushed by a configuration service.
+
+    `begin`: the site for topics without a home record. `check` raises where no client can be made of the sites: the
+    constructor raises that error, and a later push is refused. `news` is called from another thread after a push.
+    Pushes arrive until `stop`. `memory`: the file that remembers homes; by default beside the last good push.
+    """
 
     def __init__(
         self,
@@ -287,16 +293,16 @@ class Discovery:
             self.begin = next(iter(self.sites))
 
     def hear(self) -> None:
-        """What was pushed last counts from now on. Where that is something else `ask` `is_due`, until it was called:
-        whoever failed before that has it to take up still."""
+        """Apply the last push. If sites changed, `is_due` stays true until `ask` is called, even after a failure."""
         if self._pushed:
             found = self._pushed.popleft()
             if (found.sites, found.begin) != (self.sites, self.begin):
                 self.sites, self.begin, self.is_due = found.sites, found.begin, True
 
     def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomeTracker:
-        """From now on the clusters are asked where these topics are at home. What was heard before stays known: a
-        cluster that answers first, and was not told yet of a switch, takes no topic back."""
+        """Start a tracker for these topics. Records read before stay known, so a cluster that does not know of a switch
+        yet cannot take a topic back.
+        """
         if self._remembered is None:
             self._remembered = RememberedHomes(self.memory, self._warn)
         told = without_holds(self._asked.told()) if self._asked is not None else self._remembered.lines()
@@ -308,13 +314,13 @@ class Discovery:
         return made
 
     def _heard(self) -> None:
-        """In a thread of the centre's."""
+        """Remember homes; called in a tracker thread."""
         if self._asked is not None and self._remembered is not None:
             self._remembered.keep(without_holds(self._asked.told()))
         self._news()
 
     def stop(self) -> None:
-        """Nothing is heard of pushes any more."""
+        """Stop listening for pushes."""
         if self._pushes is not None:
             self._pushes.stop()
 
@@ -324,5 +330,7 @@ class Discovery:
 
 
 def without_holds(told: Mapping[str, HomeRecord | HomeConflict]) -> dict[str, HomeRecord | HomeConflict]:
-    """What was heard without holds: each counts from when a client hears it, so the next one hears it anew."""
+    """Returns the records without holds. A hold counts from when a client reads the record, so the next tracker must
+    read it again.
+    """
     return {topic: one for topic, one in told.items() if not (isinstance(one, HomeRecord) and one.hold_ms)}
