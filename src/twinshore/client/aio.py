@@ -154,8 +154,7 @@ class AsyncFailoverConsumer(_Calls):
             return found
 
     async def _call(self, what: Callable[..., Result], *words: Any, **named: Any) -> Result:
-        """Make a call. Only returned records count as delivered, so no commit passes records read by a cancelled call.
-        """
+        """Make a call. Only returned records count as delivered, so no commit passes records read by a cancelled call."""
 
         def call() -> Result:
             self._consumer.hand_out([self._returned.popleft() for _ in range(len(self._returned))])

@@ -1,5 +1,4 @@
-"""A group member on one cluster: where it starts to read, what it commits, and how its librdkafka consumer is closed.
-"""
+"""A group member on one cluster: where it starts to read, what it commits, and how its librdkafka consumer is closed."""
 
 from __future__ import annotations
 

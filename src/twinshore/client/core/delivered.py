@@ -49,8 +49,7 @@ def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeR
 
 
 def common_ends(was: int, now: int, line: HomeRecord | None) -> tuple[int, ...]:
-    """Returns by partition the offset up to which the homes of both terms hold the same records; empty where unknown.
-    """
+    """Returns by partition the offset up to which the homes of both terms hold the same records; empty where unknown."""
     return tuple(line.points) if line is not None and (line.term, was + 1) == (now, now) else ()
 
 

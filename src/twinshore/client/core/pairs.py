@@ -178,8 +178,7 @@ class PartitionPair(Generic[Item]):
         self._logs[home].ended(end, asked_s, is_wanted=home in self.wanted())
 
     def wanted(self) -> list[str]:
-        """Returns the homes whose log end must be requested: records of other logs were fetched since the last request.
-        """
+        """Returns the homes whose log end must be requested: records of other logs were fetched since the last request."""
         return [
             home
             for home, log in self._logs.items()
@@ -217,7 +216,6 @@ class PartitionPair(Generic[Item]):
         return self._logs[home].has_room()
 
     def place(self, home: str) -> int:
-        """Returns the offset after the last delivered record and any gap; UNKNOWN_POSITION where nothing is known yet.
-        """
+        """Returns the offset after the last delivered record and any gap; UNKNOWN_POSITION where nothing is known yet."""
         log = self._logs[home]
         return log.queue[0].offset if log.queue else log.read_to

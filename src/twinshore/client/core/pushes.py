@@ -85,8 +85,7 @@ def _must_be_known(clusters: Iterable[str], own: ApplicationSettings) -> None:
 
 
 def _own_first(own: Mapping[str, Any], cluster: str, pushed: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge settings. A push may not make the application run code, nor send passwords in clear or to another server.
-    """
+    """Merge settings. A push may not make the application run code, nor send passwords in clear or to another server."""
     if owned := sorted(name for name in pushed if name.startswith(_ITS_OWN)):
         raise ConfigError(f"cluster {cluster}: {owned[0]} cannot be pushed: the application sets it itself")
     mine = tuple(one for one in _GROUPS if any(name.startswith(one) for name in own))

@@ -187,8 +187,7 @@ class SpoolFiles:
         self.sequence, self.end = header.sequence, HEADER_BYTES
 
     def append(self, text: bytes) -> None:
-        """Write and sync. OSError where that fails: the text is removed again, and the next write must begin a segment.
-        """
+        """Write and sync. OSError where that fails: the text is removed again, and the next write must begin a segment."""
         try:
             self._write(text, self.end)
             self._sync(self._active)
