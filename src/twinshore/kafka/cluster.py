@@ -1,4 +1,4 @@
-"""One cluster: who leads what, where each log ends, who wrote to it. Asks the right broker, with bounded patience."""
+"""One cluster: leaders, log ends, producers. Requests go to the right broker and are retried within a time limit."""
 
 from __future__ import annotations
 
@@ -44,12 +44,10 @@ Value = TypeVar("Value")
 
 
 class KafkaCluster:
-    """Safe for several threads; calls to the same broker take turns, so give a slow errand an object of its own.
+    """A cluster. Thread-safe; calls to the same broker take turns, so slow work needs an object of its own.
 
-    Every question is asked again, after fresh metadata and a growing pause, while the failure is one that may pass;
-    after `patience_s`, whoever is silent, it is a KafkaError. `cluster_id` is which cluster it must be; without it the
-    first one seen. `pool`: connections that it shares with others; without it they are its own. `clock`, `sleep` and
-    `rng` are arguments so that tests need no patience.
+    Retriable failures are retried with fresh metadata and growing pauses; after `patience_s` a KafkaError is raised.
+    `cluster_id`: the expected cluster; empty for the first one seen. `pool`: shared connections; None for own ones.
     """
 
     def __init__(
@@ -86,41 +84,41 @@ class KafkaCluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """Topics and settings."""
+        """The client for topics and configs."""
         from twinshore.kafka.admin import Admin  # its import costs, and pumps do without
 
         return Admin(self)
 
     def errand(self) -> AbstractContextManager[None]:
-        """All that this thread asks within it ends within `patience_s` together."""
+        """Bound all requests of this thread inside the block by `patience_s` together."""
         return self._patience.errand()
 
     def left_s(self) -> float:
-        """What this thread's errand has left; `inf` outside of any."""
+        """Returns what is left of this thread's time limit; `inf` outside an errand."""
         return self._patience.left_s()
 
     def cluster_id(self) -> str:
-        """The cluster's own identity; the same for all its bootstrap addresses."""
+        """Returns the cluster's id."""
         return self._memory.cluster_id or self.metadata([], refresh=True).cluster_id
 
     def expect_cluster_id(self, cluster_id: str) -> None:
-        """From now on it must be this cluster; KafkaError where another was seen before."""
+        """Require this cluster from now on. KafkaError where another one was seen before."""
         self._memory.same(cluster_id)
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
-        """Of these topics, or of all. With `refresh=False` what was seen before will do, if it covers the question."""
+        """Returns metadata of these topics, or of all. `refresh=False` allows cached metadata."""
         return self._patience.retry("metadata", lambda: self._look(topics, refresh))
 
     def partition_of(self, named: TopicPartition, *, refresh: bool = False) -> PartitionMetadata:
-        """The partition's leader, epoch and replicas; KafkaError where it does not exist."""
+        """Returns the partition's metadata. KafkaError where the partition does not exist."""
         return self._find(named, refresh=refresh, led=False)
 
     def leader_of(self, named: TopicPartition) -> int:
-        """The node that leads the partition; KafkaError (retriable) while none does."""
+        """Returns the leader's node id. Retriable KafkaError where there is none."""
         return self._find(named, refresh=False, led=True).leader
 
     def connection_to(self, node_id: int) -> Connection:
-        """The shared connection to this broker, which was seen to be one of the right cluster."""
+        """Returns the shared connection to this broker, checked to be of the right cluster."""
         self._nodes.silence.check()
         connection = self._nodes.kept(self._address_of(node_id), timeout_s=self._time_s())
         if not connection.cluster_id:
@@ -130,7 +128,7 @@ class KafkaCluster:
         return connection
 
     def dial(self, node_id: int) -> Connection:
-        """A new connection to this broker of the right cluster, the caller's own to drive and close."""
+        """Open a connection to this broker, checked to be of the right cluster. The caller closes it."""
         connection = self._nodes.dial(self._address_of(node_id), timeout_s=self._time_s())
         try:
             self._vouch(connection, {})
@@ -140,20 +138,21 @@ class KafkaCluster:
         return connection
 
     def list_offsets(self, parts: Iterable[TopicPartition], which: OffsetKind) -> dict[TopicPartition, int]:
-        """One end of each log. All or nothing: the first partition that cannot be read is a KafkaError."""
+        """Returns one offset of each log. The first partition without an answer raises KafkaError."""
         ask = self._timed(list_offsets, asked=which.value)
         return self._leaders.ask(parts, LeaderQuery(_end_in_words(which), "Describe", ask))
 
     def offsets_of_each(
         self, parts: Iterable[TopicPartition], which: OffsetKind
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """One end of each log that can be read now, and why the others cannot: none waits for another. KafkaError where
-        the cluster itself does not answer."""
+        """Returns one offset of each readable log, and errors of the others; no partition waits for another. KafkaError
+        where the cluster does not answer.
+        """
         question = LeaderQuery(_end_in_words(which), "Describe", self._timed(list_offsets, asked=which.value))
         return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
 
     def first_since(self, named: TopicPartition, timestamp_ms: int) -> int:
-        """The offset below which no record has a time stamp that is as late; -1 where no record has."""
+        """Returns the offset below which no record has this timestamp or a later one; -1 where no record has."""
         # Of several that bear one time stamp a broker's index may name a later one; of the time before it names none.
         asked = (max(0, timestamp_ms - 1), *OffsetKind.HIGH_WATERMARK.value[1:])
         question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
@@ -162,28 +161,30 @@ class KafkaCluster:
     def first_since_each(
         self, parts: Iterable[TopicPartition], timestamp_ms: int
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """The first offset whose record has a time stamp that is as late, -1 where none has, of each partition that can
-        be asked now, and why the others cannot."""
+        """Returns for each partition the first offset with this timestamp or a later one, -1 where no record has, and
+        errors of partitions that cannot be asked.
+        """
         asked = (max(0, timestamp_ms), *OffsetKind.HIGH_WATERMARK.value[1:])
         question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
         return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
 
     def describe_producers(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """Who wrote to these partitions, as their leaders remember; it speaks of the log end."""
+        """Returns the producers of these partitions, as leaders know them at the log end."""
         ask = self._timed(describe_producers)
         return self._leaders.ask(parts, LeaderQuery("producers", "Read", ask))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
     ) -> dict[TopicPartition, int]:
-        """Cuts each log below the offset, on its leader; returns the new log starts. `ids`: which topic each name must
-        still mean, asked over the same connection right before."""
+        """Delete records below these offsets. Returns the new log starts. `ids`: expected topic ids, checked over the
+        same connection right before.
+        """
         return self._leaders.ask(before, self._cut(before, ids))
 
     def delete_records_of_each(
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """The same of those logs that can be cut now, and why the others cannot: none waits for another."""
+        """Like `delete_records`, for partitions that can be asked now, and errors of the others."""
         question = self._cut(before, ids)
         return self._patience.retry(question.what, lambda: self._leaders.each(before, question))
 
@@ -199,18 +200,19 @@ class KafkaCluster:
         return LeaderQuery("deletion of records", "Delete", ask)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """(The largest leader epoch up to the one given that wrote there, where it ended); (-1, -1) where the leader
-        does not know."""
+        """Returns (largest leader epoch not above the given one, its end offset); (-1, -1) where the leader does not
+        know.
+        """
         ask = self._timed(offset_for_leader_epoch, epochs=epochs)
         return self._leaders.ask(epochs, LeaderQuery("end of a leader epoch", "Describe", ask))
 
     def read_tail_batch(self, named: TopicPartition, offset: int) -> BatchHeader | None:
-        """The header of the batch that covers `offset`; None while it is above the high watermark."""
+        """Returns the header of the batch with `offset`; None above the high watermark."""
         found = self.read_batch(named, offset)
         return found[1] if found else None
 
     def read_batch(self, named: TopicPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
-        """The batch that covers `offset`, its CRC not checked; None while it is above the high watermark, or gone."""
+        """Returns the batch with `offset`, CRC unchecked; None where the batch is gone or above the high watermark."""
 
         def ask(
             connection: Connection, wanted: Sequence[LeaderPartition]
@@ -220,7 +222,7 @@ class KafkaCluster:
         return self._leaders.ask([named], LeaderQuery(f"batch at offset {offset}", "Read", ask))[named]
 
     def read_from(self, named: TopicPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartitionById:
-        """Batches from the one on that covers `offset`, as far as a consumer may read; never less than one whole."""
+        """Returns batches from the one with `offset` on, as far as a consumer may read; at least one whole batch."""
 
         def ask(
             connection: Connection, wanted: Sequence[LeaderPartition]
@@ -233,13 +235,13 @@ class KafkaCluster:
         return found
 
     def init_producer_id(self) -> tuple[int, int]:
-        """A new producer id and its epoch."""
+        """Returns a new producer id and its epoch."""
         return self._patience.retry(
             "a new producer id", lambda: self._anybody(partial(init_producer_id, place=self.name))
         )
 
     def anybody(self, what: str, ask: Callable[[Connection, float], Value]) -> Value:
-        """What any broker answers; `ask` gets a connection and a time-out in seconds, perhaps several times."""
+        """Ask any broker. `ask` gets a connection and a timeout in seconds, perhaps several times."""
 
         def once(connection: Connection, *, timeout_s: float) -> Value:
             return ask(connection, timeout_s)
@@ -247,14 +249,15 @@ class KafkaCluster:
         return self._patience.retry(what, lambda: self._anybody(once))
 
     def at(self, node_id: int, what: str, ask: Callable[[Connection, float], Value]) -> Value:
-        """What this broker answers."""
+        """Ask this broker."""
         return self._patience.retry(what, lambda: ask(self.connection_to(node_id), self._time_s()))
 
     def change(
         self, what: str, ask: Callable[[Connection, float], Value], ids: Mapping[str, bytes] | None = None
     ) -> Value:
-        """Changes something of the whole cluster, at its controller, over a connection that was vouched for right
-        before. `ids`: which topic each name must mean; under another id nothing is asked."""
+        """Change the cluster through its controller, over a connection whose cluster was checked right before. `ids`:
+        expected topic ids; a topic with another id is not changed.
+        """
 
         def attempt() -> Value:
             controller = self._look([], refresh=True).controller
@@ -270,7 +273,7 @@ class KafkaCluster:
         return self._patience.retry(what, attempt)
 
     def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
-        """Whoever is at the connection's other end is the right cluster, and has these topics under these ids."""
+        """Check that the connection leads to the right cluster, and that these topics have these ids."""
         seen = self._recognised(connection, list(ids), timeout_s=self._time_s())
         for name, topic_id in ids.items():
             topic = seen.topics.get(name)
@@ -285,14 +288,14 @@ class KafkaCluster:
                 )
 
     def _recognised(self, connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
-        """What the other end says of the topics; KafkaError where it is another cluster."""
+        """Returns the broker's metadata of these topics. KafkaError for another cluster."""
         seen = read_metadata(connection, topics, timeout_s=timeout_s)
         connection.cluster_id = seen.cluster_id
         self._same(connection, seen.cluster_id)
         return seen
 
     def _same(self, connection: Connection, cluster_id: str) -> None:
-        """KafkaError where the connection's other end is another cluster than it must be."""
+        """KafkaError where the connection leads to another cluster."""
         try:
             self._memory.same(cluster_id)
         except KafkaError:
@@ -317,7 +320,7 @@ class KafkaCluster:
         return self._patience.retry(f"partition {named}", attempt)
 
     def _look(self, topics: Sequence[str] | None, refresh: bool) -> ClusterMetadata:
-        """One attempt at metadata: from memory where that will do, else from the first broker that answers."""
+        """One attempt at metadata, from the cache if allowed, else from the first broker that answers."""
         known = None if refresh else self._memory.recall(topics)
         if known is not None:
             return known
@@ -327,7 +330,7 @@ class KafkaCluster:
         return seen
 
     def _anybody(self, ask: Callable[..., Value]) -> Value:
-        """Asks brokers in turn until one answers; a final refusal of one is the refusal of all."""
+        """Ask brokers in turn until one answers. A final error of one broker ends the search."""
         with self._nodes.silence.asking():
             return self._whoever(ask)
 
@@ -359,7 +362,7 @@ class KafkaCluster:
         return timed
 
     def _time_s(self, shares: int = 1) -> float:
-        """How long one call may take, so that its errand ends in time."""
+        """Returns the timeout of one call, within this thread's time limit."""
         left_s = self._patience.left_s()
         if left_s <= 0:
             raise KafkaError(f"{self.name}: no time is left", retriable=True)

@@ -1,6 +1,6 @@
-"""Transactional ids of our own: the talk with their coordinators, one blocking request at a time.
+"""Twinshore's own transactional ids: requests to their coordinators, one at a time, blocking.
 
-The versions asked for are those of every broker since 3.1; newer ones would let a coordinator raise the epoch with each
+All brokers since 3.1 know the versions used. With newer versions a coordinator may raise the epoch with each
 transaction.
 """
 
@@ -47,7 +47,7 @@ ResponseType = TypeVar("ResponseType", bound=ResponsePayload)
 
 
 class TransactionalProducer(NamedTuple):
-    """Who may write under a transactional id: whoever asked for it last."""
+    """The producer that may write under a transactional id: the last one that acquired it."""
 
     name: str
     producer_id: int
@@ -55,15 +55,18 @@ class TransactionalProducer(NamedTuple):
 
 
 class TransactionalIds:
-    """Of one cluster, for one thread. `go` is asked before every request and raises where none may be sent any more."""
+    """The transactional ids of one cluster; for one thread. `go` is called before each request, and raises where none
+    may be sent.
+    """
 
     def __init__(self, cluster: KafkaCluster, *, patience_s: float, go: Callable[[], None]) -> None:
         self._cluster, self._patience_s, self._go = cluster, patience_s, go
         self._coordinators: dict[str, int] = {}
 
     def acquire(self, name: str, timeout_s: float) -> TransactionalProducer:
-        """Takes the id. What its last holder left open is aborted, with its markers in the logs, before this returns;
-        of what that holder still sends nothing is accepted any more."""
+        """Acquire the id and fence its last holder. Returns after that holder's open transaction is aborted, with
+        markers in the logs.
+        """
         request = InitProducerIdRequest(
             transactional_id=TransactionalId(name),
             transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=timeout_s)),
@@ -72,8 +75,9 @@ class TransactionalIds:
         return TransactionalProducer(name, int(answer.producer_id), int(answer.producer_epoch))
 
     def begin(self, writer: TransactionalProducer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Opens a transaction on these; what its end will append to each is one marker. It waits for the last one to be
-        complete. Empty when it is open; else it is not, and these are why."""
+        """Open a transaction on these partitions, after the previous one is complete. Returns an empty dict, or the
+        errors that prevented the transaction. Its end appends one marker to each partition.
+        """
         topics: dict[str, list[i32]] = {}
         for named in partitions:
             topics.setdefault(named.topic, []).append(i32(named.partition))
@@ -90,7 +94,7 @@ class TransactionalIds:
         return {named: code for named, code in _codes(answer) if code not in (0, _UNDONE)}
 
     def abort(self, writer: TransactionalProducer) -> None:
-        """Ends the transaction; its markers are in the logs when `complete` returns."""
+        """Abort the transaction. Its markers are in the logs when `complete` returns."""
         request = EndTxnRequest(
             transactional_id=TransactionalId(writer.name),
             producer_id=ProducerId(writer.producer_id),
@@ -100,7 +104,7 @@ class TransactionalIds:
         self._settle(writer.name, request, EndTxnResponse, lambda one: int(one.error_code))
 
     def complete(self, writer: TransactionalProducer) -> None:
-        """Waits until all markers of the last transaction are confirmed: the coordinator will repeat none of them."""
+        """Wait until all markers of the last transaction are confirmed, so that the coordinator repeats none."""
         until_s = time.monotonic() + self._patience_s
         while (now := self._look(writer.name)).state not in CLOSED_STATES:
             self._wait(until_s, _BUSY_S, kafka_error(Code.CONCURRENT_TRANSACTIONS, self._place(writer.name)))
@@ -108,11 +112,11 @@ class TransactionalIds:
             raise kafka_error(Code.PRODUCER_FENCED, self._place(writer.name))
 
     def open_of(self, prefix: str) -> set[TopicPartition]:
-        """Where markers are due: partitions in open transactions of all ids that begin so."""
+        """Returns the partitions in open transactions of ids with this prefix: markers are due there."""
         return {named for parts in self.open_by_id(prefix).values() for named in parts}
 
     def open_by_id(self, prefix: str) -> dict[str, frozenset[TopicPartition]]:
-        """The same for each of these ids."""
+        """Like `open_of`, by id."""
         names: set[str] = set()
         for node in self._cluster.metadata([], refresh=True).brokers:
             self._go()
@@ -138,7 +142,7 @@ class TransactionalIds:
         return self._persist(name, lambda line: line.call(request, answer), code_of)
 
     def _persist(self, name: str, ask: Callable[[Connection], Value], code_of: Callable[[Value], int]) -> Value:
-        """Asks the id's coordinator until its answer is none of those that pass by themselves."""
+        """Ask the id's coordinator until the response is no temporary error."""
         until_s = time.monotonic() + self._patience_s
         while True:
             node = self._coordinator(name)
@@ -183,7 +187,7 @@ class TransactionalIds:
             self._wait(until_s, _MOVED_S, error)
 
     def forget(self, name: str) -> None:
-        """Its coordinator may be another one by now."""
+        """Look up the coordinator again for the next request."""
         self._coordinators.pop(name, None)
 
     def _wait(self, until_s: float, pause_s: float, error: KafkaError) -> None:

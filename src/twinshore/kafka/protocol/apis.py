@@ -1,7 +1,4 @@
-"""The one table of Kafka's APIs: keys, names, versions whose headers carry tags, and versions that are written by hand.
-
-Requests that kio encodes name their own version; their headers follow this table as well.
-"""
+"""The table of Kafka's APIs: keys, names, flexible versions, and versions encoded in `kafka.protocol`."""
 
 from __future__ import annotations
 
@@ -135,17 +132,17 @@ _TABLE: Final = {
 
 
 def api_name(key: int) -> str:
-    """`Metadata` for 3."""
+    """Returns `Metadata` for 3."""
     return _TABLE[key][0] if key in _TABLE else f"Api{key}"
 
 
 def tags_in_request(key: int, version: int) -> bool:
-    """Whether the request's header carries tags. An API that this table does not know is too new to have none."""
+    """Whether the request header has tags. An API unknown here is new, and has them."""
     return key not in _TABLE or version >= _TABLE[key][1]
 
 
 def tags_in_response(key: int, version: int) -> bool:
-    """Whether the answer's header carries tags. That of ApiVersions never does: whoever asks knows no version yet."""
+    """Whether the response header has tags. ApiVersions never has: the client knows no version yet."""
     return key != API_VERSIONS and tags_in_request(key, version)
 
 
@@ -154,7 +151,7 @@ def response_bytes_max(key: int) -> int:
 
 
 class ApiFormat(NamedTuple):
-    """What an exchange must know of a request and its answer."""
+    """What must be known of a request and its response."""
 
     key: int
     version: int

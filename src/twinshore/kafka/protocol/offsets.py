@@ -1,7 +1,7 @@
-"""OffsetFetch v8 and OffsetCommit v8: where consumer groups stand, many groups in one request.
+"""OffsetFetch v8 and OffsetCommit v8: committed offsets of many groups in one request.
 
-A group whose part of an answer is the same bytes as last time is known by them and not read again: of a hundred
-thousand places a second hardly any has changed.
+A group whose part of a response has the same bytes as last time is not parsed again: of a hundred thousand offsets few
+change in a second.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ _WRITTEN_BYTES = 80
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group reads on, and the text that its consumer left beside it."""
+    """A committed offset with its metadata text."""
 
     offset: int
     metadata: str | None = ""
 
 
 class GroupOffsets(NamedTuple):
-    """A group's places by topic and partition. `raw` is the answer's part, to know it again; `error` is Kafka's code of
-    the whole group, `failed` that of each partition that could not be read."""
+    """A group's committed offsets. `raw`: its part of the response, for comparison. `error`: Kafka's code for the whole
+    group. `failed`: codes of partitions.
+    """
 
     group: str
     error: int
@@ -57,8 +58,9 @@ class GroupOffsets(NamedTuple):
 
 
 def encode_offset_fetch(groups: Mapping[str, Iterable[TopicPartitionTuple] | None], *, stable: bool = False) -> bytes:
-    """The request's body: these places of each group, or all of its places for None. `stable`: a place that an open
-    transaction is about to move is an error, UNSTABLE_OFFSET_COMMIT; else the last one that holds is answered."""
+    """Returns the body for these partitions of each group, None for all. `stable`: an offset that an open transaction
+    may change is an error, UNSTABLE_OFFSET_COMMIT; otherwise the current one is returned.
+    """
     out = [uvarint(len(groups) + 1)]
     for group, wanted in groups.items():
         out += [compact_string(group), b"\0" if wanted is None else _wanted(wanted), NO_TAGS]
@@ -77,7 +79,7 @@ def _wanted(wanted: Iterable[TopicPartitionTuple]) -> bytes:
 
 
 def parse_offset_fetch(body: bytes, known: Mapping[str, GroupOffsets]) -> list[GroupOffsets]:
-    """Each group answered for. One that says the same as in `known` is that very object."""
+    """Returns each group of the response. An unchanged one is the object in `known`."""
     found: list[GroupOffsets] = []
     try:
         count, position = read_count(body, I32.size)
@@ -138,7 +140,9 @@ def _places(
 
 
 def encode_offset_commit(group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]) -> bytes:
-    """The request's body: a commit for a group without members. Leader epochs of another cluster mean nothing: none."""
+    """Returns the body of a commit for a group without members. Leader epochs are left out: those of another cluster
+    mean nothing.
+    """
     topics: dict[str, list[bytes]] = {}
     for (topic, partition), place in places.items():
         entry = _PLACE.pack(partition, place.offset, _NO_EPOCH) + compact_string(place.metadata) + NO_TAGS
@@ -153,8 +157,9 @@ def encode_offset_commit(group: str, places: Mapping[TopicPartitionTuple, Commit
 def split_commit(
     group: str, places: Mapping[TopicPartitionTuple, CommittedOffset], most_bytes: int
 ) -> Iterator[dict[TopicPartitionTuple, CommittedOffset]]:
-    """The places in parts, each of about so many bytes in the coordinator's log, or of one place. A coordinator writes
-    what one request commits as one batch, and refuses all of it where that is larger than a batch may be."""
+    """Split into parts of about `most_bytes` in the coordinator's log. A coordinator writes one request as one batch,
+    and refuses a batch that is too large.
+    """
     some: dict[TopicPartitionTuple, CommittedOffset] = {}
     size = 0
     for where, place in places.items():
@@ -169,7 +174,7 @@ def split_commit(
 
 
 def parse_offset_commit(body: bytes) -> dict[TopicPartitionTuple, int]:
-    """Kafka's code for each place."""
+    """Returns Kafka's code for each offset."""
     codes: dict[TopicPartitionTuple, int] = {}
     try:
         topics, position = read_count(body, I32.size)
