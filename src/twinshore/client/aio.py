@@ -1,7 +1,7 @@
-"""The producer and the consumer for asyncio. No call blocks the event loop.
+"""The producer and the consumer for asyncio, without blocking the event loop.
 
-Each client has one thread that makes its calls one by one, in the order in which they were awaited. A consumer's
-callbacks run in that thread.
+Each client makes its calls in one thread, in the order in which they were awaited. A consumer's callbacks run in that
+thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_INTERVAL_S = 0.1
 
 
 class _Calls:
-    """Makes calls in one thread, in order. The thread ends with the call that closes the client."""
+    """Makes calls in one thread, which ends with the call that closes the client."""
 
     def __init__(self, does: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=thread_name(does))
@@ -44,7 +44,7 @@ class _Calls:
 
 class AsyncFailoverProducer(_Calls):
     """A FailoverProducer for asyncio, with the same arguments: `async with AsyncFailoverProducer(...)`. A thread polls
-    delivery reports; it ends within `POLL_INTERVAL_S` after `close`.
+    delivery reports, until `POLL_INTERVAL_S` after `close`.
     """
 
     def __init__(self, config: Any, **named: Any) -> None:
@@ -61,8 +61,8 @@ class AsyncFailoverProducer(_Calls):
         await self.close()
 
     async def produce(self, topic: str, *words: Any, **named: Any) -> asyncio.Future[Message]:
-        """Like FailoverProducer.produce, without `on_delivery`: the returned future gets the message, or KafkaException
-        where the record was refused. Returns once the call is made, which may take `max_block_s` while no room is left.
+        """Like FailoverProducer.produce, without `on_delivery`: the returned future gets the message, or
+        KafkaException. Returns once the call is made, which may take `max_block_s` while no room is left.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Message] = loop.create_future()
@@ -74,22 +74,22 @@ class AsyncFailoverProducer(_Calls):
         return answer
 
     async def flush(self, timeout: float = -1) -> int:
-        """Wait until each call is answered, `timeout` at most. Returns the number of unanswered calls."""
+        """As FailoverProducer.flush."""
         return await self._call(self._producer.flush, timeout)
 
     def where(self, topic: str) -> str:
-        """Returns the cluster that the topic is written to now, or why the topic waits."""
+        """As FailoverProducer.where."""
         return self._producer.where(topic)
 
     async def close(self, timeout: float = 30.0) -> int:
-        """Send what is left, `timeout` at most, and unsubscribe. Returns the number of calls never answered."""
+        """As FailoverProducer.close."""
         if self._stopping.is_set():
             return 0
         self._stopping.set()
         return await self._end(self._producer.close, timeout)
 
     def _poll(self) -> None:
-        """Poll until `close`. The callbacks only wake a loop; once that loop is closed no future waits any more."""
+        """Poll until `close`. Callbacks only wake a loop; when that is closed, no future waits."""
         while not self._stopping.is_set():
             try:
                 self._producer.poll(POLL_INTERVAL_S)
@@ -138,8 +138,8 @@ class AsyncFailoverConsumer(_Calls):
     async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[Message]:
         """Returns up to `num_messages` records.
 
-        A call may be cancelled, for example by a timeout. The next call then returns the records which the cancelled
-        one had read. They are read again if the topic moved, or the application sought another offset, since.
+        Records read by a cancelled call, for example after a timeout, are returned by the next call, or read again if
+        the topic moved or the application sought another offset since.
         """
         async with self._turn:
             if not self._found:
@@ -154,7 +154,7 @@ class AsyncFailoverConsumer(_Calls):
             return found
 
     async def _call(self, what: Callable[..., Result], *words: Any, **named: Any) -> Result:
-        """Make a call. Only returned records count as delivered, so no commit passes records read by a cancelled call."""
+        """Make a call. Only returned records count as delivered, so no commit passes those of a cancelled call."""
 
         def call() -> Result:
             self._consumer.hand_out([self._returned.popleft() for _ in range(len(self._returned))])
@@ -183,7 +183,7 @@ class AsyncFailoverConsumer(_Calls):
         return self._consumer.term(topic), began
 
     async def commit(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
-        """Commit, and return once the offset is committed."""
+        """Commit, and wait for the result."""
         await self._call(self._consumer.commit, message, offsets, asynchronous=False)
 
     async def seek(self, partition: TopicPartition) -> None:
@@ -204,11 +204,11 @@ class AsyncFailoverConsumer(_Calls):
         return await self._call(self._consumer.committed, partitions, timeout)
 
     def where(self, topic: str) -> str:
-        """Returns the cluster that the topic is read on now, or why the topic waits."""
+        """As FailoverConsumer.where."""
         return self._consumer.where(topic)
 
     async def close(self) -> None:
-        """Leave the group, commit if auto-commit is enabled, and unsubscribe."""
+        """As FailoverConsumer.close."""
         if not self._closed:
             self._closed = True
             await self._end(self._consumer.close)

@@ -1,11 +1,10 @@
-"""A group member that reads topics at their homes and continues at the same offset after a switch.
+"""A group member that reads topics at their homes, and continues at the same offset after a switch.
 
-A topic and its twin hold the same records at the same offsets. When a switch holds a topic, the member stops reading
-the topic, commits if auto-commit is enabled, and leaves the group, so that the switch can copy the group's committed
-offsets. At the new home the member joins and reads on from the committed offset or from its own position, whichever is
-further: no record is delivered twice.
+A topic and its twin hold the same records at the same offsets. When a switch holds a topic, the member stops reading,
+auto-commits if enabled, and leaves the group, so that the switch can copy committed offsets. At the new home it
+continues at the committed offset or its own position, whichever is further: no record is delivered twice.
 
-All this happens in the thread that polls. Tracker threads read the home records.
+All this happens in the thread that polls; tracker threads read the home records.
 """
 
 from __future__ import annotations
@@ -43,9 +42,7 @@ HOME_CHECK_INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RebalanceCallbacks:
-    """The application's callbacks. `on_assign` may change its list: the partitions in it are then read from the offsets
-    given.
-    """
+    """The application's callbacks. Partitions left in the list by `on_assign` are read, from the offsets given."""
 
     on_assign: PartitionsCallback | None = None
     on_revoke: PartitionsCallback | None = None
@@ -55,8 +52,8 @@ class RebalanceCallbacks:
 class ConsumerRouter:
     """Moves one consumer between clusters.
 
-    `at`: the cluster where each topic is read. `members`: group members by cluster. `arriving`: moved topics without
-    assigned partitions yet. `left`: the previous cluster of topics between two homes. `news` wakes the router early.
+    `at`: the cluster where each topic is read. `members`: by cluster. `arriving`: moved topics without assigned
+    partitions yet. `left`: the previous cluster of topics between two homes. `news` wakes the router early.
     """
 
     def __init__(
@@ -105,7 +102,7 @@ class ConsumerRouter:
     # -- what is known
 
     def where(self, topic: str) -> str:
-        """Returns the cluster that the topic is read on now, or why the topic waits."""
+        """As `FailoverConsumer.where`."""
         if topic in self.at:
             return self.at[topic]
         order = self.centre.order(topic) if self.centre else Pause("", "nothing is subscribed to")
@@ -119,14 +116,14 @@ class ConsumerRouter:
         return translate_offsets({partition: place}, term, self.term(topic), line).get(partition)
 
     def reader(self, topic: str) -> Member | None:
-        """Returns the member that reads the topic; None between two homes, and before partitions are assigned."""
+        """Returns the member that reads the topic; None between two homes and before assignment."""
         member = self.members[self.at[topic]] if topic in self.at and topic not in self._undealt else None
         return None if member is None or member.closer.is_closing else member
 
     # -- following
 
     def follow(self) -> None:
-        """Leave held topics and join others at their homes. Runs on news, and often enough for the lease."""
+        """Leave held topics, and join others at their homes."""
         if self.centre is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         now_s = steady_s()
@@ -165,7 +162,7 @@ class ConsumerRouter:
         return {topic for topic, at in self.at.items() if at == cluster}
 
     def _is_dealt(self, cluster: str, topic: str) -> bool:
-        """Whether the cluster still assigns the topic: one left on the same cluster is rebalanced first."""
+        """Whether the cluster still assigns the topic: then a rebalance must revoke it first."""
         return cluster in self.members and self.members[cluster].is_assigned_topic(topic)
 
     # -- leaving
@@ -198,7 +195,7 @@ class ConsumerRouter:
             self._part(cluster, last)
 
     def _part(self, cluster: str, places: Sequence[TopicPartition] = ()) -> None:
-        """Leave a cluster. If the cluster does not answer, tell the application here which partitions are lost."""
+        """Leave a cluster. If it does not answer, report lost partitions here."""
         try:
             lost = self.members[cluster].closer.close(places)
         finally:
@@ -208,7 +205,7 @@ class ConsumerRouter:
             told(lost)
 
     def _has_parted(self, topic: str) -> bool:
-        """Whether the member has committed and left the group, as a parked topic requires."""
+        """Whether the member has committed and left the group."""
         return topic not in self._parted or self._parted[topic].is_over
 
     # -- joining
@@ -289,9 +286,9 @@ POLL_INTERVAL_S = 0.05
 class FailoverConsumer(AssignmentCalls):
     """A consumer that follows its topics. One thread at a time may call it.
 
-    `clusters` and `config` as for FailoverProducer, with `group.id`. `before_move(topic, old, "")` is called before the
-    member leaves a topic, because of a switch or pushed settings; `after_move(topic, old, new)` after joining at the
-    new home. All callbacks run inside poll or consume.
+    `clusters` and `config` as for FailoverProducer, with `group.id`. `before_move(topic, old, "")` is called before a
+    topic is left, for a switch or pushed settings; `after_move(topic, old, new)` after joining at the new home.
+    Callbacks run inside poll or consume.
     """
 
     def __init__(
@@ -336,8 +333,8 @@ class FailoverConsumer(AssignmentCalls):
         on_revoke: RebalanceCallback[FailoverConsumer] | None = None,
         on_lost: RebalanceCallback[FailoverConsumer] | None = None,
     ) -> None:
-        """Like Consumer.subscribe. Callbacks get this consumer, whichever cluster assigns. ConfigError for a regular
-        expression: topics are followed by name.
+        """Like Consumer.subscribe. Callbacks get this consumer. ConfigError for a regular expression: topics are
+        followed by name.
         """
         names = check_topic_names(topics)
         if wild := [topic for topic in names if topic.startswith("^")]:
@@ -352,13 +349,13 @@ class FailoverConsumer(AssignmentCalls):
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Returns up to `num_messages` records, and waits for the first up to `timeout`."""
+        """Returns up to `num_messages` records; waits for the first up to `timeout`."""
         found = self.find(num_messages, timeout)
         self.hand_out(found)
         return found
 
     def find(self, num_messages: int, timeout: float) -> list[Message]:
-        """Like `consume`, but the caller must call `hand_out` for the records that it delivers."""
+        """Like `consume`, but the caller calls `hand_out` for delivered records."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._moves.follow()
@@ -368,7 +365,7 @@ class FailoverConsumer(AssignmentCalls):
                 return found
 
     def hand_out(self, found: Iterable[Message]) -> None:
-        """Mark records as delivered. No commit passes an undelivered record."""
+        """Mark records as delivered. No commit passes others."""
         last = {(one.topic, one.partition): one for one in map(offset_after, (one for one in found if not one.error()))}
         self._handed.next |= {where: one.offset for where, one in last.items()}
         for member, some in self._by_reader(last.values()).items():
@@ -380,8 +377,8 @@ class FailoverConsumer(AssignmentCalls):
         offsets: Sequence[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> None:
-        """Commit on each topic's current cluster; between two homes, after arrival. Offsets read before a forced switch
-        are cut to what the new home has.
+        """Commit on each topic's current cluster; between two homes, after arrival. After a forced switch offsets are
+        limited to what the new home has.
         """
         if message is not None:
             offsets = [offset_after(message)]
@@ -405,8 +402,8 @@ class FailoverConsumer(AssignmentCalls):
                 member.commit(last, asynchronous)
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Returns the offset after the last delivered record, or the sought offset; below 0 where neither exists. A
-        topic between two homes keeps its last position.
+        """Returns the offset after the last delivered record, or the sought one, also between two homes; below 0 for
+        none.
         """
         asked = [(one.topic, one.partition) for one in partitions]
         return [_place(where, self._handed.position(where)) for where in asked]
@@ -417,8 +414,8 @@ class FailoverConsumer(AssignmentCalls):
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
     ) -> list[TopicPartition]:
-        """Returns the group's committed offsets on each topic's current cluster. Between two homes: what this member
-        committed or will commit after arrival; below 0 for none.
+        """Returns committed offsets on each topic's current cluster. Between two homes: what this member committed, or
+        will after arrival; below 0 for none.
         """
         there: dict[TopicPartitionTuple, TopicPartition] = {}
         for cluster, some in self._by_cluster(partitions).items():
@@ -429,7 +426,7 @@ class FailoverConsumer(AssignmentCalls):
         return [there[where] if where in there else _place(where, committed[where]) for where in asked]
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver no record of these partitions until `resume`, at later homes too."""
+        """Deliver no record of these until `resume`, at later homes too."""
         self._handed.paused |= {(one.topic, one.partition) for one in partitions}
         for member, some in self._by_reader(partitions).items():
             member.consumer.pause(some)
@@ -440,8 +437,8 @@ class FailoverConsumer(AssignmentCalls):
             member.consumer.resume(some)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Read from this offset. Between two homes, or before assignment, the offset is stored and wins over the
-        committed one. ConfigError for a topic that is not subscribed.
+        """Read from this offset. Between two homes, or before assignment, it is stored, and wins over the committed
+        offset. ConfigError for a topic that is not subscribed.
         """
         where = partition.topic, partition.partition
         if partition.topic not in self._moves.topics:
@@ -467,7 +464,7 @@ class FailoverConsumer(AssignmentCalls):
 
     def place_now(self, topic: str, partition: int, place: int, term: int) -> int | None:
         """Translate an offset read under `term` to the current home; a forced switch may lower it. None where unknown:
-        the topic changed homes more than once since, or is between two homes.
+        the topic moved more than once since, or is between two homes.
         """
         return self._moves.place_now(topic, partition, place, term)
 
@@ -494,7 +491,7 @@ class FailoverConsumer(AssignmentCalls):
         return []
 
     def _is_current(self, cluster: str, message: Message) -> bool:
-        """Whether the record is from the topic's current cluster. Others are dropped."""
+        """Whether the record is from the topic's current cluster."""
         return bool(message.error()) or self._moves.at.get(message.topic() or "") == cluster
 
     def _by_reader(self, partitions: Iterable[TopicPartition]) -> dict[Member, list[TopicPartition]]:
@@ -517,7 +514,7 @@ def _place(where: TopicPartitionTuple, at: int | None) -> TopicPartition:
 
 
 def _must_make(sites: Mapping[str, Site]) -> None:
-    """Raises where librdkafka or a group does not accept these settings."""
+    """Raises where librdkafka rejects these settings, or `group.id` is missing."""
     for site in sites.values():
         check_group_id(site)
         Consumer(site.settings()).close()

@@ -1,7 +1,7 @@
 """Finds out which unconfirmed calls had arrived before their home died.
 
-Each call has a header that identifies the record. The new home's log is searched for these headers; what is found there
-is not sent again. Calls that are not found in time are sent again, so they may be duplicated but never lost.
+Each record has an identifying header. The new home's log is searched for these headers; records found are not sent
+again. Others are sent again: they may be duplicated, never lost.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ HeaderPairs = Sequence[tuple[str, bytes | None]]
 
 
 def with_send_id(kept: PendingSend, who: str, now_ms: int) -> PendingSend:
-    """Returns the call with the identifying header, and with a timestamp from which a search can start."""
+    """Returns the call with the identifying header, and a timestamp from which to search."""
     header = (SEND_ID_HEADER, f"{who}-{kept.number}".encode())
     return kept._replace(headers=(*kept.headers, header), timestamp=kept.timestamp or now_ms)
 
 
 class UnconfirmedTopicSends:
-    """The unconfirmed calls of one topic, and the time from which to search for them."""
+    """One topic's unconfirmed calls, and the time from which to search."""
 
     def __init__(self) -> None:
         self.since_ms: int | None = None
@@ -76,17 +76,17 @@ class UnconfirmedSends:
         self._searches: dict[str, SendSearch] = {}
 
     def mark(self, kept: PendingSend) -> PendingSend:
-        """Add the identifying header. Any thread may call this."""
+        """Add the identifying header; in any thread."""
         return with_send_id(kept, self._who, wall_ms())
 
     def add(self, kept: PendingSend) -> None:
-        """Add a call that was sent and not acknowledged."""
+        """Add an unacknowledged call."""
         if (mark := find_own_send_id(kept.headers, kept.number)) is not None:
             self._doubts.setdefault(kept.topic, UnconfirmedTopicSends()).add(mark, kept)
             self._end(kept.topic)
 
     def search(self, topic: str, site: Site) -> None:
-        """Search the topic's log on this cluster, if any calls of the topic are unconfirmed."""
+        """Search the topic's log on this cluster, if the topic has unconfirmed calls."""
         if (left := self._left.pop(topic, None)) is not None:
             self._doubts.setdefault(topic, UnconfirmedTopicSends()).add_left(left)
         doubt = self._doubts.get(topic)
@@ -116,12 +116,12 @@ class UnconfirmedSends:
         return self._searches[kept.topic].found.get(find_own_send_id(kept.headers, kept.number) or b"")
 
     def forget(self, topic: str) -> None:
-        """Drop the topic: all its unconfirmed calls were found or sent."""
+        """Drop the topic, whose calls were all found or sent."""
         self._doubts.pop(topic, None)
         self._end(topic)
 
     def stop(self) -> None:
-        """Stop all searches without waiting for them."""
+        """Stop searches without waiting."""
         for topic in list(self._searches):
             self._end(topic)
 
@@ -131,10 +131,10 @@ class UnconfirmedSends:
 
 
 class SendSearch:
-    """A search of one topic's log on one cluster, from a timestamp to the log's end at the start of the search.
+    """A search of one topic's log on one cluster, from a timestamp to the log end at the start of the search.
 
-    `found`: send ids of unconfirmed calls, each with the record where a callback waits. `why`: why the log could not be
-    read to that end. The thread ends there, after `SEARCH_TIMEOUT_S`, or once `stopping` is set.
+    `found`: send ids of unconfirmed calls, with the record where a callback waits. `why`: why the log could not be
+    read. The thread ends at that log end, after `SEARCH_TIMEOUT_S`, or once `stopping` is set.
     """
 
     def __init__(self, site: Site, topic: str, since_ms: int, doubt: UnconfirmedTopicSends) -> None:
@@ -172,7 +172,7 @@ class SendSearch:
             consumer.close()
 
     def _begin(self, consumer: Consumer) -> dict[int, int]:
-        """Assign the partitions. Returns the end offsets to read to, by partition."""
+        """Assign partitions. Returns end offsets by partition."""
         seen = consumer.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S).topics[self._topic]
         if seen.error is not None:
             raise KafkaException(seen.error)

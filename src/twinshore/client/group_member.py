@@ -1,4 +1,4 @@
-"""A group member on one cluster: where it starts to read, what it commits, and how its librdkafka consumer is closed."""
+"""A group member on one cluster: where it starts, what it commits, and how its librdkafka consumer is closed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commit_offsets(consumer: Consumer, offsets: Sequence[TopicPartition] | None,
 
 
 def commit_forward(consumer: Consumer, places: Mapping[tuple[str, int], int], ask_s: float) -> None:
-    """Commit only offsets beyond the group's committed ones."""
+    """Commit offsets beyond the committed ones only."""
     if places:
         there = consumer.committed([TopicPartition(*where) for where in places], ask_s)
         further = [(one, places[one.topic, one.partition]) for one in there]
@@ -69,11 +69,11 @@ class OffsetCommitter(DeliveredOffsets):
     def begin(
         self, consumer: Consumer, partitions: list[TopicPartition], here: list[TopicPartition], by_bits: bool
     ) -> None:
-        """Assign partitions with their start offsets. `here`: partitions of topics at home on this cluster. `by_bits`:
-        the assignment is incremental.
+        """Assign partitions with start offsets. `here`: those of topics read on this cluster. `by_bits`: the assignment
+        is incremental.
 
-        An offset sought by the application wins. Right after a move the delivered offset wins over a lower committed
-        one. Later only the committed offset counts, as for any consumer.
+        A sought offset wins. Right after a move the delivered offset wins over a lower committed one. Later only the
+        committed offset counts, as for any consumer.
         """
         sought = self.take_sought([(one.topic, one.partition) for one in here])
         ours = {(one.topic, one.partition): one for one in here if wants_committed_offset(one)}
@@ -149,7 +149,7 @@ POLL_INTERVAL_S = 0.05
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A callback of the application, passed from librdkafka's thread to the waiting one."""
+    """An application's callback, from librdkafka's thread to the waiting one."""
 
     what: Callable[[], object]
     raised: BaseException | None = None
@@ -166,11 +166,11 @@ class _Call:
 
 
 class ConsumerCloser:
-    """Commits and closes one librdkafka consumer in a separate thread: librdkafka waits without limit for an
-    unreachable cluster, and the member has work on another one.
+    """Commits and closes one librdkafka consumer in a thread: librdkafka waits without limit for an unreachable
+    cluster, while the member has work on another.
 
     Only this object closes the consumer. `warn` may be called in the thread. Callers wait at most `LEAVE_TIMEOUT_S`;
-    the thread ends once librdkafka has finished.
+    the thread ends when librdkafka has finished.
     """
 
     def __init__(self, consumer: Consumer, name: str, cluster: str, warn: Callable[[str], None]) -> None:
@@ -184,7 +184,7 @@ class ConsumerCloser:
         self._untold: list[TopicPartition] | None = None
 
     def commit(self, places: Sequence[TopicPartition] | None) -> None:
-        """Commit, with a warning on failure: a dead home is left all the same."""
+        """Commit. A failure is a warning: a dead home is left all the same."""
         if not self.is_closing or threading.current_thread() is self._thread:
             self._commit(places)
             return
@@ -203,8 +203,8 @@ class ConsumerCloser:
         self._do(lambda: self.commit(places))
 
     def close(self, places: Sequence[TopicPartition] = ()) -> list[TopicPartition]:
-        """Commit these offsets and close the consumer. Raises exceptions of the application's callbacks. If the cluster
-        does not answer, returns the partitions to report as lost; no other callback reports them.
+        """Commit and close the consumer. Raises exceptions of callbacks. If the cluster does not answer, returns the
+        partitions to report as lost; no other callback reports them.
         """
         self._untold, self.is_closing = self.consumer.assignment(), True
 
@@ -216,9 +216,7 @@ class ConsumerCloser:
         return [] if is_done else self._take() or []
 
     def tell(self, what: Callable[[], object]) -> None:
-        """Run a callback in the thread that polls or waits in `close`. The callback is skipped if that thread no longer
-        waits.
-        """
+        """Run a callback in the thread that polls or waits in `close`; none if that thread no longer waits."""
         if threading.current_thread() is not self._thread:
             what()
             return
@@ -237,23 +235,23 @@ class ConsumerCloser:
             raise call.raised
 
     def claim(self, consumer: Consumer) -> bool:
-        """Whether the caller should report the revoked partitions: this thread or `close` does, whichever comes first.
-        False for another consumer.
+        """Whether the caller should report revoked partitions: this thread or `close` does, whichever is first. False
+        for another consumer.
         """
         return consumer is self.consumer and (not self.is_closing or self._take() is not None)
 
     @property
     def is_over(self) -> bool:
-        """Whether the thread has nothing left to do."""
+        """Whether all work is done."""
         return self._thread is None or not self._thread.is_alive()
 
     def _take(self) -> list[TopicPartition] | None:
-        """Take the untold partitions; one of two threads gets them."""
+        """Take the unreported partitions, in one of two threads."""
         untold, self._untold = self._untold, None
         return untold
 
     def _make_calls(self) -> None:
-        """Run queued callbacks. Their time does not count toward the timeout."""
+        """Run queued callbacks, whose time does not count."""
         try:
             while True:
                 self._calls.get_nowait().make()
@@ -261,8 +259,8 @@ class ConsumerCloser:
             pass
 
     def _do(self, what: Callable[[], None]) -> bool:
-        """Run `what` after earlier jobs. Returns whether the job ended in time, and raises its exception then. A slower
-        job goes on, and later exceptions are lost.
+        """Run `what` after earlier jobs. Returns whether the job ended in time; its exception is raised then. Later
+        ones are lost.
         """
         before, raised = self._thread, list[BaseException]()
 
@@ -293,7 +291,7 @@ class ConsumerCloser:
 
 
 class Member:
-    """A consumer with its cluster's settings; only `closer` closes it."""
+    """A consumer with its cluster's settings, closed by `closer` only."""
 
     def __init__(self, settings: Mapping[str, Any], name: str, cluster: str, warn: Callable[[str], None]) -> None:
         self.consumer = Consumer({**settings, "enable.auto.offset.store": False})
@@ -311,15 +309,13 @@ class Member:
             commit_offsets(self.consumer, offsets, asynchronous)
 
     def store(self, places: list[TopicPartition]) -> None:
-        """Store delivered offsets for the next commit without offsets. A partition that another member has now is
-        ignored.
-        """
+        """Store delivered offsets for the next commit without offsets, unless another member has the partition now."""
         if self.habits.stores:
             with suppress(KafkaException):
                 self.consumer.store_offsets(offsets=places)
 
     def still(self, stays: Collection[str]) -> None:
-        """Pause topics that do not stay, since a rebalance may take a while."""
+        """Pause topics that do not stay: a rebalance may take a while."""
         gone = [one for one in self.consumer.assignment() if one.topic not in stays]
         self.consumer.pause(gone)
         self._stilled |= {(one.topic, one.partition) for one in gone}
@@ -340,15 +336,15 @@ PartitionsCallback = Callable[[list[TopicPartition]], Any]
 class AssignmentCalls:
     """Consumer calls for use inside `on_assign`, `on_revoke` and `on_lost`.
 
-    These callbacks get the Failover consumer, never a librdkafka one. So callbacks written for confluent-kafka keep
-    working. Outside callbacks only the group assigns partitions.
+    These callbacks get the Failover consumer, never a librdkafka one, so callbacks written for confluent-kafka keep
+    working. Elsewhere only the group assigns partitions.
     """
 
     _dealt: list[TopicPartition] | None = None  # while `on_assign` is called
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Inside `on_assign`: read these of the assigned partitions, from the offsets given. May be left out: offsets
-        set in the list count anyway.
+        """Inside `on_assign`: read these partitions, from the offsets given. Optional: offsets set in the list count
+        anyway.
         """
         if self._dealt is None:
             raise RuntimeError("only within on_assign: elsewhere it is the group that deals partitions out")
@@ -363,9 +359,7 @@ class AssignmentCalls:
         """As `unassign`."""
 
     def _telling(self, told: RebalanceCallback[Any] | None, *, deals: bool = False) -> PartitionsCallback | None:
-        """Wrap a callback to get this consumer. What the callback does with assigned partitions is in the list passed
-        to it.
-        """
+        """Wrap a callback to get this consumer. Its changes of the assignment are in the list passed to it."""
         if told is None:
             return None
 

@@ -29,10 +29,10 @@ class LogEndAnswer(NamedTuple):
 
 
 class LogEndPoller:
-    """Polls log ends in a thread for each cluster. One thread at a time may call this class.
+    """Polls log ends, for one calling thread at a time.
 
-    `news` is called from a polling thread when answers arrive. `start` starts the threads, `end` ends them, `stop` also
-    waits for a few seconds.
+    `news` is called from a polling thread when answers arrive. `start` starts a thread for each cluster, `end` ends
+    them, `stop` also waits for a few seconds.
     """
 
     def __init__(self, sites: Mapping[str, Site], name: str, news: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class LogEndPoller:
             asked.start()
 
     def want(self, cluster: str, parts: Iterable[TopicPartition]) -> None:
-        """Ask for these log ends soon, later than now."""
+        """Ask for these log ends soon, not before now."""
         self._asked[cluster].want(parts)
 
     def take_answers(self) -> Iterator[LogEndAnswer]:
@@ -51,28 +51,26 @@ class LogEndPoller:
             yield from asked.take_answers()
 
     def silent_s(self, cluster: str, named: TopicPartition) -> float:
-        """Returns for how long requests for this log end have failed; 0 where none is due."""
+        """Returns for how long requests have failed; 0 where none is due."""
         return self._asked[cluster].silent_s(named)
 
     def refusal(self) -> KafkaError | None:
-        """Returns an error that a retry does not cure, such as a missing right."""
+        """Returns an error that no retry cures, such as a missing right."""
         return next((asked.refused for asked in self._asked.values() if asked.refused), None)
 
     def end(self) -> None:
-        """Ask nothing more."""
         for asked in self._asked.values():
             asked.end()
 
     def stop(self) -> None:
-        """Stop, and wait for requests in progress."""
         self.end()
         for asked in self._asked.values():
             asked.stop()
 
 
 class UnansweredTimes:
-    """For how long each log end has had no answer. Each attempt counts for its timeout at most: a process that was
-    suspended did not ask, and must not take a healthy cluster for dead.
+    """For how long each log end has had no answer. An attempt counts for its timeout at most: a suspended process did
+    not ask, and must not take a healthy cluster for dead.
     """
 
     def __init__(self) -> None:
@@ -99,7 +97,7 @@ class UnansweredTimes:
 
 
 class _ClusterPoller:
-    """Polls one cluster. Unanswered requests are repeated, which also detects that the cluster is back."""
+    """Polls one cluster, and repeats unanswered requests, to notice when the cluster is back."""
 
     def __init__(self, site: Site, name: str, news: Callable[[], None]) -> None:
         self._site, self._name, self._news = site, name, news
@@ -184,7 +182,7 @@ class _ClusterPoller:
                 self._stopping.wait(POLL_INTERVAL_S)
 
     def _begin(self) -> tuple[list[TopicPartition], float]:
-        """Begin an attempt. Returns its partitions and its start time."""
+        """Begin an attempt. Returns its partitions and start time."""
         with self._guard:
             self._due.clear()
             self._tried, self._tried_s = self._silences.wanted(), steady_s()

@@ -1,9 +1,8 @@
-"""A group member that reads prefix pairs: each topic under both names, and records of each key in write order, though
-their producer moved between clusters.
+"""A group member that reads prefix pairs: each topic under both names, records of each key in write order, though
+producers moved between clusters.
 
-`core.pairs` decides the order. This module fetches with confluent-kafka, polls log ends, buffers records that must
-wait, and commits only what was delivered. No home record decides where to read: both clusters have all records, and the
-application or a push tells the consumer to move.
+`core.pairs` decides the order; this module fetches, polls log ends, buffers, and commits only what was delivered. No
+home record decides where to read: both clusters have all records, and the application or a push says when to move.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class PairSubscription:
 
 class PairMember:
     """A group member on the cluster `at`; the constructor joins. `carry`: offsets from the previous cluster, until
-    partitions are assigned.
+    assignment.
     """
 
     def __init__(
@@ -110,7 +109,6 @@ class PairMember:
             raise
 
     def close(self) -> None:
-        """Leave the group, and commit if auto-commit is enabled."""
         self._ends.end()
         try:
             if lost := self._farewell.close():
@@ -162,7 +160,7 @@ class PairMember:
         consumer.pause([one for one in self._dealt if self._logs[one.topic, one.partition] in still])
 
     def _place(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
-        """Start at the committed offset, or after a move at the carried offset, whichever is further.
+        """Start at the committed offset, or after a move at a further carried one.
 
         A twin may not be replicated up to that offset yet. Until then it is not fetched: librdkafka would find the
         offset out of range and reset, or stop.
@@ -206,7 +204,7 @@ class PairMember:
             self._tell_lost(partitions)
 
     def _tell_lost(self, partitions: list[ClientTopicPartition]) -> None:
-        """Report lost partitions without a commit: another member may have read on already."""
+        """Report lost partitions without a commit: another member may read on."""
         told = self._wish.on_lost or self._wish.on_revoke
         try:
             if told is not None:
@@ -217,8 +215,8 @@ class PairMember:
     # -- reading
 
     def read(self, for_s: float) -> None:
-        """Buffer available records, wait up to `for_s` for the first, and do what else is due. Raises where the member
-        cannot continue.
+        """Buffer records, wait up to `for_s` for the first, and do what else is due. Raises where the member cannot
+        continue.
         """
         for _ in range(RECORDS_PER_READ):
             message = self.consumer.poll(for_s)
@@ -237,7 +235,7 @@ class PairMember:
             raise ConfigError(self._refused)
 
     def take(self, count: int) -> list[Message]:
-        """Take records that may be delivered now, from the partitions in turn."""
+        """Take records to deliver now, from the partitions in turn."""
         found = list[Message]()
         while self._errors and len(found) < count:
             found.append(self._errors.popleft())
@@ -291,8 +289,8 @@ class PairMember:
                 pair.fetched(home, BufferedRecord(offset, time_ms, key, size, steady_s(), message))
 
     def _hear(self) -> None:
-        """Apply polled log ends. A twin's own end counts only while its home does not answer, and for offsets that were
-        not replicated yet.
+        """Apply polled log ends. A twin's own end counts only while its home does not answer, and for offsets not
+        replicated yet.
         """
         for end in self._ends.take_answers():
             topic, number = end.named.topic, end.named.partition
@@ -307,8 +305,8 @@ class PairMember:
                 self._pairs[topic, number].ended(end.cluster, end.offset, end.asked_s)
 
     def _begin(self, place: ClientTopicPartition) -> None:
-        """Start at an offset that is now replicated. librdkafka may have reset before. With auto.offset.reset=error it
-        has stopped, and only a new assignment restarts it.
+        """Start at an offset that is now replicated. librdkafka may have reset before; with auto.offset.reset=error
+        only a new assignment restarts it.
         """
         try:
             self.consumer.seek(place)
@@ -342,7 +340,7 @@ class PairMember:
         return self._ends.silent_s(home, TopicPartition(topic, number)) >= self._wish.wait_s
 
     def _bound(self) -> None:
-        """Pause logs with full buffers until the other log catches up."""
+        """Pause full logs until the other log catches up."""
         for (name, number), log in self._logs.items():
             pair = self._pairs[log[0], number]
             if log not in self._paused and pair.is_full(log[1]):
@@ -392,7 +390,7 @@ class PairMember:
         self._kept |= {(one.topic, one.partition): one.offset for one in moved}
 
     def _answered(self, told: Any, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
-        """Handle a commit result. The timer repeats failed commits."""
+        """The timer repeats failed commits."""
         for one in partitions:
             if error is not None or one.error is not None:
                 self._kept.pop((one.topic, one.partition), None)
@@ -400,8 +398,8 @@ class PairMember:
             told(error, partitions)
 
     def commit(self, offsets: Sequence[ClientTopicPartition] | None, asynchronous: bool) -> None:
-        """Commit, at most up to delivered offsets: a name from before a move means another log now. While the member
-        leaves, a failed commit means that records are read again.
+        """Commit up to delivered offsets: a name from before a move means another log now. While leaving, a failed
+        commit only means that records are read again.
         """
         places = self.places()
         if offsets is not None:
@@ -431,9 +429,9 @@ WAITING_POLL_INTERVAL_S = 0.01  # while records wait for answers
 class FailoverPairConsumer(AssignmentCalls):
     """A consumer of prefix pairs. One thread at a time may call it.
 
-    `clusters` and `config` as for FailoverConsumer. The two cluster names must be the twins' prefixes, as links use
-    them. `cluster`: where to read; by default the first, or the pushed home. `wait_s`: how long to wait for a home that
-    does not answer.
+    `clusters` and `config` as for FailoverConsumer; the two names must be the twins' prefixes, as links use them.
+    `cluster`: where to read, by default the first, or the pushed home. `wait_s`: how long to wait for a home that does
+    not answer.
     """
 
     def __init__(
@@ -476,8 +474,8 @@ class FailoverPairConsumer(AssignmentCalls):
         on_revoke: RebalanceCallback[FailoverPairConsumer] | None = None,
         on_lost: RebalanceCallback[FailoverPairConsumer] | None = None,
     ) -> None:
-        """Subscribe to both names of each topic, given by its plain name. Offsets set in `on_assign` are used.
-        Callbacks get this consumer, whose positions are after delivered records.
+        """Subscribe to both names of each topic, given by the plain name. Offsets set in `on_assign` are used.
+        Callbacks get this consumer.
         """
         for topic in check_topic_names(topics):
             if topic.startswith("^"):
@@ -503,12 +501,12 @@ class FailoverPairConsumer(AssignmentCalls):
             raise
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """Returns the next record, or None if none may be delivered within `timeout`."""
+        """Returns the next record, or None after `timeout`."""
         found = self.consume(1, -1 if timeout is None else timeout)
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Returns up to `num_messages` records, and waits for the first up to `timeout`."""
+        """Returns up to `num_messages` records; waits for the first up to `timeout`."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._follow()
@@ -536,8 +534,8 @@ class FailoverPairConsumer(AssignmentCalls):
         offsets: Sequence[ClientTopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> None:
-        """Commit delivered records, or `message` or `offsets`. Names are those of the current cluster, so commit before
-        a move. Offsets beyond what was delivered are not committed, with a warning.
+        """Commit delivered records, or `message` or `offsets`. Names are the current cluster's, so commit before a
+        move. Undelivered offsets are not committed, with a warning.
         """
         if message is not None:
             offsets = [offset_after(message)]
@@ -545,9 +543,7 @@ class FailoverPairConsumer(AssignmentCalls):
         self._warned.tell()
 
     def position(self, partitions: Sequence[ClientTopicPartition]) -> list[ClientTopicPartition]:
-        """Returns the offset after the last delivered record, also after a move and before assignment; below 0 where
-        unknown.
-        """
+        """Returns the offset after the last delivered record, also before assignment; below 0 where unknown."""
         if self._wish is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         carry, places = (self._member.carry, self._member.places()) if self._member else (self._carry, [])
@@ -564,7 +560,7 @@ class FailoverPairConsumer(AssignmentCalls):
     def committed(
         self, partitions: Sequence[ClientTopicPartition], timeout: float = 10.0
     ) -> list[ClientTopicPartition]:
-        """Returns the group's committed offsets on the current cluster."""
+        """Returns committed offsets on the current cluster."""
         return self._reader().consumer.committed(list(partitions), timeout)
 
     def where(self) -> str:
@@ -576,14 +572,12 @@ class FailoverPairConsumer(AssignmentCalls):
         return self._reader().awaits()
 
     def written_at(self, message: Message) -> str:
-        """Returns the cluster where the record was written. Ask before the next move, which changes the meaning of
-        plain names.
-        """
+        """Returns the cluster where the record was written. Ask before the next move changes plain names."""
         return self._twins.get(message.topic() or "", self._at)
 
     def move(self, to: str) -> None:
-        """Leave the current cluster and join on the other, at the committed offset there or after what was delivered
-        here, whichever is further. Commits first if auto-commit is enabled.
+        """Leave the current cluster, after an auto-commit if enabled, and join on the other, at the committed offset
+        there or after delivered records, whichever is further.
         """
         if self._known(to) != self._at:
             try:
@@ -592,7 +586,7 @@ class FailoverPairConsumer(AssignmentCalls):
                 self._join()
 
     def close(self) -> None:
-        """Commit if auto-commit is enabled, and leave the group."""
+        """Auto-commit if enabled, and leave the group."""
         self._reach.stop()
         try:
             self._leave()
@@ -602,7 +596,7 @@ class FailoverPairConsumer(AssignmentCalls):
     # -- where it reads
 
     def _must_suit(self, cluster: str, sites: Mapping[str, Site]) -> None:
-        """Raises where these sites are not two, not the known ones, or not accepted by librdkafka."""
+        """Raises where these are not two sites, not the known ones, or rejected by librdkafka."""
         if len(sites) != 2:
             raise ConfigError(f"a pair is of two clusters, and {len(sites)} are named")
         for name in (cluster, *self._sites):
@@ -628,7 +622,7 @@ class FailoverPairConsumer(AssignmentCalls):
         return self._member is not None or self._wish is None
 
     def _join_again(self) -> None:
-        """Retry a failed join, for example while certificate files are replaced."""
+        """Retry a failed join, as while certificate files are replaced."""
         if self._has_joined() or steady_s() < self._tried_s + REJOIN_DELAY_S:
             return
         try:
@@ -673,7 +667,7 @@ class FailoverPairConsumer(AssignmentCalls):
 
 
 def _must_be_dealt_alike(site: Site) -> None:
-    """ConfigError where a member might get different partitions of both names."""
+    """ConfigError where a member might not get the same partitions of both names."""
     settings = site.settings()
     check_group_id(site)
     for key, needed in (("group.protocol", "classic"), (ASSIGNMENT_STRATEGY, "range")):

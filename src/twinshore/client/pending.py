@@ -1,7 +1,6 @@
-"""Calls that wait for their topic's home, in memory or in a spool, and delivery reports that wait to be polled.
+"""Calls that wait for their topic's home, in memory or in a spool, and delivery reports.
 
-Calls leave in the order in which they were made. A call that librdkafka purged comes back with its old number, so it
-goes before all later calls.
+Calls leave in call order: one that librdkafka purged comes back with its number, before all later calls.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ AUTHORIZATION_ERRORS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTE
 
 
 class PendingSend(NamedTuple):
-    """A call. `number`: its sequence number in the producer. `is_spooled`: the spool has the record too."""
+    """A call. `number`: sequence number in the producer. `is_spooled`: also in the spool."""
 
     number: int
     topic: str
@@ -48,7 +47,7 @@ class PendingSend(NamedTuple):
 
 
 class SendArguments(NamedTuple):
-    """The arguments of a call that do not depend on the cluster."""
+    """The arguments of a call that are the same on any cluster."""
 
     value: bytes | None
     key: bytes | None
@@ -59,7 +58,7 @@ class SendArguments(NamedTuple):
 
 def check_arguments(topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> SendArguments:
     """Returns the arguments as librdkafka and a spool accept them. TypeError or ValueError where either would refuse:
-    after `produce` has returned, a call cannot be refused.
+    later the call cannot be refused.
     """
     if not isinstance(topic, str):
         raise TypeError(f"a topic is named by a str, not {type(topic).__name__}")
@@ -83,7 +82,7 @@ def _encoded(one: Any) -> bytes | None:
 
 class PendingQueue(Protocol):
     """Kept calls. The router thread calls `settle`, `prepare` and `tend`; other methods need the producer's gate.
-    `outlives`: kept calls survive the process.
+    `outlives`: calls survive the process.
     """
 
     outlives: bool
@@ -97,13 +96,13 @@ class PendingQueue(Protocol):
         ...
 
     def keep(self, kept: PendingSend) -> Callable[[], None] | None:
-        """Keep a call. Returns a function that the caller must call outside the gate: it returns once the call is safe,
-        or raises BufferError. None where the queue is full.
+        """Keep a call. Returns a function to call outside the gate, which returns once the call is safe, or raises
+        BufferError. None where the queue is full.
         """
         ...
 
     def again(self, kept: PendingSend) -> None:
-        """Take back a call that was sent and not acknowledged."""
+        """Take back an unacknowledged call."""
         ...
 
     def settle(self) -> None:
@@ -121,19 +120,17 @@ class PendingQueue(Protocol):
         ...
 
     def answered(self, kept: PendingSend, error: KafkaError | None) -> None:
-        """Note that a broker acknowledged or refused the call."""
+        """Note a broker's acknowledgement or refusal."""
         ...
 
     def is_empty(self, topic: str) -> bool:
         """Whether all calls were sent, so that direct calls may go."""
         ...
 
-    def end(self, topic: str) -> None:
-        """Stop keeping this topic's calls."""
-        ...
+    def end(self, topic: str) -> None: ...
 
     def full(self) -> str:
-        """Returns why the queue is full."""
+        """Returns why."""
         ...
 
     def tend(self) -> None: ...
@@ -141,15 +138,13 @@ class PendingQueue(Protocol):
     def __len__(self) -> int: ...
 
     def left(self) -> int | None:
-        """Returns how many calls a closed producer leaves to its successor; None where nothing survives."""
+        """Returns how many calls a closed producer leaves to the next one; None where nothing survives."""
         ...
 
     def close(self, *, goodbye: bool) -> None: ...
 
 
 class MemoryQueue:
-    """Keeps at most `calls_max` calls in memory."""
-
     outlives = False
 
     def __init__(self, calls_max: int) -> None:
@@ -226,8 +221,8 @@ def send_number(kept: PendingSend) -> int:
 
 
 class DeliveryReports:
-    """Delivery reports until the application polls, since its callbacks run in its own threads. One thread adds, any
-    thread tells.
+    """Delivery reports until the application polls: its callbacks run in its own threads. One thread adds, any thread
+    tells.
     """
 
     def __init__(self) -> None:
@@ -241,9 +236,7 @@ class DeliveryReports:
             self._waiting.append((told, error, message))
 
     def tell(self) -> int:
-        """Call the waiting callbacks. Returns how many were called. An exception of a callback is raised here; later
-        reports stay.
-        """
+        """Call waiting callbacks. Returns how many. A callback's exception is raised here; later reports stay."""
         called = 0
         while True:
             try:
@@ -255,8 +248,8 @@ class DeliveryReports:
 
 
 class _Refused:
-    """A stand-in for librdkafka's Message of a refused record. Old versions of Message cannot be constructed, and new
-    ones discourage it.
+    """A stand-in for librdkafka's Message of a refused record, which old versions cannot construct and new ones
+    discourage.
     """
 
     __slots__ = ("_error", "_kept")
@@ -303,12 +296,12 @@ class _Refused:
 
 
 def refused_message(kept: PendingSend, error: KafkaError) -> Message:
-    """Returns the message for the `on_delivery` of a kept call that librdkafka rejected."""
+    """Returns the message for `on_delivery` of a rejected kept call."""
     return cast(Message, _Refused(kept, error))
 
 
 class RefusedSend(NamedTuple):
-    """`heard_s`: when the refusal arrived. `is_after_hold`: the topic's hold had run out then."""
+    """`heard_s`: when the refusal arrived. `is_after_hold`: the topic's hold had run out."""
 
     cluster: str
     kept: PendingSend
@@ -319,7 +312,7 @@ class RefusedSend(NamedTuple):
 
 
 class RefusedSends:
-    """Calls of one producer that failed with an authorization error; used in the router thread.
+    """One producer's calls with an authorization error; used in the router thread.
 
     A switch announces its hold before ACLs fence writers. So a refusal is final only after a later read of that
     cluster's home records.
@@ -329,11 +322,11 @@ class RefusedSends:
         self.waiting: list[RefusedSend] = []
 
     def topics(self) -> set[str]:
-        """Returns the topics. No later call of these may be sent."""
+        """Returns topics whose later calls must wait."""
         return {one.kept.topic for one in self.waiting}
 
     def due(self, is_heard: Callable[[RefusedSend], bool]) -> list[RefusedSend]:
-        """Remove and return those that can be judged now."""
+        """Take those that can be judged now."""
         judged = [(one, is_heard(one)) for one in self.waiting]
         self.waiting = [one for one, is_due in judged if not is_due]
         return [one for one, is_due in judged if is_due]
@@ -343,7 +336,7 @@ RESPOOL_BATCH_RECORDS = 1_000
 
 
 class DiskQueue:
-    """Keeps calls in a spool. Delivery callbacks stay in memory, `told_max` at most. `follows`: whether the producer
+    """Keeps calls in a spool, and at most `told_max` delivery callbacks in memory. `follows`: whether the producer
     sends what an earlier one left of a topic.
     """
 
@@ -400,8 +393,8 @@ class DiskQueue:
         self._spool.given_back(kept.topic, kept.number)
 
     def settle(self) -> None:
-        """Write calls that came back to the spool, beyond its size limit if need be, since they were accepted. Calls
-        that the spool refuses stay in memory.
+        """Write calls that came back to the spool, beyond its limit if need be: they were accepted. Calls that the
+        spool refuses stay in memory.
         """
         for topic in {*self._came_back, *self._in_memory}:
             self._topics.add(topic)
@@ -524,7 +517,7 @@ class DiskQueue:
 
     @contextmanager
     def _told_of(self) -> Iterator[None]:
-        """Report disk errors as warnings, so that other topics do not wait."""
+        """Turn disk errors into warnings, so that other topics do not wait."""
         try:
             yield
         except (OSError, RefusedError) as error:

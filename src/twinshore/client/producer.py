@@ -1,9 +1,9 @@
 """A producer whose topics may move to another cluster while it writes.
 
-The producer has one librdkafka producer for each cluster, idempotent and with acks=all. While a topic has a route,
-calls go directly. When a switch holds the topic, calls are kept, unanswered ones are waited for, and the topic is
-reported as parked. At the new home kept calls go first. Calls that a dead home never acknowledged are sent again before
-anything newer of their topic. With a spool, kept calls are on disk.
+Each cluster has one librdkafka producer, idempotent and with acks=all. While a topic has a route, calls go directly.
+While a switch holds the topic, calls are kept; once no call is unanswered, the topic is reported as parked. At the new
+home kept calls go first. Calls that a dead home never acknowledged are sent again, before anything newer of their
+topic. With a spool, kept calls are on disk.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class FailoverProducer:
 
     `clusters`: by name, confluent-kafka settings of each; or `Pushes`. `config` applies to all. The first cluster is
     for topics without a home record. `topics`: names, or prefixes with a trailing `*`. `max_block_s`: how long a call
-    waits for room. `spool`: a folder of its own for kept calls, at most `spool_bytes_max`; what an earlier producer
-    left there is sent first. `when_full`: wait for room, or raise at once. `recognise`: add a header to each record,
-    and search the new home for calls that a dead home did not acknowledge before sending them. `warn` gets messages for
-    an operator.
+    waits for room. `spool`: a folder of its own for kept calls, at most `spool_bytes_max`; records of an earlier
+    producer are sent first. `when_full`: wait for room, or raise at once. `recognise`: identify each record by a
+    header, and search the new home for calls that a dead home did not acknowledge before sending them. `warn` gets
+    messages for an operator.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class FailoverProducer:
         *,
         callback: DeliveryCallback | None = None,
     ) -> None:
-        """Like Producer.produce, with the same TypeError and ValueError. BufferError where no room is free within
-        `max_block_s`, or the spool cannot be written; ConfigError for a topic outside `topics`.
+        """Like Producer.produce, with its TypeError and ValueError. BufferError without room for `max_block_s`, or if
+        the spool cannot be written; ConfigError for a topic outside `topics`.
         """
         told, moves = on_delivery or callback, self._moves
         if (
@@ -198,7 +198,7 @@ class FailoverProducer:
                 return safe()  # outside of the gate: several calls share a write to the disk
 
     def poll(self, timeout: float = 0.0) -> int:
-        """Call waiting `on_delivery` callbacks, `timeout` at most. Returns how many were called."""
+        """Call `on_delivery` callbacks, `timeout` at most. Returns how many."""
         until_s = steady_s() + timeout
         while not (called := self._tell()) and (left_s := until_s - steady_s()) > 0:
             self._moves.stopping.wait(min(left_s, LOOP_INTERVAL_S))
@@ -221,7 +221,7 @@ class FailoverProducer:
             self._moves.stopping.wait(LOOP_INTERVAL_S / 2)
 
     def __len__(self) -> int:
-        """Returns the number of calls unanswered or whose `on_delivery` still waits."""
+        """Calls unanswered, or whose `on_delivery` waits."""
         with self._moves.gate:
             return len(self._moves.waiting) + self._moves.on_their_way() + len(self._moves.answers)
 
@@ -231,9 +231,8 @@ class FailoverProducer:
         return order.cluster if isinstance(order, WriteTo) else order.why
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> int:
-        """Send what is left, `timeout` at most, and unsubscribe. Returns the number of calls never answered.
-
-        With a spool: returns how many records stay there, and does not wait while no cluster is available.
+        """Send what is left, `timeout` at most, and unsubscribe. Returns the number of unanswered calls. With a spool:
+        the number of records left there, without a wait while no cluster is available.
         """
         if self._is_forked():
             return 0
@@ -256,7 +255,7 @@ class FailoverProducer:
                     return left
 
     def kill(self) -> None:
-        """End like a crash: nothing is reported, unanswered calls are dropped."""
+        """End like a crash: no goodbye, and unanswered calls may or may not have arrived."""
         self._killed = True
         if not self._is_forked():
             self._end(goodbye=False)

@@ -1,11 +1,11 @@
-"""The librdkafka producers behind a `FailoverProducer`, and the thread that routes topics between them.
+"""The thread that routes a `FailoverProducer`'s calls, and its librdkafka producers.
 
-`ProducerRouter` runs a thread with many turns a second. A turn closes the routes to topics that a switch holds, waits
-for their unanswered calls and reports the topic as parked. At each topic's home, kept calls are sent before new calls
-go there directly. Calls that a dead home never acknowledged are sent again, before anything newer of their topic.
+A turn of the thread closes the routes to topics that a switch holds, waits for their unanswered calls and reports the
+topics as parked. At each topic's home, kept calls are sent before new calls go there directly. Calls that a dead home
+never acknowledged are sent again, before anything newer of their topic.
 
-Delivery reports may be polled by any thread, best by one that calls `produce`: each report needs the interpreter lock,
-and another thread would wait for that lock.
+Any thread may poll delivery reports, best one that calls `produce`: each report needs the interpreter lock, and another
+thread would wait for that lock.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ SendResult = Callable[[PendingSend, KafkaError | None, Message], None]
 class ClusterProducer:
     """One librdkafka producer for one cluster.
 
-    `answers` collects reports of acknowledged calls. `heard` is called in the router thread for calls that failed or
-    were spooled. `is_silent` is true once the cluster has answered nothing for `silent_s` while calls are unanswered.
-    `is_dead`: the producer met a fatal error and sends nothing more.
+    `answers` collects reports of acknowledged calls. `heard` is called in the router thread for failed or spooled
+    calls. `silent_s`: after so long without any answer the client counts as silent. `is_dead`: a fatal error occurred,
+    nothing more is sent.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ClusterProducer:
         self._heard_s = self._alive_s = steady_s()
 
     def __len__(self) -> int:
-        """Returns librdkafka's count: unanswered calls and errors not polled yet."""
+        """librdkafka's count: unanswered calls and errors not polled yet."""
         return len(self._producer)
 
     def __bool__(self) -> bool:
@@ -91,7 +91,6 @@ class ClusterProducer:
         return self.ways.get(topic) or self.ways.setdefault(topic, ProducerRoute(self, topic, self._producer.produce))
 
     def on_its_way(self, topic: str) -> int:
-        """Returns the number of unanswered calls of this topic."""
         way = self.ways.get(topic)
         return way.sent - way.answered if way is not None else 0
 
@@ -99,10 +98,10 @@ class ClusterProducer:
         return sum(way.sent - way.answered for way in self.ways.values())
 
     def hear(self) -> None:
-        """Poll delivery reports, from any thread, unless another thread polls now.
+        """Poll delivery reports, in any thread, unless another one polls now.
 
-        An exception of a callback in the application's own settings is raised in the router thread: the caller here has
-        nothing to do with that callback.
+        Exceptions of callbacks in the application's settings are raised in the router thread: they are no result for
+        this caller.
         """
         if not self._hearing.acquire(blocking=False):
             return
@@ -137,7 +136,7 @@ class ClusterProducer:
         return left
 
     def give_up(self) -> None:
-        """Purge all unanswered calls. They come back in the order in which they were made."""
+        """Purge unanswered calls, which come back in call order."""
         for is_in_queue in (False, True):
             self._producer.purge(in_queue=is_in_queue, in_flight=True, blocking=True)
             self._hear_all()
@@ -153,7 +152,7 @@ class ClusterProducer:
         return never_heard
 
     def warm_up(self, topics: list[str]) -> None:
-        """Connect to the leaders of these topics, so that the first record does not wait for connections."""
+        """Connect, so that the first record does not wait."""
         for topic in topics:
             try:
                 self._producer.list_topics(topic, timeout=WARM_UP_TIMEOUT_S)
@@ -161,7 +160,7 @@ class ClusterProducer:
                 break
 
     def settle(self) -> None:
-        """Process the reports in `came`, in the router thread, whichever thread polled them."""
+        """Process polled reports in the router thread."""
         with self._hearing:
             while self.came:
                 way, kept, error, message = self.came.popleft()
@@ -172,7 +171,7 @@ class ClusterProducer:
                     way.answered += 1
 
     def _hear_all(self) -> None:
-        """Poll until no further report arrives: one flush may not deliver all of them."""
+        """Poll until no report arrives: one flush may not deliver all."""
         before = self.on_their_way() + 1
         while len(self._producer) and self.on_their_way() != before:
             before = self.on_their_way()
@@ -183,8 +182,8 @@ class ClusterProducer:
 class ProducerRoute:
     """The route to one topic on one cluster.
 
-    A direct call uses `produce`, librdkafka's own function, with one of `free` as delivery callback. All other calls
-    use `send`. `sent` counts both kinds; `answered` counts those with a report.
+    Direct calls use `produce`, librdkafka's own function, with one of `free` as delivery callback; other calls use
+    `send`. `sent` counts both, `answered` those with a report.
     """
 
     __slots__ = ("answered", "client", "free", "produce", "sent", "topic")
@@ -195,7 +194,7 @@ class ProducerRoute:
         self.sent = self.answered = 0
 
     def send(self, kept: PendingSend) -> None:
-        """Send a call. Raises BufferError when the queue is full, KafkaException when librdkafka rejects the call."""
+        """Send a call. BufferError when the queue is full, KafkaException when librdkafka rejects the call."""
         told = partial(self._answered, kept)
         self.sent += 1  # its answer may be heard before this returns
         try:
@@ -217,9 +216,8 @@ class ProducerRoute:
 
 
 class DirectSend:
-    """Delivery callback of a direct call, reused after the report: creating hundreds of thousands of objects costs more
-    than the calls themselves. A direct call has no partition, timestamp or headers. librdkafka would not return these
-    for a failed record.
+    """Delivery callback of a direct call, reused: creating hundreds of thousands of objects costs more than the calls.
+    A direct call has no partition, timestamp or headers, which librdkafka does not return for a failed record.
     """
 
     __slots__ = ("number", "told", "way")
@@ -261,9 +259,8 @@ DIRECT_SEND_S = 0.001  # so often whoever calls hears of answers
 class ProducerRouter:
     """Routes the calls of one producer to the homes of their topics.
 
-    A caller holds `gate`: the call then uses a route of `routes`, or is kept in `waiting`. `warned` takes messages for
-    an operator. All other state belongs to the router thread, which `start` starts; `stop` returns after that thread
-    has ended.
+    A caller holds `gate`: the call uses a route of `routes`, or is kept in `waiting`. `warned` takes messages for an
+    operator. All other state belongs to the router thread, from `start` until `stop` returns.
     """
 
     def __init__(
@@ -325,21 +322,19 @@ class ProducerRouter:
     # -- within the gate
 
     def on_their_way(self) -> int:
-        """Returns the number of calls sent without a report. (A client's own length counts its errors too.)"""
+        """Returns the number of calls without a report. (A client's own length counts errors too.)"""
         on_their_way = sum(client.on_their_way() for client in self._clients.values())
         return self._never_heard + len(self._shut_out.waiting) + on_their_way
 
     def close_all(self) -> None:
-        """Reset after a fork. The child has no router thread, and a lock which that thread held would stay locked for
-        ever.
-        """
+        """Reset after a fork: the child has no router thread, whose locks would stay locked for ever."""
         self.gate = threading.Lock()
         self.direct_until_s = 0.0
 
     # -- answers
 
     def hear(self) -> None:
-        """Poll the reports of all clients, from any thread. Calls may then be sent directly for `DIRECT_SEND_S`."""
+        """Poll reports in any thread. Then calls may be direct for `DIRECT_SEND_S`."""
         for client in list(self._clients.values()):
             client.hear()
         with self.gate:
@@ -347,11 +342,11 @@ class ProducerRouter:
                 self.direct_until_s = min(self.until_s, steady_s() + DIRECT_SEND_S)
 
     def has_room(self) -> bool:
-        """Whether more delivery reports may queue until the application polls."""
+        """Whether more delivery reports may wait."""
         return len(self.answers) <= self._answers_max
 
     def _delivered(self, cluster: str, kept: PendingSend, error: KafkaError | None, message: Message) -> None:
-        """Handle the report of a failed or spooled call, in the router thread."""
+        """Handle a failed or spooled call, in the router thread."""
         if error is not None and error.code() in AUTHORIZATION_ERRORS:
             refusal = RefusedSend(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
             self._shut_out.waiting.append(refusal)
@@ -392,8 +387,8 @@ class ProducerRouter:
                 self._warn_of_refusal(kept, f"by {cluster}", error)
 
     def _is_sent_again(self, cluster: str, topic: str, code: int, amid: bool) -> bool:
-        """Whether a failed call is sent again. An authorization error is final only where the topic is at home on this
-        cluster and no hold ran out: otherwise a switch fences writers.
+        """Whether a failed call is sent again. An authorization error is final only at the topic's home without an
+        expired hold: otherwise a switch fences writers.
         """
         if self.stopping.is_set() and not self.waiting.outlives:
             return False
@@ -449,8 +444,8 @@ class ProducerRouter:
             self.room.notify_all()
 
     def _settle(self, topics: set[str], held: frozenset[str]) -> None:
-        """Report each held topic as parked once no call to its whole cluster is unanswered. Calls to topics that stay
-        on the cluster wait for a short time.
+        """Report held topics as parked once no call to their cluster is unanswered. Calls to its other topics wait
+        briefly.
         """
         for topic in held - topics:
             self.centre.parked(topic)  # it never wrote to it
@@ -474,7 +469,7 @@ class ProducerRouter:
         # Those that stay are sent to again by this very turn.
 
     def _go(self, topic: str, cluster: str) -> None:
-        """Send the kept calls of a topic to its home, then open the route for direct calls."""
+        """Send a topic's kept calls to its home, then open the route."""
         before = self._at.get(topic)
         if before is not None and before != cluster:
             self._leave(topic, before)
@@ -507,7 +502,7 @@ class ProducerRouter:
         return None
 
     def _send_kept(self, way: ProducerRoute) -> bool:
-        """Send a portion of the kept calls. Returns whether the client would take more."""
+        """Send a portion. Returns whether the client would take more."""
         topic = way.topic
         for _ in range(SENDS_PER_TURN):
             if steady_s() >= self.until_s:
@@ -535,37 +530,35 @@ class ProducerRouter:
         return True
 
     def _pass_over(self, kept: PendingSend, record: Message | None) -> None:
-        """Report the head as delivered: the old home had written and replicated the record before it died."""
+        """Report the head as delivered: the old home had replicated the record."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, None)
         self.answers.add(kept.told, None, record)
 
     def _set_aside(self, kept: PendingSend, error: KafkaError) -> None:
-        """Fail the head, which would be refused for ever. Its call returned long ago, so the delivery callback gets the
-        error.
-        """
+        """Fail the head, which would be refused for ever."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, error)
         self.answers.add(kept.told, error, refused_message(kept, error))
         self._warn_of_refusal(kept, "after it was kept back", error)
 
     def _warn_of_refusal(self, kept: PendingSend, where: str, error: KafkaError) -> None:
-        """Warn an operator of a refused record that has no delivery callback. A spool warns by itself. Calls purged by
-        a closing producer are counted by `close`.
+        """Warn of a refused record without a delivery callback. A spool warns by itself, and `close` counts purged
+        calls.
         """
         if kept.told is None and not kept.is_spooled and error.code() not in PURGE_ERRORS:
             self._warned(f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}")
 
     def _replace(self, cluster: str, client: ClusterProducer) -> None:
-        """Replace a client after a fatal error. Another client continues with the unanswered calls."""
+        """Replace a client after a fatal error."""
         if steady_s() >= self._replaced_s + RETRY_DELAY_S:
             self._replaced_s = steady_s()
             self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")
             self._give_up(cluster, client)
 
     def _leave(self, topic: str, cluster: str) -> None:
-        """Stop sending the topic's calls to this cluster. If some of them are unanswered, all unanswered calls of the
-        client are sent again, those of other topics too.
+        """Stop sending the topic's calls to this cluster. If some are unanswered, all unanswered calls of the client
+        are sent again, also those of other topics.
         """
         client = self._clients.get(cluster)
         if client is None:
@@ -579,9 +572,7 @@ class ProducerRouter:
             self._give_up(cluster, client)
 
     def _give_up(self, cluster: str, client: ClusterProducer) -> None:
-        """Purge the client and send its unanswered calls again by another one: the sequence numbers of this client have
-        a gap now.
-        """
+        """Send all unanswered calls again by another client: sequence numbers of this one have a gap now."""
         self._close_routes(client)
         is_late = client.on_their_way() > 0
         try:
@@ -595,7 +586,7 @@ class ProducerRouter:
         self.waiting.settle()
 
     def _close_routes(self, client: ClusterProducer) -> None:
-        """Close the client's routes: calls to their topics are kept from now on."""
+        """Keep calls to the client's topics from now on."""
         with self.gate:
             for topic in [one for one, route in self.routes.items() if route.client is client]:
                 del self.routes[topic]
@@ -610,8 +601,8 @@ class ProducerRouter:
         return self._clients[cluster]
 
     def _take_up(self) -> None:
-        """Apply new settings: wait for unanswered calls, then ask the new clusters. New calls are kept until these have
-        answered.
+        """Apply new settings: wait for unanswered calls, then ask the new clusters. New calls are kept until these
+        answer.
         """
         for cluster, client in list(self._clients.items()):
             self._close_routes(client)
@@ -629,7 +620,7 @@ class ProducerRouter:
             self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
     def _wait_for_answers(self, client: ClusterProducer, for_s: float) -> bool:
-        """Returns whether some calls are still unanswered after `for_s`, or when the producer is closed."""
+        """Returns whether calls are still unanswered after `for_s`, or at `stop`."""
         until_s = steady_s() + for_s
         while client.flush(max(0.0, min(FLUSH_INTERVAL_S, until_s - steady_s()))):
             if self.stopping.is_set() or steady_s() >= until_s:
@@ -637,12 +628,11 @@ class ProducerRouter:
         return False
 
     def _warm_up(self) -> None:
-        """Connect to clusters where topics may soon be written."""
         for cluster in self._reach.sites.keys() - self._clients.keys():
             self.client(cluster).warm_up(list(self._at)[:10])
 
 
 def check_settings(name: str, lease_s: float, sites: Mapping[str, Site]) -> None:
-    """Raises where librdkafka does not accept these settings."""
+    """Raises where librdkafka rejects these settings."""
     for site in sites.values():
         ClusterProducer({"client.id": name, **site.settings()}, DeliveryReports(), lambda *_: None, lease_s)

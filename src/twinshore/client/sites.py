@@ -1,4 +1,4 @@
-"""Sites (clusters as an application sets them), names of client threads, and the queue of warnings."""
+"""Sites (clusters as an application sets them), client threads, and queued warnings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class InlineSecret(Secret):
-    """A secret that the application passes itself. Nothing is read for it, and `repr` never shows the value."""
+    """A secret that the application passes itself; `repr` never shows the value."""
 
     value: str = field(default="", repr=False)
 
@@ -43,8 +43,8 @@ class InlineSecret(Secret):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A cluster with client settings. `clients`: further settings of its producers and consumers. `cluster_id`: the
-    expected cluster id; empty accepts any.
+    """A cluster with client settings. `clients`: further settings of producers and consumers. `cluster_id`: the
+    expected id; empty accepts any.
     """
 
     cluster: Cluster
@@ -61,8 +61,8 @@ class Site:
 
 
 def sites_of(given: Mapping[str, Mapping[str, Any] | Cluster], shared: Mapping[str, Any]) -> dict[str, Site]:
-    """Returns the sites by name; `shared` applies to each. ConfigError where settings are not supported or a producer
-    would get no acknowledgements; UnsupportedError for a transactional producer.
+    """Returns the sites by name; `shared` applies to each. ConfigError for unsupported settings or without
+    acknowledgements; UnsupportedError for a transactional producer.
     """
     if not given:
         raise ConfigError("no cluster is named", hint='clusters={"east": {"bootstrap.servers": "..."}, "west": {...}}')
@@ -70,9 +70,7 @@ def sites_of(given: Mapping[str, Mapping[str, Any] | Cluster], shared: Mapping[s
 
 
 def check_topic_names(topics: Iterable[str]) -> tuple[str, ...]:
-    """Raises TypeError for a single string, whose letters would count as names, and ConfigError for a pattern that no
-    topic can match.
-    """
+    """TypeError for a single string, whose letters would count as names; ConfigError for an impossible pattern."""
     if isinstance(topics, str):
         raise TypeError(f"topics are given as a list of names, not as {topics!r}")
     named = tuple(topics)
@@ -118,9 +116,7 @@ def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, An
 
 
 def _must_be_answered(name: str, every: Mapping[str, Any]) -> None:
-    """Refuse `acks=0`. Without acknowledgements a switch would be told that no call is unanswered while records still
-    arrive.
-    """
+    """Refuse acks=0: a switch would be told that no call is unanswered while records still arrive."""
     of_topics = every.get("default.topic.config")
     for some in (every, of_topics if isinstance(of_topics, Mapping) else {}):
         for key in ("acks", "request.required.acks"):
@@ -165,13 +161,12 @@ THREAD_NAME_PREFIX = "twinshore"
 
 
 def thread_name(does: str, whose: str = "") -> str:
-    """Returns a thread name with the prefix of this client."""
     return f"{THREAD_NAME_PREFIX}-{does} {whose}".rstrip()
 
 
 def client_thread(does: str, whose: str, run: Callable[[], object]) -> threading.Thread:
-    """Returns a daemon thread, not started yet. A process does not wait for daemon threads when it ends: an unreachable
-    cluster may block one for long.
+    """Returns a daemon thread, not started: an unreachable cluster may block the thread for long, and no process must
+    wait for that.
     """
     return threading.Thread(target=run, name=thread_name(does, whose), daemon=True)
 
@@ -183,8 +178,8 @@ WARNINGS_KEPT_MAX = 100
 class WarningQueue:
     """Queues warnings for `tell`, which a thread without locks calls. Any thread may add one.
 
-    A repeated sentence is reported once; after a minute without a repeat it is reported again. Code that knows when a
-    problem is over uses `config.repeat_filter` instead.
+    A repeated sentence is reported once, and again after a minute without a repeat. Code that knows when a problem is
+    over uses `config.repeat_filter`.
     """
 
     def __init__(self, warn: Callable[[str], None], clock: Callable[[], float] = steady_s) -> None:
@@ -203,7 +198,7 @@ class WarningQueue:
             self._waiting.append(sentence)
 
     def tell(self) -> None:
-        """Pass all queued warnings to `warn`. Exceptions of `warn` are suppressed."""
+        """Report queued warnings. Exceptions of `warn` are suppressed."""
         while True:
             try:
                 sentence = self._waiting.popleft()
@@ -212,11 +207,11 @@ class WarningQueue:
             self.at_once(sentence)
 
     def now(self, sentence: str) -> None:
-        """Queue a warning and report the queue at once. The caller holds no lock."""
+        """Queue and report. The caller holds no lock."""
         self(sentence)
         self.tell()
 
     def at_once(self, sentence: str) -> None:
-        """Report a warning without looking for repeats. The caller holds no lock."""
+        """Report even a repeat. The caller holds no lock."""
         with suppress(Exception):
             self._warn(sentence)

@@ -72,7 +72,7 @@ DEFAULT_CONFIG_SOURCE = 5
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """`value`: None for a secret. `source`: Kafka's name for where the value was set."""
+    """`value`: None for a secret. `source`: Kafka's name for where it was set."""
 
     name: str
     value: str | None
@@ -87,9 +87,7 @@ class ConfigEntry:
 
 
 class Admin:
-    """Topic administration. Thread-safe. `topic_id` says which topic is meant: a topic of the same name with another id
-    is not changed.
-    """
+    """Topic administration. Thread-safe. `topic_id`: a topic of the same name with another id is not changed."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
@@ -133,9 +131,7 @@ class Admin:
         self._cluster.change(what, ask, {name: topic_id})
 
     def delete_topic(self, name: str, *, topic_id: bytes, allow: Callable[[], None] = lambda: None) -> None:
-        """Delete the topic with this id, not another of the same name. `allow` is called right before each request, and
-        raises where it must not be sent.
-        """
+        """Delete the topic with this id. `allow` is called right before each request, and raises to prevent it."""
         topic = DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=topic_id))
         what = f"delete topic {name}"
 
@@ -171,7 +167,7 @@ class Admin:
         self._cluster.change(what, ask, {name: topic_id})
 
     def topic_settings(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
-        """Returns configs that differ from Kafka's defaults, by topic. The first refused topic raises KafkaError."""
+        """Returns configs that differ from Kafka's defaults. The first refused topic raises KafkaError."""
         found, refused = self.readable_settings(names)
         for error in refused.values():
             raise error
@@ -197,9 +193,7 @@ class Admin:
         return found, refused
 
     def broker_settings(self, node_id: int, keys: Sequence[str] = ()) -> dict[str, ConfigEntry]:
-        """Returns configs of a broker, from that broker, that differ from Kafka's defaults. With `keys`: only these,
-        defaults too.
-        """
+        """Returns a broker's configs that differ from Kafka's defaults. With `keys`: only these, defaults too."""
         asking = _describing(BROKER_RESOURCE, [str(node_id)], keys)
         (found,) = self._cluster.at(node_id, f"settings of broker {node_id}", asking)
         what = f"read settings of broker {node_id}"
@@ -247,7 +241,7 @@ def _settings(answer: DescribeConfigsResult, *, defaults: bool) -> dict[str, Con
 
 
 def _wait(timeout_s: float) -> i32Timedelta:
-    """Returns the broker's time limit, short enough for a response in time."""
+    """Returns a broker's time limit that leaves time for the response."""
     return i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))
 
 
@@ -258,8 +252,8 @@ RefusedAcls = dict[Acl, KafkaError]
 
 
 def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl] | None:
-    """Returns all ACLs; None where the cluster has no authorizer. `broker`: as this broker enforces them, since each
-    learns of changes by itself.
+    """Returns all ACLs; None without an authorizer. `broker`: as this one enforces them, since each learns changes by
+    itself.
     """
 
     def ask(connection: Connection, timeout_s: float) -> frozenset[Acl] | None:
@@ -294,8 +288,6 @@ def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl
 
 
 def may_alter_acls(cluster: KafkaCluster) -> bool:
-    """Whether this user may change ACLs."""
-
     def ask(connection: Connection, timeout_s: float) -> bool:
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         answer = connection.call(request, DescribeClusterResponse, timeout_s=timeout_s)
@@ -308,7 +300,7 @@ def may_alter_acls(cluster: KafkaCluster) -> bool:
 
 
 def create_acls(cluster: KafkaCluster, acls: Sequence[Acl]) -> RefusedAcls:
-    """Add ACLs; existing ones stay. Returns refused ones with their errors."""
+    """Add ACLs; existing ones stay. Returns refused ones."""
     return _in_parts(cluster, acls, "add", _create)
 
 

@@ -21,14 +21,14 @@ from twinshore.kafka.protocol.error_codes import kafka_error
 
 
 class PartitionReassignment(NamedTuple):
-    """Replicas being added and removed. Until a new replica has caught up, metadata lists old and new ones alike."""
+    """Replicas being added and removed. Until a new one has caught up, metadata lists both."""
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
 
 def read_reassignments(line: Connection, timeout_s: float) -> dict[TopicPartition, PartitionReassignment]:
-    """Returns all reassignments of the cluster. The controller answers, or any broker where controllers are separate."""
+    """Returns all reassignments. The controller answers, or any broker if controllers are separate."""
     wait = i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))
     request = ListPartitionReassignmentsRequest(timeout=wait, topics=None)
     answer = line.call(request, ListPartitionReassignmentsResponse, timeout_s=timeout_s)
@@ -79,8 +79,6 @@ LOG_DIRS_TIMEOUT_S = 5.0
 
 
 class LogDir(NamedTuple):
-    """A broker's log directory, and its volume."""
-
     node_id: int
     log_dir: str
     total_bytes: int
@@ -92,7 +90,7 @@ class LogDir(NamedTuple):
 
 
 def read_log_dirs(cluster: KafkaCluster, node_id: int) -> list[LogDir]:
-    """Returns the broker's log directories (Kafka 3.3 and newer), without failed ones or ones of unknown size."""
+    """Returns log directories (Kafka 3.3 and newer), without failed ones or unknown sizes."""
     # No topics: what is asked about is the disks, not what lies on them.
     request = DescribeLogDirsRequest(topics=())
     answer = cluster.connection_to(node_id).call(request, DescribeLogDirsResponse, timeout_s=LOG_DIRS_TIMEOUT_S)

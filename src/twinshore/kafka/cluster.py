@@ -1,4 +1,4 @@
-"""One cluster: leaders, log ends, producers. Requests go to the right broker and are retried within a time limit."""
+"""One cluster: leaders, log ends, producers. Requests go to the right broker, with retries in a time limit."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ Value = TypeVar("Value")
 
 
 class KafkaCluster:
-    """A cluster. Thread-safe; calls to the same broker take turns, so slow work needs an object of its own.
+    """A cluster. Thread-safe; calls to a broker take turns, so slow work needs an object of its own.
 
-    Retriable failures are retried with fresh metadata and growing pauses; after `patience_s` a KafkaError is raised.
-    `cluster_id`: the expected cluster; empty for the first one seen. `pool`: shared connections; None for own ones.
+    Retriable failures are retried with fresh metadata and growing pauses; after `patience_s` KafkaError is raised.
+    `cluster_id`: the expected cluster; empty for the first one seen. `pool`: shared connections.
     """
 
     def __init__(
@@ -84,41 +84,39 @@ class KafkaCluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """The client for topics and configs."""
         from twinshore.kafka.admin import Admin  # its import costs, and pumps do without
 
         return Admin(self)
 
     def errand(self) -> AbstractContextManager[None]:
-        """Bound all requests of this thread inside the block by `patience_s` together."""
+        """Bound this thread's requests in the block by `patience_s` together."""
         return self._patience.errand()
 
     def left_s(self) -> float:
-        """Returns what is left of this thread's time limit; `inf` outside an errand."""
+        """Returns this thread's time left; `inf` outside an errand."""
         return self._patience.left_s()
 
     def cluster_id(self) -> str:
-        """Returns the cluster's id."""
         return self._memory.cluster_id or self.metadata([], refresh=True).cluster_id
 
     def expect_cluster_id(self, cluster_id: str) -> None:
-        """Require this cluster from now on. KafkaError where another one was seen before."""
+        """Require this cluster. KafkaError where another was seen before."""
         self._memory.same(cluster_id)
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
-        """Returns metadata of these topics, or of all. `refresh=False` allows cached metadata."""
+        """Returns metadata of these topics, or all. `refresh=False` allows cached data."""
         return self._patience.retry("metadata", lambda: self._look(topics, refresh))
 
     def partition_of(self, named: TopicPartition, *, refresh: bool = False) -> PartitionMetadata:
-        """Returns the partition's metadata. KafkaError where the partition does not exist."""
+        """KafkaError where the partition does not exist."""
         return self._find(named, refresh=refresh, led=False)
 
     def leader_of(self, named: TopicPartition) -> int:
-        """Returns the leader's node id. Retriable KafkaError where there is none."""
+        """Retriable KafkaError without a leader."""
         return self._find(named, refresh=False, led=True).leader
 
     def connection_to(self, node_id: int) -> Connection:
-        """Returns the shared connection to this broker, checked to be of the right cluster."""
+        """Returns the shared connection, checked to be of the right cluster."""
         self._nodes.silence.check()
         connection = self._nodes.kept(self._address_of(node_id), timeout_s=self._time_s())
         if not connection.cluster_id:
@@ -128,7 +126,7 @@ class KafkaCluster:
         return connection
 
     def dial(self, node_id: int) -> Connection:
-        """Open a connection to this broker, checked to be of the right cluster. The caller closes it."""
+        """Open a connection, checked to be of the right cluster. The caller closes it."""
         connection = self._nodes.dial(self._address_of(node_id), timeout_s=self._time_s())
         try:
             self._vouch(connection, {})
@@ -138,21 +136,21 @@ class KafkaCluster:
         return connection
 
     def list_offsets(self, parts: Iterable[TopicPartition], which: OffsetKind) -> dict[TopicPartition, int]:
-        """Returns one offset of each log. The first partition without an answer raises KafkaError."""
+        """Returns one offset of each log. The first one without an answer raises KafkaError."""
         ask = self._timed(list_offsets, asked=which.value)
         return self._leaders.ask(parts, LeaderQuery(_end_in_words(which), "Describe", ask))
 
     def offsets_of_each(
         self, parts: Iterable[TopicPartition], which: OffsetKind
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """Returns one offset of each readable log, and errors of the others; no partition waits for another. KafkaError
-        where the cluster does not answer.
+        """Returns one offset of each readable log, and errors of others, which delay none. KafkaError where the cluster
+        does not answer.
         """
         question = LeaderQuery(_end_in_words(which), "Describe", self._timed(list_offsets, asked=which.value))
         return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
 
     def first_since(self, named: TopicPartition, timestamp_ms: int) -> int:
-        """Returns the offset below which no record has this timestamp or a later one; -1 where no record has."""
+        """Returns the offset below which no record has this or a later timestamp; -1 where no record has."""
         # Of several that bear one time stamp a broker's index may name a later one; of the time before it names none.
         asked = (max(0, timestamp_ms - 1), *OffsetKind.HIGH_WATERMARK.value[1:])
         question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
@@ -161,30 +159,28 @@ class KafkaCluster:
     def first_since_each(
         self, parts: Iterable[TopicPartition], timestamp_ms: int
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """Returns for each partition the first offset with this timestamp or a later one, -1 where no record has, and
-        errors of partitions that cannot be asked.
-        """
+        """Returns first offsets with this or a later timestamp, -1 for none, and errors of partitions."""
         asked = (max(0, timestamp_ms), *OffsetKind.HIGH_WATERMARK.value[1:])
         question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
         return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
 
     def describe_producers(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """Returns the producers of these partitions, as leaders know them at the log end."""
+        """Returns producers as leaders know them at the log end."""
         ask = self._timed(describe_producers)
         return self._leaders.ask(parts, LeaderQuery("producers", "Read", ask))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
     ) -> dict[TopicPartition, int]:
-        """Delete records below these offsets. Returns the new log starts. `ids`: expected topic ids, checked over the
-        same connection right before.
+        """Delete records below these offsets. Returns new log starts. `ids`: expected topic ids, checked over the same
+        connection right before.
         """
         return self._leaders.ask(before, self._cut(before, ids))
 
     def delete_records_of_each(
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """Like `delete_records`, for partitions that can be asked now, and errors of the others."""
+        """Like `delete_records`, with errors of partitions."""
         question = self._cut(before, ids)
         return self._patience.retry(question.what, lambda: self._leaders.each(before, question))
 
@@ -212,7 +208,7 @@ class KafkaCluster:
         return found[1] if found else None
 
     def read_batch(self, named: TopicPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
-        """Returns the batch with `offset`, CRC unchecked; None where the batch is gone or above the high watermark."""
+        """Returns the batch with `offset`, CRC unchecked; None where gone or above the high watermark."""
 
         def ask(
             connection: Connection, wanted: Sequence[LeaderPartition]
@@ -222,7 +218,7 @@ class KafkaCluster:
         return self._leaders.ask([named], LeaderQuery(f"batch at offset {offset}", "Read", ask))[named]
 
     def read_from(self, named: TopicPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartitionById:
-        """Returns batches from the one with `offset` on, as far as a consumer may read; at least one whole batch."""
+        """Returns batches from the one with `offset` on, as a consumer may read; at least one."""
 
         def ask(
             connection: Connection, wanted: Sequence[LeaderPartition]
@@ -241,7 +237,7 @@ class KafkaCluster:
         )
 
     def anybody(self, what: str, ask: Callable[[Connection, float], Value]) -> Value:
-        """Ask any broker. `ask` gets a connection and a timeout in seconds, perhaps several times."""
+        """Ask any broker. `ask` gets a connection and a timeout in seconds, perhaps repeatedly."""
 
         def once(connection: Connection, *, timeout_s: float) -> Value:
             return ask(connection, timeout_s)
@@ -249,14 +245,13 @@ class KafkaCluster:
         return self._patience.retry(what, lambda: self._anybody(once))
 
     def at(self, node_id: int, what: str, ask: Callable[[Connection, float], Value]) -> Value:
-        """Ask this broker."""
         return self._patience.retry(what, lambda: ask(self.connection_to(node_id), self._time_s()))
 
     def change(
         self, what: str, ask: Callable[[Connection, float], Value], ids: Mapping[str, bytes] | None = None
     ) -> Value:
-        """Change the cluster through its controller, over a connection whose cluster was checked right before. `ids`:
-        expected topic ids; a topic with another id is not changed.
+        """Change the cluster at its controller, over a connection checked right before. `ids`: expected topic ids; a
+        topic with another id is not changed.
         """
 
         def attempt() -> Value:
@@ -273,7 +268,7 @@ class KafkaCluster:
         return self._patience.retry(what, attempt)
 
     def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
-        """Check that the connection leads to the right cluster, and that these topics have these ids."""
+        """Check that the connection leads to the right cluster, and the topics' ids."""
         seen = self._recognised(connection, list(ids), timeout_s=self._time_s())
         for name, topic_id in ids.items():
             topic = seen.topics.get(name)
@@ -288,14 +283,14 @@ class KafkaCluster:
                 )
 
     def _recognised(self, connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
-        """Returns the broker's metadata of these topics. KafkaError for another cluster."""
+        """Returns the broker's metadata. KafkaError for another cluster."""
         seen = read_metadata(connection, topics, timeout_s=timeout_s)
         connection.cluster_id = seen.cluster_id
         self._same(connection, seen.cluster_id)
         return seen
 
     def _same(self, connection: Connection, cluster_id: str) -> None:
-        """KafkaError where the connection leads to another cluster."""
+        """KafkaError for another cluster."""
         try:
             self._memory.same(cluster_id)
         except KafkaError:
@@ -320,7 +315,7 @@ class KafkaCluster:
         return self._patience.retry(f"partition {named}", attempt)
 
     def _look(self, topics: Sequence[str] | None, refresh: bool) -> ClusterMetadata:
-        """One attempt at metadata, from the cache if allowed, else from the first broker that answers."""
+        """One attempt at metadata, cached if allowed, else from any broker."""
         known = None if refresh else self._memory.recall(topics)
         if known is not None:
             return known
@@ -330,7 +325,7 @@ class KafkaCluster:
         return seen
 
     def _anybody(self, ask: Callable[..., Value]) -> Value:
-        """Ask brokers in turn until one answers. A final error of one broker ends the search."""
+        """Ask brokers in turn. One broker's final error ends the search."""
         with self._nodes.silence.asking():
             return self._whoever(ask)
 
@@ -362,7 +357,7 @@ class KafkaCluster:
         return timed
 
     def _time_s(self, shares: int = 1) -> float:
-        """Returns the timeout of one call, within this thread's time limit."""
+        """Returns one call's timeout, within this thread's time left."""
         left_s = self._patience.left_s()
         if left_s <= 0:
             raise KafkaError(f"{self.name}: no time is left", retriable=True)

@@ -1,5 +1,5 @@
-"""A control connection to one broker: handshake, authentication, then one request at a time with a timeout; also the
-same cluster as librdkafka settings.
+"""A control connection to one broker: handshake, authentication, then one request at a time with a timeout. Also
+librdkafka settings for a cluster.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ Value = TypeVar("Value")
 
 
 class Connection:
-    """A connection to one broker. Threads take turns. A timeout or a lost connection closes it for good.
+    """A connection to one broker. Threads take turns. A timeout or lost connection closes it.
 
-    `expires_at`: when the broker requires a new authentication, on time.monotonic(); `inf` for never.
+    `expires_at`: when the broker requires a new authentication, by time.monotonic(); `inf` for never.
     """
 
     def __init__(self, transport: Transport, *, client_id: str, timeout_s: float) -> None:
@@ -86,7 +86,7 @@ class Connection:
                 self._turn.release()
 
     def handwritten_version(self, api_key: int) -> int:
-        """Returns the version for a request that `kafka.protocol` encodes."""
+        """Returns the version for a request encoded in `kafka.protocol`."""
         lowest_ours, highest_ours = HANDWRITTEN_VERSIONS[api_key]
         return self.api_version(api_key, highest_ours, lowest_ours)
 
@@ -110,7 +110,6 @@ class Connection:
         return version
 
     def call(self, request: RequestPayload, answer: type[Payload], *, timeout_s: float | None = None) -> Payload:
-        """Send a kio request. Returns its kio response."""
         api_key, version = int(request.__api_key__), int(request.__version__)
         if self._versions:
             self.api_version(api_key, version, version)
@@ -134,7 +133,7 @@ class Connection:
         *,
         timeout_s: float | None = None,
     ) -> Value:
-        """Send an encoded body. Returns the response as parsed by `read`; KafkaError where `read` fails."""
+        """Send an encoded body. Returns the result of `read`; KafkaError where that fails."""
         view = self.call_raw(api_key, version, body, timeout_s=timeout_s)
         try:
             return read(view)
@@ -142,9 +141,7 @@ class Connection:
             raise self._unreadable(api_key, error) from error
 
     def hand_over(self, client_id: str) -> InFlightRequests:
-        """Returns the state of requests and responses, for callers that drive the transport themselves after the
-        handshake.
-        """
+        """Returns the request state, for callers that drive the transport themselves after the handshake."""
         self._exchange.client_id = client_id
         return self._exchange
 
@@ -167,8 +164,8 @@ class Connection:
                 raise self._late(api_key)
 
     def finish(self, timeout_s: float | None = None) -> Response:
-        """Returns the response to the oldest request, within its own timeout or `timeout_s` from now: a caller that
-        sent the request early may have been busy since. After any error close the connection.
+        """Returns the response to the oldest request, within its own timeout or `timeout_s` from now: the caller may
+        have been busy. After any error close the connection.
         """
         exchange = self._exchange
         if timeout_s is not None:
@@ -268,7 +265,6 @@ class Connection:
 
 
 def protocol_violation_error(error: WireError, place: str) -> KafkaError:
-    """Returns an error for a peer that violates the protocol."""
     return KafkaError(f"{place}: {error.message}", retriable=isinstance(error, ResponseOrderError), hint=error.hint)
 
 
@@ -293,7 +289,7 @@ def open_connection(
     given: str = "",
 ) -> Connection:
     """Connect, learn API versions and authenticate, within `timeout_s`. Later calls get `call_s`, by default the same.
-    Errors name the address, and the cluster if given. `given`: a password to use instead of the configured one.
+    Errors name the address, and the cluster. `given`: a password in place of the configured one.
     """
     deadline = time.monotonic() + timeout_s
     transport = dial(address, security, connect_timeout_s=timeout_s, cluster=cluster)
@@ -312,7 +308,7 @@ def open_connection(
 def _authenticate(
     connection: Connection, security: Security, mechanism: SaslMechanism, deadline: float, given: str
 ) -> float:
-    """Returns the end of the session on time.monotonic(), `inf` for never."""
+    """Returns the session's end by time.monotonic(), `inf` for never."""
 
     def left_s() -> float:
         return max(0.1, deadline - time.monotonic())
@@ -324,7 +320,7 @@ def _authenticate(
 
 
 def read_credentials(security: Security, mechanism: SaslMechanism, timeout_s: float, given: str = "") -> Credentials:
-    """Read secrets now, so that a rotated secret counts at the next connection. `given` replaces the secret."""
+    """Read secrets now, so that rotated ones count at the next connection. `given` replaces the secret."""
     if mechanism is SaslMechanism.OAUTHBEARER:
         return Credentials(mechanism, security.username, given or fetch_token(security, timeout_s=timeout_s).text)
     if not security.username:
@@ -337,7 +333,7 @@ _TOKEN_LIFETIME_S = 300.0
 
 
 def librdkafka_settings(cluster: Cluster) -> dict[str, Any]:
-    """Returns settings for a Producer, Consumer or AdminClient. They hold current secrets: never log or store them."""
+    """Returns settings for confluent-kafka. They hold current secrets: never log or store them."""
     security = cluster.security
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(cluster.bootstrap),

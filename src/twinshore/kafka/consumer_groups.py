@@ -1,8 +1,8 @@
 """The consumer groups of one cluster: listing, committed offsets, commits for groups without members, and removal of
 classic members.
 
-Requests go to group coordinators, many groups in each; `asked` counts requests. Nothing here retries: callers that poll
-ask again. An unavailable broker affects only its own groups.
+Requests go to coordinators, many groups in each; `asked` counts them. Nothing here retries: callers that poll ask
+again. An unavailable broker affects only its own groups.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def always_allowed() -> bool:
 
 
 class GroupListing(NamedTuple):
-    """A group as listed by its coordinator. `kind`: classic, consumer, share or streams."""
+    """`kind`: classic, consumer, share or streams."""
 
     group: str
     state: str
@@ -93,7 +93,7 @@ class GroupListing(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether the group has members, or is about to."""
+        """Whether the group has members, or will soon."""
         return self.state not in ("Empty", "Dead")
 
     @property
@@ -110,15 +110,15 @@ class GroupListings(NamedTuple):
 
 
 class GroupCoordinators(NamedTuple):
-    """The coordinator of each group. A group without a coordinator now is in neither field."""
+    """Each group's coordinator. A group without one now is in neither field."""
 
     nodes: dict[str, int]
     refused: dict[str, KafkaError]
 
 
 class ConsumerGroups:
-    """The groups of one cluster. Use from one thread; commits use threads of their own. `close` closes connections.
-    `stable`: an offset that an open transaction may change is an error of its partition.
+    """The groups of one cluster; for one thread, while commits use threads of their own. `close` closes connections.
+    `stable`: an offset that an open transaction may change is an error.
     """
 
     def __init__(self, cluster: KafkaCluster, *, stable: bool = False) -> None:
@@ -134,7 +134,7 @@ class ConsumerGroups:
         self._lines.clear()
 
     def listed(self) -> GroupListings:
-        """Returns all groups; each broker lists those that it coordinates."""
+        """Returns all groups; each broker lists its own."""
         self.asked["Metadata"] += 1
         brokers = self.cluster.metadata([], refresh=True).brokers
         listed, away = query_each_broker(brokers, self._list_at)
@@ -145,12 +145,12 @@ class ConsumerGroups:
         wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
         known: Mapping[str, GroupOffsets],
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
-        """Returns committed offsets of these groups, given by coordinator, and errors of unavailable coordinators."""
+        """Returns committed offsets of groups, given by coordinator, and errors of unavailable coordinators."""
         found, away = query_each_broker(wanted, lambda node: self._places_at(node, wanted[node], known))
         return {one.group: one for one in found}, away
 
     def all_places(self) -> tuple[dict[str, GroupListing], dict[str, GroupOffsets], list[KafkaError]]:
-        """Returns all groups that commit offsets, their committed offsets, and errors of unavailable brokers."""
+        """Returns groups that commit offsets, their committed offsets, and errors of brokers."""
         listed = self.listed()
         ours = {name: one for name, one in listed.groups.items() if one.reads_by_offsets}
         wanted: dict[int, dict[str, None]] = {}
@@ -160,11 +160,10 @@ class ConsumerGroups:
         return ours, found, [*listed.away.values(), *away.values()]
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
-        """Returns the coordinators found by `located`."""
         return self.located(groups).nodes
 
     def located(self, groups: Sequence[str]) -> GroupCoordinators:
-        """Returns the coordinator of each group, and groups that this user may not describe."""
+        """Returns coordinators, and groups that this user may not describe."""
         found = GroupCoordinators({}, {})
         for start in range(0, len(groups), GROUPS_PER_FIND_COORDINATOR):
             some = tuple(groups[start : start + GROUPS_PER_FIND_COORDINATOR])
@@ -183,9 +182,9 @@ class ConsumerGroups:
     ) -> dict[str, dict[TopicPartitionTuple, int]]:
         """Commit offsets for groups, given by coordinator. Returns Kafka's code for each offset.
 
-        The coordinator refuses a group with members, so no member is overtaken. An offset missing from the result may
-        or may not be committed. Large groups take several requests. `still` is called before each request: once false,
-        nothing more is sent.
+        A coordinator refuses a group with members, so none is overtaken. An offset missing from the result may or may
+        not be committed. Large groups take several requests. `still` is called before each: once false, nothing more is
+        sent.
         """
         answers: dict[str, dict[TopicPartitionTuple, int]] = {}
         for node, groups in places.items():
@@ -219,7 +218,7 @@ class ConsumerGroups:
         groups: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
         still: Callable[[], bool],
     ) -> tuple[dict[str, dict[TopicPartitionTuple, int]], int]:
-        """Returns the codes, and the number of requests."""
+        """Returns codes, and the number of requests."""
         answers: dict[str, dict[TopicPartitionTuple, int]] = {}
         requests = 0
         try:
@@ -299,7 +298,6 @@ class ConsumerGroups:
 
 
 def parse_coordinators(answer: FindCoordinatorResponse, cluster: str) -> GroupCoordinators:
-    """Returns what one response says of each group."""
     found = GroupCoordinators({}, {})
     for one in answer.coordinators:
         code = int(one.error_code)
@@ -314,7 +312,7 @@ def parse_coordinators(answer: FindCoordinatorResponse, cluster: str) -> GroupCo
 def query_each_broker(
     nodes: Iterable[int], ask: Callable[[int], Iterable[Item]]
 ) -> tuple[list[Item], dict[int, KafkaError]]:
-    """Returns items of all brokers, and errors of those that did not answer completely."""
+    """Returns items of all brokers, and errors of those without a complete answer. Raises final errors."""
     found: list[Item] = []
     away: dict[int, KafkaError] = {}
     for node in nodes:
@@ -337,9 +335,7 @@ GROUPS_PER_DESCRIBE = 100
 
 
 class GroupMembers(NamedTuple):
-    """`state`: the coordinator's name for the state. `members`: group.instance.id by member id, None for dynamic
-    members.
-    """
+    """`state`: as the coordinator names it. `members`: group.instance.id by member id, None for dynamic members."""
 
     state: str
     members: dict[str, str | None]
@@ -351,7 +347,7 @@ class GroupMembers(NamedTuple):
 
 
 def read_group_members(cluster: KafkaCluster, node: int, group: str) -> GroupMembers:
-    """Returns the group's members from this coordinator. KafkaError where the broker does not coordinate the group."""
+    """KafkaError where the broker does not coordinate the group."""
 
     (found,) = cluster.at(node, "members of a group", partial(_describe, [group])).groups
     if found.error_code and int(found.error_code) != Code.GROUP_ID_NOT_FOUND:
@@ -363,9 +359,7 @@ def read_group_members(cluster: KafkaCluster, node: int, group: str) -> GroupMem
 def read_assigned_partitions(
     cluster: KafkaCluster, node: int, groups: Iterable[str]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Returns the partitions assigned to members of each group. Groups not described, or with another kind of
-    assignment, are left out.
-    """
+    """Returns partitions assigned in each group. Groups not described, or with other assignments, are left out."""
     named, held = sorted(groups), {}
     for start in range(0, len(named), GROUPS_PER_DESCRIBE):
         describe = partial(_describe, named[start : start + GROUPS_PER_DESCRIBE])
@@ -377,7 +371,7 @@ def read_assigned_partitions(
 
 
 def parse_assignment(said: bytes) -> Iterator[TopicPartition]:
-    """Yields the partitions of a member's assignment, written by the group leader; none for other bytes."""
+    """Yields partitions of a member's assignment, as the group leader wrote it; none for other bytes."""
     body = memoryview(said)
     try:
         # The first two bytes are its version; later ones begin alike.
@@ -395,7 +389,7 @@ def _describe(groups: Iterable[str], connection: Connection, timeout_s: float) -
 
 
 def remove_members(cluster: KafkaCluster, node: int, group: str, members: Mapping[str, str | None]) -> None:
-    """Remove these members if they are still in the group. They learn so with their next request, and join again."""
+    """Remove members still in the group. They learn so with their next request, and join again."""
     named = [MemberIdentity(member_id=one, group_instance_id=name) for one, name in sorted(members.items())]
     for start in range(0, len(named), MEMBERS_PER_LEAVE_GROUP):
         some = tuple(named[start : start + MEMBERS_PER_LEAVE_GROUP])
@@ -416,11 +410,11 @@ SHARE_GROUPS_PER_REQUEST = 100
 
 
 class ShareGroups:
-    """Start offsets of share groups (Kafka 4.1 and newer), with the interface of `ConsumerGroups`.
+    """Start offsets of share groups (Kafka 4.1 and newer), with the interface of `ConsumerGroups`: a committed offset
+    is a start offset, without metadata.
 
-    A committed offset is the partition's start offset here, without metadata. Records above the start that were
-    acknowledged singly are known only to the group's own cluster. Elsewhere they are delivered again, which share
-    groups allow.
+    Records above the start that were acknowledged singly are known only to the group's own cluster. Elsewhere they are
+    delivered again, which share groups allow.
     """
 
     def __init__(self, cluster: KafkaCluster, groups: ConsumerGroups) -> None:
@@ -436,12 +430,11 @@ class ShareGroups:
         wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
         known: Mapping[str, GroupOffsets],
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
-        """Returns start offsets of these groups, given by coordinator, and errors of unavailable coordinators."""
+        """Returns start offsets of groups, given by coordinator, and errors of unavailable coordinators."""
         found, away = query_each_broker(wanted, lambda node: self._described(node, list(wanted[node])))
         return {said.group: _again(said, known) for said in found}, away
 
     def located(self, groups: Sequence[str]) -> GroupCoordinators:
-        """Returns the coordinator of each group."""
         return self._groups.located(groups)
 
     def commit(

@@ -42,7 +42,7 @@ DEBUG_REPLICA_ID = -2
 
 
 class OffsetKind(Enum):
-    """Which offset of a log. HIGH_WATERMARK may be below LOG_END, and LAST_STABLE below both: never mix them."""
+    """Which offset of a log. HIGH_WATERMARK may be below LOG_END, LAST_STABLE below both: never mix them."""
 
     EARLIEST = (-2, 0, CONSUMER_REPLICA_ID)
     HIGH_WATERMARK = (-1, 0, CONSUMER_REPLICA_ID)
@@ -79,7 +79,7 @@ def _by_topic(wanted: Iterable[LeaderPartition]) -> dict[str, list[LeaderPartiti
 def list_offsets(
     connection: Connection, wanted: Sequence[LeaderPartition], asked: tuple[int, int, int], *, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns code and offset by partition. `asked`: a value of OffsetKind, or one with a timestamp in the first field."""
+    """Returns code and offset by partition. `asked`: a value of OffsetKind, or with a timestamp in the first field."""
     timestamp, isolation, replica = asked
     topics = tuple(
         ListOffsetsTopic(
@@ -189,7 +189,7 @@ def offset_for_leader_epoch(
 def fetch_batch(
     connection: Connection, wanted: LeaderPartition, offset: int, *, timeout_s: float
 ) -> tuple[int, tuple[bytes, BatchHeader] | None]:
-    """Returns the code, and bytes and header of the batch with `offset`; None where a consumer may not read it yet."""
+    """Returns code, and bytes and header of the batch with `offset`; None where a consumer may not read it yet."""
     # Brokers send the first batch whole whatever its size: so one byte means one batch.
     code, fetched = fetch_records(connection, wanted, offset, bytes_max=1, committed=False, timeout_s=timeout_s)
     for view, header in split_batches(fetched.records) if fetched is not None and not code else ():
@@ -201,7 +201,7 @@ def fetch_batch(
 def fetch_records(
     connection: Connection, wanted: LeaderPartition, offset: int, *, bytes_max: int, committed: bool, timeout_s: float
 ) -> tuple[int, FetchedPartitionById | None]:
-    """Returns the code, and the partition's data from the batch with `offset` on."""
+    """Returns code, and data from the batch with `offset` on."""
     place = FetchPartitionById(wanted.topic_id, wanted.named.partition, offset, wanted.leader_epoch, -1, bytes_max)
     body = encode_fetch_by_id(max_bytes=bytes_max, isolation=int(committed), partitions=[place])
     connection.handwritten_version(FETCH_KEY)
@@ -229,7 +229,7 @@ ATTEMPTS_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class LeaderQuery(Generic[Value]):
-    """`what` names the request in errors. `right`: the right needed on the topic. `ask` returns code and value by
+    """`what`: the request's name in errors. `right`: the right needed on the topic. `ask` returns code and value by
     partition.
     """
 
@@ -240,10 +240,10 @@ class LeaderQuery(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class LeaderQuerier:
-    """Sends a request to the leaders of many partitions, again where a leader moved or does not answer.
+    """Sends a request to the leaders of many partitions, again where one moved or does not answer.
 
-    `metadata` looks up topics, fresh if its second argument is true. `meet` returns a connection to a node. `part` is
-    called when that connection failed.
+    `metadata` looks up topics, fresh if its second argument is true. `meet` returns a connection; `part` is called when
+    that failed.
     """
 
     place: str
@@ -253,7 +253,7 @@ class LeaderQuerier:
     part: Callable[[int], None]
 
     def ask(self, parts: Iterable[TopicPartition], question: LeaderQuery[Value]) -> dict[TopicPartition, Value]:
-        """Returns all values. The first partition with a final error raises KafkaError."""
+        """Returns all values. The first final error of a partition raises KafkaError."""
         found: dict[TopicPartition, Value] = {}
         pending = list(dict.fromkeys(parts))
         started = self.patience.clock()
@@ -276,8 +276,8 @@ class LeaderQuerier:
     def each(
         self, parts: Iterable[TopicPartition], question: LeaderQuery[Value]
     ) -> tuple[dict[TopicPartition, Value], dict[TopicPartition, KafkaError]]:
-        """Returns available values, and errors of other partitions. A failed partition is asked once more with fresh
-        metadata. KafkaError where no broker returns metadata.
+        """Returns available values, and errors. A failed partition is asked once more with fresh metadata. KafkaError
+        without any metadata.
         """
         found: dict[TopicPartition, Value] = {}
         failed: dict[TopicPartition, KafkaError] = {}

@@ -1,4 +1,4 @@
-"""Reads logs: batches, records and offsets over shared connections, or a long offset range over a separate one."""
+"""Reads logs: batches, records and offsets over shared connections, a long offset range over a separate one."""
 
 from __future__ import annotations
 
@@ -50,19 +50,18 @@ Batch = tuple[memoryview, BatchHeader]
 def read_batches(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[Batch]:
-    """Yields the batches with offsets in [offset, end), as far as a consumer may read."""
+    """Yields batches with offsets in [offset, end), as far as a consumer may read."""
     for view, header, _ in _fetched(cluster, named, offset, end, committed=committed):
         yield view, header
 
 
 def read_log_bounds(cluster: KafkaCluster, named: TopicPartition) -> tuple[int, int]:
-    """Returns the log start and log end offsets."""
     start, end = (cluster.list_offsets([named], kind)[named] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
     return start, end
 
 
 def read_visible_runs(cluster: KafkaCluster, named: TopicPartition, offset: int) -> Iterator[tuple[int, int]]:
-    """Yields offset runs [first, end) from `offset` on that a read-committed consumer sees."""
+    """Yields offset runs [first, end) from `offset` on that read-committed consumers see."""
     at = offset
     for view, header, aborted in _fetched(cluster, named, offset, sys.maxsize, committed=True):
         check_crc(view, header)
@@ -73,7 +72,7 @@ def read_visible_runs(cluster: KafkaCluster, named: TopicPartition, offset: int)
 def find_missing_runs(
     ours: Iterable[tuple[int, int]], theirs: Iterable[tuple[int, int]], begin: int, end: int
 ) -> list[tuple[int, int]]:
-    """Returns runs in [begin, end) that `theirs` has and `ours` lacks. Both are ordered offset runs, read once."""
+    """Returns runs in [begin, end) that `theirs` has and `ours` lacks. Both are ordered, and read once."""
     found: list[tuple[int, int]] = []
     others = iter(theirs)
     run = next(others, None)
@@ -91,7 +90,7 @@ def find_missing_runs(
 def read_contents(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool = False
 ) -> Iterator[tuple[int, RecordContent]]:
-    """Yields offset and content of each record in [offset, end). With `committed`, aborted records are left out."""
+    """Yields offset and content of records in [offset, end); with `committed`, without aborted ones."""
     for record, _ in _records(cluster, named, offset, end, committed=committed):
         yield record.offset, RecordContent(record.key, record.value, record.headers)
 
@@ -99,9 +98,7 @@ def read_contents(
 def read_dated_contents(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool, theirs: bool
 ) -> Iterator[tuple[int, DatedContent]]:
-    """Like `read_contents`, with timestamps. `theirs`: timestamps as consumers see them; otherwise None for
-    LogAppendTime.
-    """
+    """Like `read_contents`, with timestamps. `theirs`: as consumers see them; otherwise None for LogAppendTime."""
     for record, by_broker in _records(cluster, named, offset, end, committed=committed):
         told = None if by_broker and not theirs else record.timestamp
         yield record.offset, DatedContent(RecordContent(record.key, record.value, record.headers), told)
@@ -110,7 +107,7 @@ def read_dated_contents(
 def _records(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[tuple[Record, bool]]:
-    """Yields each record in [offset, end), and whether its timestamp is LogAppendTime."""
+    """Yields records in [offset, end), and whether the timestamp is LogAppendTime."""
     for view, header, aborted in _fetched(cluster, named, offset, end, committed=committed):
         hidden = aborted.hides(view, header) if committed else bool(header.attributes & CONTROL_FLAG)
         for record in () if hidden else iter_records(view, header, limit_bytes=REWRITE_BYTES_MAX):
@@ -121,9 +118,7 @@ def _records(
 def _fetched(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[tuple[memoryview, BatchHeader, AbortedTransactions]]:
-    """Yields batches with offsets in [offset, end) and the aborted transactions of their fetch. The last fetch may go
-    beyond `end`.
-    """
+    """Yields batches with offsets in [offset, end), perhaps more, and aborted transactions of their fetch."""
     while offset < end:
         fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
         aborted, before = AbortedTransactions(fetched.aborted), offset
@@ -149,8 +144,8 @@ def read_visible_record(cluster: KafkaCluster, named: TopicPartition, offset: in
 def find_last_record(
     cluster: KafkaCluster, named: TopicPartition, low: int, end: int, *, committed: bool = False
 ) -> int:
-    """Returns the offset of the last record below `end`, before control records; -1 where none is near. With
-    `committed`, aborted records are skipped too.
+    """Returns the offset of the last record below `end`, before control records (with `committed`, aborted ones too);
+    -1 where none is near.
     """
     for width in LOOKBACK_OFFSETS:
         begin = max(low, end - width)
@@ -179,7 +174,7 @@ class LogEnds:
 
 
 def read_log_starts(cluster: KafkaCluster, topics: Collection[str]) -> dict[TopicPartition, int]:
-    """Returns the log starts of these topics, which have no replicated records yet."""
+    """Returns log starts of topics without replicated records."""
     if not topics:
         return {}
     seen = cluster.metadata(sorted(topics), refresh=True).topics
@@ -189,7 +184,7 @@ def read_log_starts(cluster: KafkaCluster, topics: Collection[str]) -> dict[Topi
 
 
 def find_existing_partitions(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Returns the partitions whose topics exist. Other requests about a deleted topic take seconds."""
+    """Returns partitions whose topics exist: other requests about a deleted topic take seconds."""
     topics = sorted({named.topic for named in parts})
     seen = cluster.metadata(topics, refresh=True).topics
     gone = {one for one in topics if one not in seen or seen[one].error == Code.UNKNOWN_TOPIC_OR_PARTITION}
@@ -199,7 +194,7 @@ def find_existing_partitions(cluster: KafkaCluster, parts: Collection[TopicParti
 def read_log_ends(
     cluster: KafkaCluster, parts: Collection[TopicPartition], which: OffsetKind = OffsetKind.HIGH_WATERMARK
 ) -> LogEnds:
-    """Returns log ends. KafkaError where the cluster does not answer; a failing topic affects no other."""
+    """Returns log ends. KafkaError where the cluster does not answer; one topic's error affects no other."""
     if not parts:
         # Whether it is there at all.
         cluster.metadata([], refresh=True)
@@ -231,7 +226,7 @@ def _one_by_one(cluster: KafkaCluster, parts: Iterable[TopicPartition], which: O
 
 
 class ReadThrottle:
-    """Limits bytes per second with pauses after reads. 0: no limit. Unused quota is not saved."""
+    """Limits bytes per second by pauses after reads; 0: no limit. Unused quota is not saved."""
 
     def __init__(
         self,
@@ -243,7 +238,7 @@ class ReadThrottle:
         self._due_s = clock()
 
     def taken(self, size: int) -> None:
-        """Account for a read of `size` bytes, and pause."""
+        """Account for a read, and pause."""
         if not self._bytes_s:
             return
         now_s = self._clock()
@@ -252,7 +247,7 @@ class ReadThrottle:
             self._sleep(self._due_s - now_s)
 
     def most(self, wanted: int) -> int:
-        """Returns how much to request at once, so that pauses stay short."""
+        """Returns how much to request at once, for short pauses."""
         return wanted if not self._bytes_s else int(min(wanted, max(16 << 10, self._bytes_s / 4)))
 
 
@@ -267,7 +262,7 @@ _MOVED = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.UN
 
 
 class FetchedRange(NamedTuple):
-    """Offsets up to `end`, from the end of the range before: whole batches, perhaps followed by a partial one.
+    """Offsets up to `end`, from the previous range on: whole batches, perhaps then a partial one.
 
     `aborted`: producer id and first offset of aborted transactions.
     """
@@ -280,8 +275,8 @@ class FetchedRange(NamedTuple):
 class LogReader:
     """Streams a log up to `end`, below the last stable offset, with one fetch always in flight.
 
-    `position`: the offset after delivered batches. `read_bytes`: all bytes received. `skipped_to`: the new log start
-    when the first offsets wanted are gone.
+    `position`: the offset after delivered batches. `read_bytes`: bytes received. `skipped_to`: the log start, if the
+    first wanted offsets are gone.
     """
 
     def __init__(
@@ -344,7 +339,7 @@ class LogReader:
         self._asked_at = -1
 
     def _skip(self) -> FetchedRange:
-        """Continue at the new log start: offsets below are no longer visible."""
+        """Continue at the new log start."""
         self.close()
         start = self._kafka.list_offsets([self._named], OffsetKind.EARLIEST)[self._named]
         if start <= self.position:
@@ -366,7 +361,6 @@ class LogReader:
         self._kafka.partition_of(self._named, refresh=True)
 
     def _fetched(self) -> FetchedPartitionById:
-        """Returns the response to the fetch at `position`."""
         if self._asked_at != self.position:
             self._ask(self.position)
         assert self._line is not None
@@ -383,7 +377,7 @@ class LogReader:
         return answer.partitions[0]
 
     def _ask(self, position: int) -> None:
-        """Send the fetch at `position`, unless that is the end."""
+        """Send the next fetch, unless at the end."""
         if position >= self._end:
             return
         found = self._kafka.partition_of(self._named)

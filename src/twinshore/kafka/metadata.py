@@ -1,4 +1,4 @@
-"""Brokers, topics, partitions and leaders of a cluster, from one response of one broker."""
+"""Brokers, topics, partitions and leaders of a cluster, as one broker reports them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ClusterMetadata:
 
 
 def read_metadata(connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
-    """Returns metadata of these topics, or of all. Never creates a topic."""
+    """Returns metadata of these topics, or all. Never creates one."""
     wanted = None if topics is None else tuple(MetadataRequestTopic(topic_id=None, name=TopicName(t)) for t in topics)
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
     answer = connection.call(request, MetadataResponse, timeout_s=timeout_s)
@@ -117,7 +117,7 @@ class MetadataCache:
         return self._cluster_id
 
     def same(self, cluster_id: str) -> None:
-        """KafkaError for another cluster than before: the cache must not be used for that one."""
+        """KafkaError for another cluster than before, for which cached data is wrong."""
         with self._guard:
             before = self._cluster_id
             if before and cluster_id != before:
@@ -128,7 +128,7 @@ class MetadataCache:
             self._cluster_id = cluster_id
 
     def recall(self, topics: Sequence[str] | None) -> ClusterMetadata | None:
-        """Returns these topics (None: all) as last seen; None where one was not seen or had an error."""
+        """Returns these topics (None: all) as last seen; None where one is unknown or had an error."""
         with self._guard:
             seen, complete = self._seen, self._complete
         if not seen.cluster_id or topics is None:
@@ -139,7 +139,7 @@ class MetadataCache:
         return ClusterMetadata(seen.cluster_id, seen.controller, seen.brokers, known)
 
     def learn(self, seen: ClusterMetadata, *, everything: bool) -> None:
-        """Store metadata. KafkaError for another cluster than before."""
+        """KafkaError for another cluster than before."""
         self.same(seen.cluster_id)
         with self._guard:
             topics = seen.topics if everything else {**self._seen.topics, **seen.topics}

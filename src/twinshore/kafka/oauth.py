@@ -1,4 +1,4 @@
-"""Bearer tokens, from a file that another program renews, or from a token endpoint with client credentials."""
+"""Bearer tokens, from a file or from a token endpoint with client credentials."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Token:
 
 
 def fetch_token(security: Security, *, timeout_s: float) -> Token:
-    """Returns a current token. Without file or endpoint the token is unsecured, for lab listeners only."""
+    """Returns a current token. Without file or endpoint it is unsecured, for lab listeners only."""
     if security.token_file:
         text = _read(security.token_file)
     elif security.token_url:
@@ -100,14 +100,14 @@ def _ask(security: Security, timeout_s: float) -> str:
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, which would send the client's secret to another host."""
+    """Refuses redirects, which would send the secret to another host."""
 
     def redirect_request(self, *_: Any) -> None:
         """Returns None, so that the response becomes an HTTPError."""
 
 
 def _answer(request: urllib.request.Request, deadline: float) -> bytes:
-    """Returns the whole body before the deadline. Socket timeouts alone restart with each byte."""
+    """Returns the body before the deadline. Socket timeouts restart with each byte."""
     done: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
 
     def ask() -> None:

@@ -1,8 +1,7 @@
-"""Retries, the availability of clusters, and pooled connections to their brokers.
+"""Retries, the availability of clusters, and pooled connections.
 
-Many links share a cluster. If all of them waited for an unavailable cluster, they would block all threads. So one
-thread at a time asks, and the others get its last error at once. Short outages, such as a broker restart, are waited
-out by all.
+Many links share a cluster. If all of them waited for an unavailable one, they would block all threads. So one thread at
+a time asks, and others get its last error at once. Short outages, such as a broker restart, are waited out by all.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def track_wait(cluster: str, at: str) -> Iterator[None]:
 
 
 def current_waits() -> list[ClusterWait]:
-    """Returns the waits of all threads; times are of `time.monotonic`."""
+    """Returns the waits of all threads, by `time.monotonic`."""
     return list(_NOW.values())
 
 
@@ -60,17 +59,16 @@ Value = TypeVar("Value")
 
 
 def is_retriable(error: KafkaError) -> bool:
-    """Whether another attempt, with fresh metadata, may succeed."""
+    """Whether a retry with fresh metadata may succeed."""
     return error.retriable or error.code in _STALE
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Retries with a time limit for each thread.
+    """Retries within a time limit for each thread.
 
-    `limit_s` bounds an outermost `errand` of a thread: attempts, pauses and nested errands, provided that each call
-    takes at most `left_s`. `gave_up` is called when the cluster did not answer in that time. `at`: addresses of
-    `place`, for messages.
+    `limit_s` bounds a thread's outermost `errand`: attempts, pauses and nested errands, if each call takes at most
+    `left_s`. `gave_up` is called when the cluster did not answer in time. `at`: addresses of `place`, for messages.
     """
 
     place: str
@@ -84,7 +82,7 @@ class RetryPolicy:
 
     @contextmanager
     def errand(self) -> Iterator[None]:
-        """Start this thread's time limit. A nested errand shares the outer limit."""
+        """Start this thread's time limit; a nested errand shares the outer one."""
         if self._deadline() < math.inf:
             yield
             return
@@ -95,7 +93,7 @@ class RetryPolicy:
             self._errands.deadline = math.inf
 
     def left_s(self) -> float:
-        """Returns what is left of this thread's time limit: zero or less when over, `inf` outside an errand."""
+        """Returns this thread's time left: zero or less when over, `inf` outside an errand."""
         return self._deadline() - self.clock()
 
     def _deadline(self) -> float:
@@ -114,7 +112,7 @@ class RetryPolicy:
                     self.pause(what, error, failures, started)
 
     def pause(self, what: str, error: KafkaError, failures: int, started: float) -> None:
-        """Wait before the next attempt. Raises when another attempt would not help or come too late."""
+        """Wait before the next attempt. Raises when that would not help, or come too late."""
         if not is_retriable(error):
             raise error
         wait_s = delay_s(failures, self.rng)
@@ -137,11 +135,11 @@ PROBE_INTERVAL_S = 0.25
 
 
 class ClusterUnavailableError(KafkaError):
-    """The cluster was not asked: it has been unavailable for a while, and another thread already tries."""
+    """The cluster was not asked: it has been unavailable for a while."""
 
 
 class ClusterAvailability:
-    """Whether a cluster answers, shared by all its users; thread-safe. An outage begins when no broker answers."""
+    """Whether a cluster answers, shared by its users. Thread-safe. An outage begins when no broker answers."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -151,7 +149,7 @@ class ClusterAvailability:
         self._prober: int | None = None
 
     def check(self) -> None:
-        """Raises ClusterUnavailableError where this thread must not ask now."""
+        """ClusterUnavailableError where this thread must not ask now."""
         with self._guard:
             if self._gated() and self._prober != threading.get_ident():
                 raise self._refusal()
@@ -161,8 +159,8 @@ class ClusterAvailability:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Guard a request to any broker, and share its result with other threads. Raises ClusterUnavailableError where
-        this thread must not ask now.
+        """Guard a request to any broker, and share its result. ClusterUnavailableError where this thread must not ask
+        now.
         """
         with self._guard:
             if self._gated():
@@ -200,7 +198,7 @@ class ClusterAvailability:
 
 
 class FailFastAvailability(ClusterAvailability):
-    """For commands that run once: after one caller has waited in vain, no other waits."""
+    """For one-shot commands: after one caller waited in vain, no other waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,14 +209,13 @@ class FailFastAvailability(ClusterAvailability):
             self._gave_up = self._last is not None
 
     def check(self) -> None:
-        """Raises ClusterUnavailableError once a caller has waited in vain."""
+        """ClusterUnavailableError once a caller waited in vain."""
         with self._guard:
             if self._gated():
                 raise self._refusal()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Guard a request, and share its result."""
         self.check()
         with super().asking():
             yield
@@ -228,14 +225,13 @@ class FailFastAvailability(ClusterAvailability):
 
 
 class UntrackedAvailability(ClusterAvailability):
-    """For a cluster that is not shared: all requests are allowed."""
+    """For a cluster that is not shared: all may ask."""
 
     def check(self) -> None:
         """Always allowed."""
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Always allowed."""
         yield
 
 
@@ -244,14 +240,12 @@ UNTRACKED = UntrackedAvailability()
 
 
 class ConnectionPool:
-    """Shared connections, at most `each` for one address and user; callers take turns on them. Thread-safe. A
-    connection is kept until all askers that use its address have left.
+    """Shared connections, at most `each` for one address and user; callers take turns. Thread-safe. Connections are
+    kept until all askers of their address have left.
     """
 
     def __init__(self, each: int = 1, *, spares: bool = False, once: bool = False) -> None:
-        """`spares`: one caller at a time asks an unavailable cluster. `once`: after one caller has waited in vain, none
-        does.
-        """
+        """`spares`: one caller at a time asks an unavailable cluster. `once`: after one waited in vain, none."""
         self._each, self._spares, self._once = each, spares, once
         self._silences: dict[object, ClusterAvailability] = {}
         self._kept: dict[ConnectionKey, list[Connection]] = {}
@@ -260,7 +254,7 @@ class ConnectionPool:
         self._guard = threading.Lock()
 
     def availability_of(self, cluster: object) -> ClusterAvailability:
-        """Returns the availability shared by all callers with an equal `cluster` key."""
+        """Returns the availability shared by callers with an equal `cluster` key."""
         if not self._spares and not self._once:
             return UNTRACKED
         with self._guard:
@@ -315,7 +309,7 @@ class ConnectionPool:
         return usable[0] if usable else fresh
 
     def _sorted(self, key: ConnectionKey) -> tuple[list[Connection], list[Connection]]:
-        """Returns usable connections, least busy first, and lost ones. Only the former stay in the pool."""
+        """Returns usable connections, least busy first, which alone stay pooled, and lost ones."""
         kept = self._kept.get(key, [])
         usable = sorted((one for one in kept if one.usable), key=lambda one: len(one.callers))
         if kept:
@@ -328,7 +322,7 @@ MISROUTED_CONNECTION_S = 5.0
 
 
 class NodeConnections:
-    """Addresses of one cluster's brokers, and connections to them. Thread-safe."""
+    """One cluster's broker addresses and connections. Thread-safe."""
 
     def __init__(
         self,
@@ -356,7 +350,7 @@ class NodeConnections:
         self._guard = threading.Lock()
 
     def learn(self, brokers: dict[int, BrokerAddress]) -> None:
-        """Set the current brokers. Connections to other addresses are released."""
+        """Set the current brokers, and release connections to others."""
         with self._guard:
             self._known = dict(brokers)
             valid = {(broker.host, broker.port) for broker in brokers.values()} | set(self._bootstrap)
@@ -369,9 +363,7 @@ class NodeConnections:
         return (broker.host, broker.port) if broker else None
 
     def bootstrap_order(self) -> list[Address]:
-        """Returns addresses for requests that any broker answers: brokers, then bootstrap addresses; recent failures
-        last.
-        """
+        """Returns addresses for requests to any broker: brokers, then bootstrap; recent failures last."""
         with self._guard:
             known = [(broker.host, broker.port) for broker in self._known.values()]
             self._rng.shuffle(known)
@@ -380,7 +372,7 @@ class NodeConnections:
         return addresses
 
     def kept(self, address: Address, *, timeout_s: float) -> Connection:
-        """Returns a pooled connection, new where the old one was lost or its session expired."""
+        """Returns a pooled connection, or a new one."""
         if self._closed:
             raise KafkaError(f"{self._cluster.name}: this client was closed")
         key = (address, self._cluster.security)
@@ -413,7 +405,7 @@ class NodeConnections:
 
     def leads_elsewhere(self, connection: Connection) -> None:
         """Handle a connection to another cluster: keep it for some seconds, and try its address last. Closing at once
-        would dial the wrong broker for each request.
+        would mean to dial the wrong broker for each request.
         """
         connection.expires_at = min(connection.expires_at, time.monotonic() + MISROUTED_CONNECTION_S)
         self.note_failure(connection.address)

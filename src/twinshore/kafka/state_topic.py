@@ -48,7 +48,7 @@ class StateRecord(NamedTuple):
 
 
 def split_into_batches(lines: Iterable[KeyValue]) -> Iterator[list[KeyValue]]:
-    """Split into batches that any broker accepts, in order. Each batch is written whole or not at all."""
+    """Split into batches that any broker accepts. Each is written whole or not at all."""
     some: list[KeyValue] = []
     size = 0
     for key, value in lines:
@@ -78,8 +78,8 @@ class StateTopic:
         return topic is not None and not topic.error
 
     def seen(self) -> tuple[bytes, int]:
-        """Returns the topic's id, which changes when the topic is recreated, and its leader epoch: while that stays, no
-        record was overwritten as far as brokers know. The id is empty where the topic does not exist.
+        """Returns the topic's id, which changes when the topic is recreated (empty: it does not exist), and its leader
+        epoch: while that stays, no record was overwritten as far as brokers know.
         """
         topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
         return (
@@ -87,9 +87,7 @@ class StateTopic:
         )
 
     def make(self, settings: dict[str, str], copies_max: int = 3, *, lasting: bool = False) -> None:
-        """Create the topic unless it exists. `lasting`: records survive the loss of one broker where there are enough
-        brokers.
-        """
+        """Create the topic unless it exists. `lasting`: records survive the loss of one broker, if there are enough."""
         brokers = len(self._cluster.metadata([], refresh=True).brokers)
         copies = min(copies_max, max(1, brokers))
         if lasting:
@@ -124,11 +122,10 @@ class StateTopic:
         self._persist(ask)
 
     def bounds(self) -> tuple[int, int]:
-        """Returns the log start and log end offsets."""
+        """Returns log start and log end."""
         return self._bound(OffsetKind.EARLIEST), self.end()
 
     def end(self) -> int:
-        """Returns the log end offset."""
         return self._bound(OffsetKind.HIGH_WATERMARK)
 
     def read(self, offset: int, bounds: tuple[int, int] | None = None) -> tuple[list[StateRecord], int]:
@@ -178,7 +175,7 @@ class StateTopic:
             raise kafka_error(code, place, right=f"{right} on topic {self._named.topic}")
 
     def _time_s(self) -> float:
-        """Returns the timeout of one call, within the caller's time limit."""
+        """Returns one call's timeout, within the caller's time limit."""
         return max(REQUEST_TIMEOUT_MIN_S, min(self._call_s, self._cluster.left_s()))
 
     def _persist(self, ask: Callable[..., Value]) -> Value:

@@ -1,7 +1,6 @@
-"""Twinshore's own transactional ids: requests to their coordinators, one at a time, blocking.
+"""Twinshore's own transactional ids: blocking requests to their coordinators.
 
-All brokers since 3.1 know the versions used. With newer versions a coordinator may raise the epoch with each
-transaction.
+All brokers since 3.1 know the versions used. In newer ones a coordinator may raise the epoch with each transaction.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ ResponseType = TypeVar("ResponseType", bound=ResponsePayload)
 
 
 class TransactionalProducer(NamedTuple):
-    """The producer that may write under a transactional id: the last one that acquired it."""
+    """The producer that acquired a transactional id last, and alone may write under it."""
 
     name: str
     producer_id: int
@@ -55,8 +54,8 @@ class TransactionalProducer(NamedTuple):
 
 
 class TransactionalIds:
-    """The transactional ids of one cluster; for one thread. `go` is called before each request, and raises where none
-    may be sent.
+    """One cluster's transactional ids; for one thread. `go` is called before each request, and raises where none may be
+    sent.
     """
 
     def __init__(self, cluster: KafkaCluster, *, patience_s: float, go: Callable[[], None]) -> None:
@@ -64,7 +63,7 @@ class TransactionalIds:
         self._coordinators: dict[str, int] = {}
 
     def acquire(self, name: str, timeout_s: float) -> TransactionalProducer:
-        """Acquire the id and fence its last holder. Returns after that holder's open transaction is aborted, with
+        """Acquire the id, and fence its last holder. Returns after the holder's open transaction is aborted, with
         markers in the logs.
         """
         request = InitProducerIdRequest(
@@ -75,8 +74,8 @@ class TransactionalIds:
         return TransactionalProducer(name, int(answer.producer_id), int(answer.producer_epoch))
 
     def begin(self, writer: TransactionalProducer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Open a transaction on these partitions, after the previous one is complete. Returns an empty dict, or the
-        errors that prevented the transaction. Its end appends one marker to each partition.
+        """Open a transaction, once the previous one is complete. Returns an empty dict, or the errors that prevented
+        it. Its end appends one marker to each partition.
         """
         topics: dict[str, list[i32]] = {}
         for named in partitions:
@@ -104,7 +103,7 @@ class TransactionalIds:
         self._settle(writer.name, request, EndTxnResponse, lambda one: int(one.error_code))
 
     def complete(self, writer: TransactionalProducer) -> None:
-        """Wait until all markers of the last transaction are confirmed, so that the coordinator repeats none."""
+        """Wait until all markers of the last transaction are confirmed: the coordinator repeats none."""
         until_s = time.monotonic() + self._patience_s
         while (now := self._look(writer.name)).state not in CLOSED_STATES:
             self._wait(until_s, _BUSY_S, kafka_error(Code.CONCURRENT_TRANSACTIONS, self._place(writer.name)))
@@ -112,7 +111,7 @@ class TransactionalIds:
             raise kafka_error(Code.PRODUCER_FENCED, self._place(writer.name))
 
     def open_of(self, prefix: str) -> set[TopicPartition]:
-        """Returns the partitions in open transactions of ids with this prefix: markers are due there."""
+        """Returns partitions in open transactions of ids with this prefix, where markers are due."""
         return {named for parts in self.open_by_id(prefix).values() for named in parts}
 
     def open_by_id(self, prefix: str) -> dict[str, frozenset[TopicPartition]]:
@@ -142,7 +141,7 @@ class TransactionalIds:
         return self._persist(name, lambda line: line.call(request, answer), code_of)
 
     def _persist(self, name: str, ask: Callable[[Connection], Value], code_of: Callable[[Value], int]) -> Value:
-        """Ask the id's coordinator until the response is no temporary error."""
+        """Ask the coordinator until the response is no temporary error."""
         until_s = time.monotonic() + self._patience_s
         while True:
             node = self._coordinator(name)
@@ -187,7 +186,7 @@ class TransactionalIds:
             self._wait(until_s, _MOVED_S, error)
 
     def forget(self, name: str) -> None:
-        """Look up the coordinator again for the next request."""
+        """Look up the coordinator again next time."""
         self._coordinators.pop(name, None)
 
     def _wait(self, until_s: float, pause_s: float, error: KafkaError) -> None:

@@ -26,7 +26,7 @@ _BULK = 256 << 10
 
 
 class Transport:
-    """A connected socket, for one thread at a time. Any error closes it for good."""
+    """A connected socket, for one thread at a time. Any error closes it."""
 
     def __init__(self, sock: socket.socket, address: tuple[str, int], place: str) -> None:
         self.address = address
@@ -45,19 +45,19 @@ class Transport:
         self._sock.setblocking(blocking)
 
     def drop_unsent_at_close(self) -> None:
-        """Drop unsent bytes at close or at the death of this process. By default the kernel goes on sending them, long
-        after another writer may have taken over.
+        """Drop unsent bytes when closed or killed. By default the kernel goes on sending them, long after another
+        writer may have taken over.
         """
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def set_ack_timeout(self, silence_s: float) -> None:
-        """Drop bytes not acknowledged for `silence_s`, even while this process is stopped."""
+        """Drop bytes unacknowledged for `silence_s`, even while this process is stopped."""
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silence_s))
 
     def expect_bytes(self, size: int, bulk: int = _BULK) -> None:
-        """Set how many bytes must arrive before the socket counts as readable: the smaller of `size` and `bulk`. 1
-        restores the default. The end of the stream always wakes the reader.
+        """Set how many bytes make the socket readable: the smaller of `size` and `bulk`; 1 is the default. The end of
+        the stream always does.
         """
         low = min(bulk, size)
         if low == self._low or self._tls is not None:
@@ -71,7 +71,7 @@ class Transport:
         return self._tls is not None and self._tls.pending() > 0
 
     def recv_into(self, view: memoryview) -> int:
-        """Returns the number of bytes received; WOULD_BLOCK (-1) for none now; 0 at the end of the stream."""
+        """Returns bytes received; WOULD_BLOCK (-1) for none now; 0 at the end of the stream."""
         try:
             if self._tls is None:
                 return self._sock.recv_into(view)
@@ -98,8 +98,8 @@ class Transport:
         return total
 
     def sendv(self, buffers: Sequence[bytes | memoryview]) -> int:
-        """Returns the number of bytes sent from the front of `buffers`; WOULD_BLOCK (-1) for none. Offer unsent bytes
-        again, the same ones first.
+        """Returns bytes sent from the front of `buffers`; WOULD_BLOCK (-1) for none. Offer unsent bytes again, the same
+        first.
         """
         try:
             if self._tls is None:
@@ -120,7 +120,7 @@ class Transport:
         return sent
 
     def wait(self, *, writable: bool = False, deadline: float) -> bool:
-        """Wait until readable (or writable). Returns False at `deadline`, a time of time.monotonic()."""
+        """Wait until readable (or writable). False at `deadline`, by time.monotonic()."""
         if not writable and self.pending():
             return True
         left_s = deadline - time.monotonic()
@@ -153,8 +153,8 @@ def dial(
     silence_s: int = DEAD_PEER_TIMEOUT_S,
     cluster: str = "",
 ) -> Transport:
-    """Returns a connected, non-blocking transport. Certificate files are read for each call. Errors name the address,
-    and the cluster if given.
+    """Returns a connected, non-blocking transport. Certificate files are read each time. Errors name the address, and
+    the cluster.
     """
     context = client_context(security) if security.tls else None
     place = f"{cluster} {address[0]}:{address[1]}".strip()
@@ -229,8 +229,8 @@ def _tune(sock: socket.socket, buffer_bytes: int, silence_s: int) -> None:
 
 
 def _fixed_size_helps(buffer_bytes: int, limit: str, automatic: str) -> bool:
-    """Whether to set a fixed buffer size. Linux caps a fixed size and stops automatic growth: mostly 0.2 MB instead of
-    6 MB. So a size is set only where the kernel grants all of it and would not grow as far.
+    """Whether to fix a buffer size. Linux caps fixed sizes and stops automatic growth: mostly 0.2 MB instead of 6 MB.
+    So a size is fixed only where granted in full and larger than growth allows.
     """
     if buffer_bytes <= 0:
         return False
@@ -245,14 +245,13 @@ def _fixed_size_helps(buffer_bytes: int, limit: str, automatic: str) -> bool:
 
 
 def _first_chunk(buffers: Sequence[bytes | memoryview]) -> bytes | memoryview:
-    """Returns a large first buffer as it is, small ones joined: copying small parts costs less than more TLS writes."""
+    """Returns a large first buffer as it is, small ones joined: copies cost less than TLS writes."""
     if buffers and len(buffers[0]) >= _TLS_CHUNK_BYTES // 4:
         return memoryview(buffers[0])[:_TLS_CHUNK_BYTES]
     return _joined(buffers, _TLS_CHUNK_BYTES)
 
 
 def _joined(buffers: Sequence[bytes | memoryview], size: int) -> bytes | memoryview:
-    """Returns the first `size` bytes, or all."""
     if buffers and len(buffers[0]) >= size:
         return memoryview(buffers[0])[:size]
     parts: list[bytes | memoryview] = []
@@ -265,7 +264,7 @@ def _joined(buffers: Sequence[bytes | memoryview], size: int) -> bytes | memoryv
 
 
 def client_context(security: Security) -> ssl.SSLContext:
-    """Returns a TLS context from the files as they are now, so that new certificates need no restart."""
+    """Returns a TLS context from the current files, so that new certificates need no restart."""
     for name, path in (
         ("ca_file", security.ca_file),
         ("cert_file", security.cert_file),

@@ -1,7 +1,7 @@
-"""How far a group member has delivered each partition, and what these offsets mean after a move.
+"""How far a group member has delivered each partition, and what that means after a move.
 
 A topic and its twin hold the same records at the same offsets up to the point where the home changed. After a forced
-switch other records follow at the new home, so an offset beyond that point means nothing there.
+switch other records follow, so an offset beyond that point means nothing at the new home.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from twinshore.routing.core.home_records import HomeRecord
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMode:
-    """How a consumer is set. `commits`: auto-commit. `stores`: a commit without offsets takes what was delivered.
-    `is_incremental`: partitions are assigned incrementally.
+    """`commits`: auto-commit. `stores`: a commit without offsets takes what was delivered. `is_incremental`: partitions
+    are assigned incrementally.
     """
 
     commits: bool
@@ -39,8 +39,8 @@ def consumer_mode(settings: Mapping[str, Any]) -> ConsumerMode:
 
 
 def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeRecord | None) -> dict[int, int]:
-    """Translate offsets by partition from the home of term `was` to that of term `now`. `line`: the topic's newest home
-    record. Partitions without a known answer are omitted.
+    """Translate offsets by partition from the home of term `was` to that of `now`. `line`: the topic's newest home
+    record. Unknown partitions are omitted.
     """
     if was == now:
         return dict(places)
@@ -49,7 +49,7 @@ def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeR
 
 
 def common_ends(was: int, now: int, line: HomeRecord | None) -> tuple[int, ...]:
-    """Returns by partition the offset up to which the homes of both terms hold the same records; empty where unknown."""
+    """Returns by partition up to which offset both homes hold the same records; empty where unknown."""
     return tuple(line.points) if line is not None and (line.term, was + 1) == (now, now) else ()
 
 
@@ -57,8 +57,8 @@ TopicPartitionTuple = tuple[str, int]
 
 
 class DeliveredOffsets:
-    """Delivered, sought and deferred offsets of one member. `next`: offset after the last delivered record, on the
-    topic's current cluster. `paused`: partitions that the application paused, on any cluster.
+    """One member's delivered, sought and deferred offsets. `next`: offset after the last delivered record, on the
+    topic's current cluster. `paused`: partitions paused by the application, on any cluster.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class DeliveredOffsets:
     # -- places
 
     def leave(self, topic: str) -> None:
-        """Start leaving a topic. Offsets carried from the previous move stay valid if nothing was read since."""
+        """Start leaving a topic. Without records since the previous move, the carried offsets stay valid."""
         waiting = [where for where in self._carry if where[0] == topic]
         self._behind[topic] = {where[1]: self._carry.pop(where) for where in waiting}
 
@@ -98,7 +98,7 @@ class DeliveredOffsets:
                 self._behind[where[0]][where[1]] = at
 
     def forget(self, where: TopicPartitionTuple) -> int | None:
-        """Drop a partition that another member may read now. Only the fact that records were read here is kept."""
+        """Drop a partition that another member may read now. Kept is only how far records were read here."""
         at = self.next.pop(where, None)
         self._exact.pop(where, None)
         self._committed.pop(where, None)
@@ -107,8 +107,8 @@ class DeliveredOffsets:
         return at
 
     def arrive(self, topic: str, was: int, now: int, line: HomeRecord | None) -> list[TopicPartitionTuple]:
-        """Translate the topic's offsets to the home of term `now`, described by `line`. Returns the partitions whose
-        sought offset has no known counterpart there.
+        """Translate the topic's offsets to the home of term `now`, described by `line`. Returns partitions whose sought
+        offset is unknown there.
         """
         behind = self._behind.pop(topic, None)
         if behind is not None and was != now:
@@ -121,7 +121,7 @@ class DeliveredOffsets:
         return self._seek_on(topic, lambda places: translate_offsets(places, was, now, line))
 
     def arrive_anywhere(self, topic: str) -> list[TopicPartitionTuple]:
-        """Arrive on a cluster that may hold other records: the group's committed offset there counts."""
+        """Arrive on a cluster that may hold other records: the committed offset there counts."""
         self._owed_of(topic)
         _pop(self._committed, topic)
         if self._behind.pop(topic, None) is not None:
@@ -139,8 +139,8 @@ class DeliveredOffsets:
     def take_carried_offsets(
         self, dealt: Collection[str], asked: Iterable[TopicPartitionTuple]
     ) -> dict[TopicPartitionTuple, int]:
-        """Take the offsets of `asked` partitions that were delivered before the move. Each offset is returned once; all
-        carried offsets of the `dealt` topics are dropped.
+        """Take offsets of `asked` partitions delivered before the move. Those of other partitions of `dealt` topics are
+        dropped.
         """
         found = {where: self._carry[where] for where in asked if where in self._carry}
         self._carry = {where: at for where, at in self._carry.items() if where[0] not in dealt}
@@ -154,15 +154,15 @@ class DeliveredOffsets:
             self.next[where] = offset
 
     def seek_later(self, where: TopicPartitionTuple, offset: int) -> None:
-        """Read the partition from this offset once assigned. After a move the offset is translated like others."""
+        """Read from this offset once assigned, translated at a move."""
         self._sought[where] = offset
 
     def take_sought(self, dealt: Iterable[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        """Take the sought offsets of these partitions. Each offset is returned once."""
+        """Take sought offsets of these partitions."""
         return {where: self._sought.pop(where) for where in dealt if where in self._sought}
 
     def drop_sought(self, topics: Collection[str]) -> list[TopicPartitionTuple]:
-        """Drop the sought offsets of these topics. Returns their partitions."""
+        """Drop sought offsets. Returns their partitions."""
         return [(topic, number) for topic in topics for number in _pop(self._sought, topic)]
 
     def position(self, where: TopicPartitionTuple) -> int | None:
@@ -180,8 +180,8 @@ class DeliveredOffsets:
         return self._owed.get(where, self._committed.get(where))
 
     def known(self, where: TopicPartitionTuple, offset: int) -> int | None:
-        """Returns the offset up to which a commit is valid on the topic's current cluster: records read at the old home
-        beyond the common end do not exist here. None where no record is known to be common.
+        """Returns up to which offset a commit is valid on the current cluster: records read at the old home beyond the
+        common end do not exist here. None where nothing is known to be common.
         """
         alike = self._alike.get(where[0])
         if alike is None or offset <= max(alike.get(where[1], 0), self.next.get(where, 0)):
@@ -196,7 +196,7 @@ class DeliveredOffsets:
         self._owed |= {(topic, number): at for topic, places in self._behind.items() for number, at in places.items()}
 
     def take_deferred_commits(self, topics: Collection[str]) -> dict[TopicPartitionTuple, int]:
-        """Take the deferred commits of these topics. Each is returned once."""
+        """Take deferred commits of these topics."""
         found = {where: at for where, at in self._owed.items() if where[0] in topics}
         for where in found:
             del self._owed[where]
@@ -206,11 +206,11 @@ class DeliveredOffsets:
         return {number: at for (_, number), at in self.take_deferred_commits([topic]).items()}
 
     def clear(self) -> None:
-        """Forget seeks and pauses of topics that are no longer subscribed."""
+        """Forget seeks and pauses."""
         self._sought.clear()
         self.paused.clear()
 
 
 def _pop(places: dict[TopicPartitionTuple, int], topic: str) -> dict[int, int]:
-    """Take the topic's entries, by partition."""
+    """Take the topic's offsets, by partition."""
     return {where[1]: places.pop(where) for where in [one for one in places if one[0] == topic]}

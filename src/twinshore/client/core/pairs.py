@@ -1,13 +1,12 @@
-"""The order of records from two logs of one partition number: the topic's own log, and the twin of the other cluster's
+"""The order of records from two logs of one partition number: the topic's own, and the twin of the other cluster's
 topic.
 
 A producer may move between the clusters, so one log has older records of a key and the other has newer ones. Timestamps
-tell which is older. Log ends tell that nothing older is still to come: a log is known up to a moment once it is read up
-to its home's end at that moment. A record may leave once the other log is known up to the moment of its fetch and has
-no older record of its key.
+tell which is older. Log ends tell that nothing older is to come: a log is known up to a moment once it is read up to
+its home's end at that moment. A record may leave once the other log is known up to the moment of its fetch and has no
+older record of its key.
 
-First records are not enough: many writers' clocks differ, so timestamps in a log may fall, and an older record of the
-key may follow a later one.
+First records are not enough: writers' clocks differ, so an older record of the key may follow a later one.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def local_topic_name(topic: str, home: str, cluster: str) -> str:
 def explain_unequal_assignment(
     topics: Iterable[str], homes: Iterable[str], at: str, dealt: Iterable[tuple[str, int]]
 ) -> str:
-    """Returns why assigned partitions cannot be read in order; empty where they can."""
+    """Returns why assigned partitions cannot be read in order, or an empty text."""
     parts = sorted(dealt)
     for topic in topics:
         numbers = {name: [number for one, number in parts if one == name] for name in _names(topic, homes, at)}
@@ -112,14 +111,14 @@ class _Log(Generic[Item]):
             self.known_s = self.ends.popleft()[0]
 
     def begin_anew(self, offset: int) -> None:
-        """Continue at an offset of a replaced or truncated log. Known ends described the old log."""
+        """Continue in a replaced or truncated log. Known ends were the old log's."""
         self.read_to = offset
         self.ends.clear()
         self.asked_s = self.known_s = _NEVER_S
 
     def ended(self, end: int, asked_s: float, *, is_wanted: bool) -> None:
         """Note a log end. A later end that is no further replaces earlier ones. A further end is kept only if wanted,
-        so there are never more ends than records.
+        so ends are never more than records.
         """
         if asked_s <= self.asked_s or not (is_wanted or not self.ends or end < self.ends[-1][1]):
             return
@@ -130,23 +129,21 @@ class _Log(Generic[Item]):
         self.reach(self.read_to)
 
     def has_shown(self, fetched_s: float) -> bool:
-        """Whether all records written before this moment are buffered. A log with a deep buffer counts as such: a
-        consumer that far behind goes by timestamps. A full log always counts, or it would never be read again.
+        """Whether all records written before this moment are here. A deep buffer counts too: a consumer that far behind
+        goes by timestamps. A full log always counts, or it would never be read again.
         """
         is_deep = len(self.queue) >= _DEEP * self.records_max or not self.has_room()
         return self.known_s >= fetched_s or is_deep
 
     def has_before(self, key: bytes | None, time_ms: int, rank: int) -> bool:
-        """Whether an older record of this key is buffered. Records of one key are in write order, so the first one
-        decides.
-        """
+        """Whether an older record of this key is here. Records of one key are in write order, so the first decides."""
         times = self.times.get(key) if key is not None else None
         return times is not None and (times[0], self.rank) < (time_ms, rank)
 
 
 class PartitionPair(Generic[Item]):
-    """The logs of one partition number, named by their homes. With equal timestamps the record of the first-named home
-    goes first, so the order is the same on either cluster.
+    """The logs of one partition number, named by their homes. With equal timestamps the first-named home goes first, on
+    either cluster.
     """
 
     def __init__(
@@ -178,7 +175,7 @@ class PartitionPair(Generic[Item]):
         self._logs[home].ended(end, asked_s, is_wanted=home in self.wanted())
 
     def wanted(self) -> list[str]:
-        """Returns the homes whose log end must be requested: records of other logs were fetched since the last request."""
+        """Returns homes whose log end to ask for: records of other logs were fetched since the last request."""
         return [
             home
             for home, log in self._logs.items()
@@ -186,13 +183,13 @@ class PartitionPair(Generic[Item]):
         ]
 
     def awaited(self) -> dict[str, tuple[int, int]]:
-        """Returns for each log that others wait for how far it is read and must be read."""
+        """Returns, of each log that others wait for, how far it is read and must be."""
         waiting = any(log.queue for log in self._logs.values())
         return {home: (log.read_to, log.ends[0][1]) for home, log in self._logs.items() if waiting and log.ends}
 
     def take(self) -> BufferedRecord[Item] | None:
-        """Take the next record, or None where the order is not known yet. This is the earliest record, or the earliest
-        of the log with an older record of its key.
+        """Take the next record: the earliest, or the earliest of a log with an older record of its key. None where that
+        is unknown yet.
         """
         logs = sorted(
             (log for log in self._logs.values() if log.queue), key=lambda log: (log.queue[0].time_ms, log.rank)
@@ -208,14 +205,12 @@ class PartitionPair(Generic[Item]):
         return logs[0].popleft() if logs else None
 
     def is_full(self, home: str) -> bool:
-        """Whether to pause this log."""
         return self._logs[home].depth() >= 1
 
     def has_room(self, home: str) -> bool:
-        """Whether to resume a paused log."""
         return self._logs[home].has_room()
 
     def place(self, home: str) -> int:
-        """Returns the offset after the last delivered record and any gap; UNKNOWN_POSITION where nothing is known yet."""
+        """Returns the offset after delivered records and gaps; UNKNOWN_POSITION where nothing is known yet."""
         log = self._logs[home]
         return log.queue[0].offset if log.queue else log.read_to

@@ -1,8 +1,8 @@
-"""Parses the settings that a configuration service pushes. A push is valid as a whole or changes nothing.
+"""Parses pushed settings. A push is valid as a whole or changes nothing.
 
 A push is one JSON object: `clusters` by name, `home` (the cluster for topics without a home record), `settings` for all
-clients, and the `topics` that the push is meant for. A push for topics that the application does not have is refused.
-The application's own logins, keys and cluster ids win.
+clients, and `topics` that it is meant for. Topics that the application does not have make it invalid. The application's
+own logins, keys and cluster ids win.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PUSH_KEYS = ("clusters", "home", "settings", "topics")
 
 @dataclass(frozen=True, slots=True)
 class ApplicationSettings:
-    """The application's own settings: `shared` for all clusters, `clusters` by name. `in_clear`: others on the network
-    may change pushes, so only the home and the names of the application's own clusters are taken.
+    """The application's own settings: `shared` for all clusters, `clusters` by name. `in_clear`: others may change
+    pushes in transit, so only the home and the names of the application's own clusters are taken.
     """
 
     shared: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -85,7 +85,7 @@ def _must_be_known(clusters: Iterable[str], own: ApplicationSettings) -> None:
 
 
 def _own_first(own: Mapping[str, Any], cluster: str, pushed: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge settings. A push may not make the application run code, nor send passwords in clear or to another server."""
+    """Merge settings. A push may not run code, nor send passwords in clear or to another server."""
     if owned := sorted(name for name in pushed if name.startswith(_ITS_OWN)):
         raise ConfigError(f"cluster {cluster}: {owned[0]} cannot be pushed: the application sets it itself")
     mine = tuple(one for one in _GROUPS if any(name.startswith(one) for name in own))
@@ -141,9 +141,7 @@ _FORM = re.compile(r'(?:W/)?"(?P<revision>[0-9]{1,18})-(?P<digest>[0-9a-f]{64})"
 
 @dataclass(frozen=True, slots=True)
 class PushTag:
-    """The revision of a push, and the digest that proves its text complete. A server may lag: clients ignore older
-    revisions.
-    """
+    """The revision of a push, and the digest of its text. A server may lag: clients ignore older revisions."""
 
     revision: int
     digest: str
@@ -153,11 +151,10 @@ class PushTag:
 
 
 def digest_of(text: str) -> str:
-    """Returns the digest that identifies a push or a token."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_tag(header: str) -> PushTag | None:
-    """Returns the tag in an ETag header; None for any other text."""
+    """Returns the tag in an ETag header, or None."""
     found = _FORM.fullmatch(header.strip())
     return PushTag(int(found["revision"]), found["digest"]) if found else None

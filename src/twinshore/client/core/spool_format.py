@@ -1,18 +1,18 @@
-"""The spool's files: segments of framed records, and the marks of what is done.
+"""The spool's files: segments of framed records, and marks of what is done.
 
 A segment has a header, then records in frames with length and checksum. Each frame names its batch: records written and
 synced together before anything later. So a readable frame proves that everything before its batch was on disk.
 
-Marks give for each topic a number below which all records are done, except those listed. They are one line: checksum
-and JSON. Unreadable marks mark nothing: everything on disk is sent again. `next_number` exceeds each number ever given,
-so no mark covers a later record.
+For each topic marks give a number below which all records are done, except those listed. They are one line: checksum
+and JSON. With unreadable marks everything on disk is sent again. `next_number` exceeds each number ever given, so no
+mark covers a later record.
 
 A topic index holds what is not done, in send order. Most records are in number order: these are **ahead**, and only
-counted. Records that came back or came late are listed one by one, at most as many as librdkafka holds.
+counted. Records that came back or came late are listed, at most as many as librdkafka holds.
 
-Unreadable bytes are **torn**, **damaged** or **unfinished**. Torn: a write never ended, no readable record follows, and
-no caller was told that the write succeeded. Damaged: a later record proves that the bytes were on disk. Unfinished:
-part of a batch is readable, and no later write proves that all of the batch was written.
+Unreadable bytes are **torn**, **damaged** or **unfinished**. Torn: a write never ended; no readable record follows, and
+no caller was told of success. Damaged: a later record proves that the bytes were on disk. Unfinished: part of a batch
+is readable, and no later write proves the rest.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """`salt` is part of each checksum, so that a frame inside a record's value is never taken for a frame of the
-    segment. `first_number`: the lowest number, except for records that come late.
+    """`salt` is part of each checksum, so that a frame inside a record's value is never taken for one of the segment.
+    `first_number`: the lowest number, late records excepted.
     """
 
     sequence: int
@@ -71,7 +71,7 @@ class SpoolRecord(NamedTuple):
 
 
 class FramedRecord(NamedTuple):
-    """A record and its byte range in a segment. `batch`: everything before this byte was on disk when the record was
+    """A record and its bytes in a segment. `batch`: everything before this byte was on disk when the record was
     written.
     """
 
@@ -101,7 +101,7 @@ def read_header(text: bytes) -> SegmentHeader | None:
 
 
 def body_bytes(record: SpoolRecord) -> bytes:
-    """Returns the part of the frame that does not depend on its position. ValueError where a field is too long."""
+    """Returns the frame without what depends on its position. ValueError where a field is too long."""
     topic = record.topic.encode()
     parts = [topic, record.key or b"", record.value or b""]
     try:
@@ -129,7 +129,7 @@ def frame_bytes(body: bytes, batch: int, salt: int) -> bytes:
 
 
 def frame_length(prefix: bytes) -> int | None:
-    """Returns the length of the frame with this prefix; None for other bytes."""
+    """Returns the length of the frame with this prefix, or None."""
     if len(prefix) < _PREFIX.size:
         return None
     magic, length, _, _ = _PREFIX.unpack_from(prefix)
@@ -161,7 +161,7 @@ def read_frame(text: bytes, at: int, salt: int) -> FramedRecord | None:
 
 
 def normalize_headers(given: Any) -> Headers:
-    """Accepts headers as confluent-kafka does: a dict, or pairs. TypeError or ValueError for anything else."""
+    """Accepts headers as confluent-kafka does, a dict or pairs. TypeError or ValueError for others."""
     if not given:
         return ()
     pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
@@ -189,7 +189,7 @@ def _cut(whole: bytes, at: int, length: int) -> tuple[bytes | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """Records of a topic with numbers below `below` are done, except those in `open`."""
+    """Records with numbers below `below` are done, except those in `open`."""
 
     below: int = 0
     open: tuple[int, ...] = ()
@@ -197,9 +197,8 @@ class TopicMark:
 
 @dataclass(frozen=True, slots=True)
 class SpoolMarks:
-    """What is done. `end`: segment and byte where the spool ended; later records are not covered, since a late record
-    has a low number. `gaps`: unfinished bytes before `end`, by segment and byte, known from when nothing followed them
-    yet.
+    """`end`: segment and byte where the spool ended; later records are not covered, since a late one has a low number.
+    `gaps`: unfinished bytes before `end`, by segment and byte, found when nothing followed them.
     """
 
     next_number: int = 0
@@ -238,27 +237,27 @@ SEND_NUMBER_DIGITS_MAX = 20
 
 
 def find_send_id(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
-    """Returns the id that identifies a call; None without one."""
+    """Returns the id of a call, or None."""
     return next((value for name, value in reversed(headers) if name == SEND_ID_HEADER and value is not None), None)
 
 
 def find_own_send_id(headers: Sequence[tuple[str, bytes | None]], number: int) -> bytes | None:
-    """Returns the id of the call with this number. None where the record only has the id of another call, as in a
-    program that forwards records with their headers.
+    """Returns the id of the call with this number. None where the record has another call's id, as when a program
+    forwards headers.
     """
     mark = find_send_id(headers)
     return mark if mark is not None and _parted(mark)[1] == number else None
 
 
 def _parted(mark: bytes) -> tuple[bytes, int]:
-    """Split an id into sender and number; number -1 for a foreign id."""
+    """Split an id into sender and number, -1 in a foreign id."""
     who, _, number = mark.rpartition(b"-")
     return who, int(number) if number.isdigit() and len(number) <= SEND_NUMBER_DIGITS_MAX else -1
 
 
 class EarlierSends:
-    """Calls of one topic with an id that an earlier process left and may have sent. `below`: most calls with lower
-    numbers are done. `since_ms`: the earliest time of these calls; None where there are none.
+    """One topic's calls with an id that an earlier process left and may have sent. `below`: most calls with lower
+    numbers are done. `since_ms`: their earliest time; None without calls.
     """
 
     __slots__ = ("_below", "_first", "_last", "_named", "_who", "since_ms")
@@ -284,9 +283,7 @@ class EarlierSends:
             self._last = max(self._last, number)
 
     def __contains__(self, mark: bytes) -> bool:
-        """Whether this is one of the calls, or one between two of them: there may be millions, so only the range is
-        stored.
-        """
+        """Whether this is such a call, or between two: there may be millions, so only the range is stored."""
         who, number = _parted(mark)
         return who in self._who and (number in self._named or 0 <= self._first <= number <= self._last)
 
@@ -305,7 +302,7 @@ class SpoolPosition(NamedTuple):
 
 
 class TopicIndex:
-    """The records of one topic that are not done. `mark`: what an earlier process left as done."""
+    """One topic's records that are not done. `mark`: what an earlier process left as done."""
 
     __slots__ = ("_flying", "_highest", "_open", "_reached", "ahead", "back", "begin", "below", "pending", "refused")
 
@@ -331,9 +328,7 @@ class TopicIndex:
         return self.ahead + len(self.back) + len(self._flying) + len(self.refused)
 
     def add_found(self, number: int, place: SpoolPosition, *, covered: bool) -> bool:
-        """Add a record of an earlier process. Returns whether the record is still to be sent. `covered`: the mark was
-        made after the record.
-        """
+        """Add an earlier process's record. Returns whether to send it. `covered`: the mark is newer than the record."""
         done = covered and number < self.below and number not in self._open
         if done:
             self._highest = max(self._highest, number)
@@ -351,8 +346,8 @@ class TopicIndex:
         self._highest = max(self._highest, number)
 
     def meet(self, number: int) -> bool:
-        """Returns whether a record found by the reader is ahead. Records that are done or listed are not; a late record
-        has a lower number than one read before.
+        """Returns whether a record met by the reader is ahead, not done or listed: a late record has a lower number
+        than one before it.
         """
         if number < self.below or number <= self._reached:
             return False
@@ -370,14 +365,14 @@ class TopicIndex:
         self.below = max(self.below, number + 1)
 
     def given_back(self, number: int) -> None:
-        """List a record that was not acknowledged. Records with higher numbers wait for it."""
+        """List a record again that was not acknowledged. It goes before higher numbers."""
         heapq.heappush(self.back, (number, self._flying.pop(number)))
 
     def done(self, number: int) -> SpoolPosition | None:
         return self._flying.pop(number, None)
 
     def refuse(self, number: int) -> None:
-        """Keep a record that a broker refused and that has no delivery callback. The next start tries again."""
+        """Keep a record that a broker refused, without a delivery callback, for the next start."""
         self.refused[number] = self._flying.pop(number)
 
     def mark(self) -> TopicMark:
@@ -415,7 +410,6 @@ class BlockReader:
         self._begin, self._block = 0, b""
 
     def bytes_at(self, at: int, size: int) -> bytes:
-        """Returns up to `size` bytes."""
         size = max(0, min(size, self.end - at))
         if at < self._begin or at + size > self._begin + len(self._block):
             self._begin, self._block = at, self._read(at, min(max(size, BLOCK_BYTES), self.end - at))
@@ -431,7 +425,7 @@ class BlockReader:
 
 
 def read_framed_records(pages: BlockReader, salt: int, begin: int) -> Iterator[FramedRecord]:
-    """Yields records from `begin` up to the first unreadable bytes."""
+    """Yields records up to the first unreadable bytes."""
     at = begin
     while at < pages.end and (found := pages.frame_at(at, salt)) is not None:
         yield found
@@ -439,7 +433,7 @@ def read_framed_records(pages: BlockReader, salt: int, begin: int) -> Iterator[F
 
 
 def scan_segment(read: ReadBytes, header: SegmentHeader, end: int) -> Iterator[FramedRecord | SegmentGap]:
-    """Yields each readable record of the segment and each gap, in order."""
+    """Yields readable records and gaps, in order."""
     pages, at = BlockReader(read, end), HEADER_BYTES
     while at < end:
         found = pages.frame_at(at, header.salt)

@@ -1,8 +1,8 @@
-"""Settings pushed to an application, and the files that a client keeps for its next start.
+"""Settings pushed to an application, and files kept for its next start.
 
-`PushFile` reads a file that is replaced on each change. `PushQuery` asks a database over the application's own
-connections. `discovery.http` has Apollo and Twinshore's own server. The last good push and the last known homes are
-kept in files. They may hold passwords, so only the application's user can read them.
+`PushFile` reads a file, `PushQuery` asks a database over the application's connections; Apollo and Twinshore's own
+server are in `http`. The last good push and the last known homes are kept in files, which only the application's user
+can read: they may hold passwords.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def load_last_push(path: Path) -> str | None:
 class RememberedHomes:
     """The file of last known homes, beside the spool or the last good push; thread-safe.
 
-    Without this file a client that starts while the home is unavailable could use a home from before a forced switch.
-    `path`: None for no file. `warn` is called when the file cannot be written.
+    A client that starts while the home is unavailable would otherwise use a home from before a forced switch. `path`:
+    None for no file. `warn` is called on write errors.
     """
 
     def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
@@ -69,7 +69,7 @@ class RememberedHomes:
         return dict(self._lines)
 
     def keep(self, told: Mapping[str, HomeRecord | HomeConflict]) -> None:
-        """Save the settled records. A topic in a switch keeps its record from before."""
+        """Save settled records. A topic in a switch keeps the record from before."""
         if self._path is None:
             return
         with self._guard:
@@ -107,17 +107,15 @@ QUERY_INTERVAL_S = 2.0
 
 
 class PushSource(Protocol):
-    """Where pushes come from. Any exception counts as temporary: the source is asked again. `in_clear`: others on the
-    network may change responses, so no settings are taken from this source.
+    """Where pushes come from. Any exception is temporary, and the source is asked again. `in_clear`: others on the
+    network may change responses, so no settings are taken.
     """
 
     name: str
     in_clear: bool
 
     def news(self, stop: threading.Event) -> str | None:
-        """Wait for a change. Returns the text, which may be the same as before; None after a while without a change, or
-        once `stop` is set.
-        """
+        """Wait for a change. Returns the text, possibly unchanged; None after a while, or once `stop` is set."""
         ...
 
 
@@ -140,7 +138,7 @@ class PushQuery:
 
 
 class PushFile(PushQuery):
-    """Reads the text from a file twice a second. Replace the file by a rename, never in place."""
+    """Reads the text from a file twice a second. Best replaced by a rename."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(
@@ -156,9 +154,8 @@ UNAPPLIED_RETRY_S = 5.0
 class Pushes:
     """The pushes of `source` for one client.
 
-    `clusters`: the application's own settings, by cluster. `last_good`: a file with the last valid push, for a start
-    while `source` is unavailable. `first_s`: how long a start waits for `source`. After `stop` the thread ends with the
-    current request.
+    `clusters`: the application's own settings, by cluster. `last_good`: file of the last valid push, for a start
+    without `source`. `first_s`: how long a start waits. After `stop` the thread ends with its current request.
     """
 
     def __init__(
@@ -192,7 +189,7 @@ class Pushes:
         told: Callable[[PushedSettings], None],
         check: Callable[[PushedSettings], None] = lambda _: None,
     ) -> PushedSettings:
-        """Returns the first push, now received or remembered; ConfigError where neither is valid. `told` is called from
+        """Returns the first push, received or remembered; ConfigError where neither is valid. `told` is called from
         another thread with each later push. `check` raises where no client can be made of a push.
         """
         if self._thread is not None:
@@ -218,7 +215,7 @@ class Pushes:
         return self._last_good.with_name(f"{self._last_good.name}.homes") if self._last_good else None
 
     def stop(self) -> None:
-        """Stop reporting pushes. Does not wait for the current request."""
+        """Report no more pushes. Does not wait."""
         self._stopping.set()
 
     def _run(self) -> None:

@@ -42,7 +42,7 @@ def parse_server_url(given: str, what: str) -> str:
 
 
 def is_unencrypted(given: str) -> bool:
-    """Whether others on the network may read and change responses from this address."""
+    """Whether others on the network may read and change responses."""
     parts = urlsplit(given)
     host = parts.hostname or ""
     try:
@@ -55,8 +55,8 @@ def is_unencrypted(given: str) -> bool:
 def http_get(
     url: str, headers: Mapping[str, str], timeout_s: float, trust: ssl.SSLContext | None = None
 ) -> tuple[bytes, str] | None:
-    """Returns the body and the ETag; None for 304. ConfigError for an error status or a response that is too long;
-    network errors pass through.
+    """Returns body and ETag; None for 304. ConfigError for an error status or a body that is too long; network errors
+    pass through.
     """
     request = urllib.request.Request(url, headers=dict(headers))
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect())
@@ -82,8 +82,8 @@ FIRST_NOTIFICATION_ID = -1
 class Apollo:
     """Pushes from Apollo: the value of one `key` of a namespace.
 
-    Apollo answers the long poll when the namespace changes, or after a minute. Requests are signed with `access_key`,
-    if set. `server`: URL of Apollo's configuration service. `insecure_http`: trust http:// beyond this machine.
+    Apollo answers the long poll when the namespace changes, or after a minute. `access_key` signs requests. `server`:
+    URL of Apollo's configuration service. `insecure_http`: trust http:// beyond this machine.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
 class PushServer:
     """Pushes from Twinshore's own server, which answers once the push changes.
 
-    `app`: the application's name there. Give either `token` or `token_file`; the file is read for each request.
-    `ca_file`: trusted authorities, by default the system's. `insecure_http`: trust http:// beyond this machine.
+    `app`: the application's name there. Either `token` or `token_file`, read for each request. `ca_file`: trusted
+    authorities, default the system's. `insecure_http`: trust http:// beyond this machine.
     """
 
     def __init__(
@@ -200,8 +200,8 @@ class PushServer:
         return text
 
     def _is_behind(self, tag: PushTag) -> bool:
-        """Whether the push is older than the last one and to be ignored. One of several servers may lag for a while;
-        after a restore of the store all pushes stay older, so they count after `OLDER_PUSH_IGNORED_S`.
+        """Whether to ignore an older push. One of several servers may lag for a while. After a restore of the store
+        pushes stay older, so they count after `OLDER_PUSH_IGNORED_S`.
         """
         older = self._seen is not None and tag.revision < self._seen.revision
         return older and steady_s() < self._seen_s + OLDER_PUSH_IGNORED_S

@@ -1,7 +1,7 @@
-"""Reads from each cluster where topics are at home, and registers the client as a subscriber there.
+"""Reads topics' homes from each cluster, and subscribes the client there.
 
-Each cluster has a thread, so that an unreachable cluster delays no other. `routing.core.subscribers` decides what a
-client must do; its clock counts on while the machine sleeps.
+A thread for each cluster: an unreachable one delays no other. `routing.core.subscribers` decides what a client must do;
+its clock counts on while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class HomeTracker:
     """Tracks the homes of a client's topics on all clusters.
 
     `topics`: names, or prefixes with a trailing `*`. `begin`: the cluster for topics without a home record. `told`:
-    records that an earlier tracker read. `news` is called from a tracker thread after a change. `warn` is called once
-    for each reason not to trust a cluster. `start` starts a thread for each cluster. `stop` ends them and waits for a
-    few seconds.
+    records of an earlier tracker. `news` is called from a tracker thread after a change; `warn` once for each reason
+    not to trust a cluster. Threads run from `start` to `stop`, which waits a few seconds for them.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class HomeTracker:
             thread.start()
 
     def stop(self, *, goodbye: bool = True) -> None:
-        """Stop the threads. `goodbye`: unsubscribe, so that no switch waits for this client. Without, the lease must
+        """Stop the threads. `goodbye`: unsubscribe, so that no switch waits for this client; otherwise the lease must
         expire, as after a crash.
         """
         if not goodbye:
@@ -98,9 +97,7 @@ class HomeTracker:
                 thread.join(4 * REQUEST_TIMEOUT_S)
 
     def order(self, topic: str) -> WriteOrder:
-        """Returns what to do with the topic now. Never names a cluster with an expected `cluster_id` before the cluster
-        has shown that id.
-        """
+        """Returns what to do with the topic now. Calls pause until a cluster has shown its expected `cluster_id`."""
         with self._guard:
             return self._checked(self._following.order(topic, steady_s()))
 
@@ -115,7 +112,6 @@ class HomeTracker:
             return self._following.line(topic)
 
     def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
-        """Returns all home records read so far."""
         with self._guard:
             return self._following.told()
 
@@ -125,7 +121,7 @@ class HomeTracker:
             return self._following.cluster_id(cluster)
 
     def until_s(self, cluster: str) -> float:
-        """Returns the time on the steady clock until which the client may write there."""
+        """Returns until when the client may write there, on the steady clock."""
         with self._guard:
             return self._following.until_s(cluster)
 
@@ -140,7 +136,7 @@ class HomeTracker:
             return frozenset(self._unheard)
 
     def held(self) -> frozenset[str]:
-        """Returns the topics that a switch holds and that `parked` has not reported yet."""
+        """Returns held topics that `parked` has not reported yet."""
         with self._guard:
             return self._following.held()
 
@@ -148,16 +144,16 @@ class HomeTracker:
         return self._troubles.keys() >= self._sites.keys()
 
     def trouble(self) -> str:
-        """Returns why clusters are unavailable now; empty where all are available."""
+        """Returns why clusters are unavailable; empty for none."""
         return "; ".join(why for _, why in sorted(dict(self._troubles).items()))
 
     def parked(self, topic: str) -> None:
-        """Report that no call to the topic is unanswered, and none was sent since the hold."""
+        """Report that the topic has no unanswered call, and got none since the hold."""
         with self._guard:
             self._following.parked(topic)
 
     def busy(self, groups: Sequence[str]) -> None:
-        """Report groups that are about to move and still have members here."""
+        """Report groups about to move that still have members here."""
         with self._guard:
             self._following.busy(groups)
 
@@ -167,8 +163,8 @@ class HomeTracker:
             return self._following.poll_s() < POLL_INTERVAL_S
 
     def _follow(self, site: Site) -> None:
-        """Follow a cluster until stopped. After an error, retry over new connections: cached metadata or credential
-        files may be at fault.
+        """Follow a cluster until stopped. Errors are retried over new connections: cached metadata or credential files
+        may be at fault.
         """
         while not (self._stopping.is_set() or self._deaf.is_set()):
             try:
@@ -183,7 +179,7 @@ class HomeTracker:
                 self._stopping.wait(POLL_INTERVAL_S)
 
     def _follow_by(self, site: Site, kafka: KafkaCluster) -> None:
-        """Poll until stopped. Raises errors that are not retriable."""
+        """Poll until stopped. Raises final errors."""
         homes, followers = HomesTopic(kafka, partial(self._known, site.name)), SubscribersTopic(kafka)
         self._notes[site.name] = homes
         pause_s, since_s = 0.0, steady_s()
@@ -241,7 +237,7 @@ class HomeTracker:
         return pause_s
 
     def _known(self, site: str, topic: str) -> int:
-        """Returns the highest term of the topic on other clusters or known before."""
+        """Returns the topic's highest term known elsewhere."""
         with self._guard:
             term = self._following.term(topic)
         others = [notes.log for name, notes in dict(self._notes).items() if name != site]
@@ -260,11 +256,11 @@ SitesCheck = Callable[[Mapping[str, Site]], None]
 
 
 class Discovery:
-    """The clusters that a client may use: fixed by the application, or pushed by a configuration service.
+    """The clusters that a client may use: fixed by the application, or pushed.
 
     `begin`: the site for topics without a home record. `check` raises where no client can be made of the sites: the
-    constructor raises that error, and a later push is refused. `news` is called from another thread after a push.
-    Pushes arrive until `stop`. `memory`: the file that remembers homes; by default beside the last good push.
+    constructor raises that, a later push is refused. `news` is called from another thread after a push, until `stop`.
+    `memory`: the file that remembers homes; by default beside the last good push.
     """
 
     def __init__(
@@ -293,15 +289,15 @@ class Discovery:
             self.begin = next(iter(self.sites))
 
     def hear(self) -> None:
-        """Apply the last push. If sites changed, `is_due` stays true until `ask` is called, even after a failure."""
+        """Apply the last push. After a change `is_due` stays true until `ask` succeeds."""
         if self._pushed:
             found = self._pushed.popleft()
             if (found.sites, found.begin) != (self.sites, self.begin):
                 self.sites, self.begin, self.is_due = found.sites, found.begin, True
 
     def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomeTracker:
-        """Start a tracker for these topics. Records read before stay known, so a cluster that does not know of a switch
-        yet cannot take a topic back.
+        """Start a tracker for these topics. Known records stay known, so a cluster that has not learnt of a switch
+        takes no topic back.
         """
         if self._remembered is None:
             self._remembered = RememberedHomes(self.memory, self._warn)
@@ -320,7 +316,6 @@ class Discovery:
         self._news()
 
     def stop(self) -> None:
-        """Stop listening for pushes."""
         if self._pushes is not None:
             self._pushes.stop()
 
@@ -330,7 +325,5 @@ class Discovery:
 
 
 def without_holds(told: Mapping[str, HomeRecord | HomeConflict]) -> dict[str, HomeRecord | HomeConflict]:
-    """Returns the records without holds. A hold counts from when a client reads the record, so the next tracker must
-    read it again.
-    """
+    """Returns records without holds. A hold counts from when a client reads it, so the next tracker reads it again."""
     return {topic: one for topic, one in told.items() if not (isinstance(one, HomeRecord) and one.hold_ms)}

@@ -1,4 +1,4 @@
-"""Operator commands for a spool whose producer does not come back: show, send, drop."""
+"""Operator commands for a spool whose producer does not come back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SpoolTopic:
 
 @dataclass(frozen=True, slots=True)
 class SpoolReport:
-    """`holder`: process id of the producer that holds the lock. `notes`: unreadable bytes that lose no record."""
+    """`holder`: process id of the producer with the lock. `notes`: unreadable bytes that lose no record."""
 
     folder: Path
     topics: tuple[SpoolTopic, ...]
@@ -116,8 +116,8 @@ class SpoolStep:
 
 @dataclass(frozen=True, slots=True)
 class SendSpool:
-    """`topics`: empty for all. `first`: the cluster for topics without a home record; empty for the first of
-    `clusters`. `past_damage`: give up unreadable records.
+    """`topics`: empty for all. `first`: the cluster for topics without a home record, by default the first.
+    `past_damage`: give up unreadable records.
     """
 
     folder: Path
@@ -145,7 +145,7 @@ def send_spool(
     warn: Callable[[str], None],
 ) -> Iterator[SpoolStep]:
     """Yields each topic once all its records are acknowledged. Records that a producer with `recognise` had sent are
-    not sent again. Finally raises RefusedError where some are not acknowledged.
+    not sent again. RefusedError in the end where some are not acknowledged.
     """
     topics = [step.topic.topic for step in planned.steps]
     if not topics:
@@ -177,7 +177,7 @@ class DropTopic:
 
 
 def plan_drop(asked: DropTopic) -> Plan[SpoolStep]:
-    """ConfigError where nothing matches; RefusedError where a producer holds the spool, or records are damaged."""
+    """As `plan_send`."""
     seen = _free(asked.folder, past_damage=asked.past_damage)
     return Plan(tuple(SpoolStep(one, "is dropped", "would be dropped") for one in _of(seen, [asked.topic])))
 

@@ -1,8 +1,8 @@
 """A bounded log on disk for calls that wait.
 
-A record is on disk when `commit` returns. Threads that append at once share a sync. Marks of done records are written
-at intervals, so a killed process leaves its successor what is not done and a few records that are. A segment is deleted
-once all its records are done.
+A record is on disk when `commit` returns; threads share syncs. Marks of done records are written at intervals: after a
+crash the next process sends what is not done, and a few records that are. A segment is deleted once all its records are
+done.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _is_ours(name: str) -> bool:
 
 
 class SpoolFiles:
-    """The folder of a spool: lock, segments, marks. `salts`: salt of each segment, by sequence; the file's name has
-    both.
+    """The folder of a spool: lock, segments, marks. `salts`: each segment's salt, by sequence; both are in the file
+    name.
     """
 
     def __init__(self, folder: Path, *, sync: Sync = DEFAULT_SYNC) -> None:
@@ -83,7 +83,7 @@ class SpoolFiles:
     # -- one process at a time
 
     def lock(self) -> None:
-        """RefusedError where another producer has the folder, or the folder holds other files."""
+        """RefusedError where another producer has the folder, or it holds other files."""
         self._make_folder()
         if strange := sorted(path.name for path in self.folder.iterdir() if not _is_ours(path.name)):
             raise RefusedError(
@@ -104,14 +104,14 @@ class SpoolFiles:
         self.salts = self._find()
 
     def _make_folder(self) -> None:
-        """Create the folder and sync its parents first."""
+        """Create the folder, and sync its parents."""
         missing = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
         make_private_folder(self.folder)
         for one in reversed(missing):
             _sync_folder(one.parent)
 
     def holder(self) -> str:
-        """Returns the process id of the producer that holds the lock, or an empty string."""
+        """Returns the process id of the producer with the lock, or an empty string."""
         if not (self.folder / _LOCK).exists():
             return ""
         holder = self._try_lock()
@@ -170,7 +170,7 @@ class SpoolFiles:
     # -- writing
 
     def begin(self, header: SegmentHeader) -> None:
-        """Seal the current segment and begin this one."""
+        """Seal the current segment, and begin this one."""
         self.seal()
         self.salts[header.sequence] = header.salt
         path = self.path(header.sequence)
@@ -187,7 +187,7 @@ class SpoolFiles:
         self.sequence, self.end = header.sequence, HEADER_BYTES
 
     def append(self, text: bytes) -> None:
-        """Write and sync. OSError where that fails: the text is removed again, and the next write must begin a segment."""
+        """Write and sync. OSError where that fails: the text is removed, and the next write must begin a segment."""
         try:
             self._write(text, self.end)
             self._sync(self._active)
@@ -265,7 +265,7 @@ _LOCKED = WeakSet[SpoolFiles]()
 
 
 def _forget_all() -> None:
-    """Close files after a fork: else a child would hold the lock until its end."""
+    """Close files after a fork, or a child would hold the lock."""
     for one in list(_LOCKED):
         one.forget()
 
@@ -398,8 +398,8 @@ PositionedRecord = tuple[SpoolRecord, SpoolPosition]
 
 
 class SpoolReader:
-    """Reads a spool in portions, each topic in number order; used by one thread. Records ahead are read a portion at a
-    time; those that came back or came late are read one by one.
+    """Reads topics in number order, for one thread. Records ahead are read a portion at a time; those that came back or
+    late, one by one.
 
     `guard` protects `segments` and `books`.
     """
@@ -449,7 +449,7 @@ class SpoolReader:
                 return
 
     def head(self, topic: str) -> SpoolRecord | None:
-        """Returns the next record to send; None where all is sent, or `prepare` must run first."""
+        """Returns the next record; None where all is sent, or `prepare` must run first."""
         found = self._head(topic)
         if found is None:
             self._heads.pop(topic, None)
@@ -458,7 +458,7 @@ class SpoolReader:
         return found[0][0]
 
     def handed_out(self, topic: str, number: int) -> None:
-        """Remove the head, which was sent. Calls kept since `head` may have changed what comes next."""
+        """Remove the sent head. Calls kept since may have changed what comes next."""
         found, came_back = self._heads.pop(topic)
         assert found[0].number == number, "only a head is handed out"
         if came_back:
@@ -469,7 +469,6 @@ class SpoolReader:
             self._books[topic].handed_out(number, found[1], came_back=came_back)
 
     def forget(self, topic: str) -> None:
-        """Drop a topic without records on disk."""
         self._ready.pop(topic, None)
         self._back.pop(topic, None)
         self._cursors.pop(topic, None)
@@ -508,7 +507,7 @@ MARKS_INTERVAL_S = 0.1
 
 @dataclass(slots=True, eq=False)
 class GroupCommit:
-    """Calls that share one write and sync."""
+    """Calls that share a write and sync."""
 
     records: list[tuple[SpoolRecord, bytes]] = field(default_factory=list)
     bytes: int = 0
@@ -519,8 +518,8 @@ class GroupCommit:
 class Spool:
     """A bounded log of kept calls. Any thread may append; one thread reads.
 
-    `bytes_max`: size limit on disk. `past_damage`: skip damaged bytes, instead of refusing the folder. `warn` gets
-    messages for an operator. `left`: by topic, calls that an earlier process may have sent.
+    `bytes_max`: limit on disk. `past_damage`: skip damaged bytes instead of refusing the folder. `warn` gets messages
+    for an operator. `left`: by topic, calls that an earlier process may have sent.
     """
 
     def __init__(
@@ -587,8 +586,8 @@ class Spool:
     # -- any thread
 
     def keep(self, records: Sequence[SpoolRecord], *, beyond: bool = False) -> GroupCommit | None:
-        """Add records, in this order, to the next batch, which `commit` writes. None where the spool is full, never
-        with `beyond`. BufferError in a forked child.
+        """Add records, in order, to the next batch; `commit` writes it. None where the spool is full, never with
+        `beyond`. BufferError in a forked child.
         """
         self._must_be_ours()
         bodies = [(record, body_bytes(record)) for record in records]
@@ -606,7 +605,7 @@ class Spool:
             return batch
 
     def commit(self, batch: GroupCommit) -> None:
-        """Return once the batch is on disk. BufferError where nothing of the batch is."""
+        """Return once the batch is on disk; BufferError where nothing of it is."""
         self._must_be_ours()
         with self._turned:
             while not batch.ended and not self._closed and (self._writing or self._batch is not batch):
@@ -697,11 +696,11 @@ class Spool:
         self._portions.prepare(topic)
 
     def head(self, topic: str) -> SpoolRecord | None:
-        """Returns the next record to send; None where all is sent, or `prepare` must run first."""
+        """As `SpoolReader.head`."""
         return self._portions.head(topic)
 
     def handed_out(self, topic: str, number: int) -> None:
-        """Remove the head, which was sent."""
+        """As `SpoolReader.handed_out`."""
         self._portions.handed_out(topic, number)
 
     def given_back(self, topic: str, number: int) -> None:
@@ -710,7 +709,7 @@ class Spool:
             self._books[topic].given_back(number)
 
     def done(self, topic: str, number: int) -> None:
-        """Note that a broker acknowledged the record, or that its caller got the error."""
+        """Note a broker's acknowledgement, or an error that the caller got."""
         with self._guard:
             place = self._books[topic].done(number)
             if place is not None:
@@ -718,12 +717,12 @@ class Spool:
                 self._is_marked = False
 
     def refused(self, topic: str, number: int) -> None:
-        """Keep a record that a broker refused and that has no delivery callback. The next start tries again."""
+        """Keep a record that a broker refused, without a delivery callback, for the next start."""
         with self._guard:
             self._books[topic].refuse(number)
 
     def tend(self, *, at_once: bool = False) -> None:
-        """Write marks if due, and delete segments that are done. OSError where the disk fails."""
+        """Write marks if due, and delete done segments. OSError where the disk fails."""
         now_s = steady_s()
         with self._guard:
             if not at_once and (self._is_marked or now_s < self._marked_s + MARKS_INTERVAL_S):

@@ -1,4 +1,4 @@
-"""The table of Kafka's APIs: keys, names, flexible versions, and versions encoded in `kafka.protocol`."""
+"""The table of Kafka's APIs: keys, names, flexible versions, handwritten versions."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def api_name(key: int) -> str:
 
 
 def tags_in_request(key: int, version: int) -> bool:
-    """Whether the request header has tags. An API unknown here is new, and has them."""
+    """Whether the request header has tags. An API unknown here is new enough."""
     return key not in _TABLE or version >= _TABLE[key][1]
 
 
@@ -151,8 +151,6 @@ def response_bytes_max(key: int) -> int:
 
 
 class ApiFormat(NamedTuple):
-    """What must be known of a request and its response."""
-
     key: int
     version: int
     tags_in_request: bool

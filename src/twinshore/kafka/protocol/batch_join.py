@@ -1,7 +1,7 @@
-"""Joins neighbouring batches into larger ones with compiled loops: a target appends 256 KB at about the cost of 16 KB.
+"""Joins neighbouring batches with compiled loops: a target appends 256 KB at about the cost of 16 KB.
 
 Records read as before; only deltas are rewritten. Only uncompressed plain batches are joined: others would have to be
-compressed again. Without numba nothing is joined.
+compressed again. Without numba nothing is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _being_built: set[str] = set()
 
 
 def load_loops(module: str) -> ModuleType | None:
-    """Returns the module of compiled loops; None without numba, or with a warning where it cannot compile."""
+    """Returns the compiled module; None without numba, or with a warning where it cannot compile."""
     try:
         return import_module(module)
     except ImportError:  # no wheel of numba for this platform
@@ -42,7 +42,7 @@ def disable_loops(module: str) -> None:
 
 
 def enable_loops(module: str) -> None:
-    """Allow this module: compilation has ended or failed, so an import is fast."""
+    """Allow this module: it is compiled, or cannot be."""
     _being_built.discard(module)
 
 
@@ -65,12 +65,11 @@ class JoinedBatches(NamedTuple):
 
 @cache
 def compiled_loops() -> ModuleType | None:
-    """Import the loops on first use, which takes half a second, longer the first time on a machine."""
+    """Import the loops, in half a second, or more the first time on a machine."""
     return load_loops(LOOPS_MODULE)
 
 
 def can_join() -> bool:
-    """Whether this machine can join now."""
     return not is_compiling(LOOPS_MODULE) and compiled_loops() is not None
 
 
@@ -88,7 +87,7 @@ class BatchJoiner:
         self.able()
 
     def able(self) -> bool:
-        """Whether joining is possible by now. Loops still compiling are used once ready."""
+        """Whether joining is possible by now."""
         if self._join is None and can_join() and (compiled := compiled_loops()) is not None:
             self._row = np.zeros(compiled.ROW_FIELDS, dtype=np.int64)
             self._seen = np.zeros((compiled.SEEN_MAX, compiled.SEEN_FIELDS), dtype=np.int64)
@@ -96,10 +95,10 @@ class BatchJoiner:
         return self._join is not None
 
     def join(self, source: Any, place: int, first: BatchHeader, room: memoryview, to: int) -> JoinedBatches | None:
-        """Join `first`, at `place` of `source` (see `as_source_array`), with following batches into `room` from `to`
-        on. None where fewer than two can be joined; `room` from `to` on is then undefined.
+        """Join `first`, at `place` of `source` (see `as_source_array`), and following batches into `room` from `to` on.
+        None for fewer than two; `room` from `to` on is then undefined.
 
-        A batch with a wrong CRC, or an unusual one, ends the run before it.
+        A batch with a wrong CRC, or an unusual one, ends the run.
         """
         if self._join is None:
             return None

@@ -1,7 +1,7 @@
-"""CRC-32C and the inner loop of joining batches, compiled by numba; without numba this module cannot be imported.
+"""CRC-32C and the inner loop of joining batches, compiled by numba; without numba the import fails.
 
-A CRC is linear: several parts are computed at once, and each CRC is shifted over the bytes that follow. Bytes that two
-batches share are read once for both CRCs.
+A CRC is linear: parts are computed in parallel, and shifted over the bytes that follow. Bytes that two batches share
+are read once for both CRCs.
 
 Plain Python takes about a microsecond to move a record between batches; this takes about as long as a copy.
 """
@@ -31,7 +31,7 @@ TWO_CRCS = types.UniTuple(types.uint64, 2)
 
 
 def machine_code(signature: Any) -> Callable[[_Function], _Function]:
-    """Compile when the module is imported, and cache on disk for the next process."""
+    """Compile at import, and cache on disk."""
 
     def compiled(function: _Function) -> _Function:
         try:
@@ -145,7 +145,7 @@ def step_byte(crc: Any, byte: Any) -> Any:
 
 @machine_code(types.uint64(types.uint64, BYTES, types.int64, types.int64))
 def crc_on(crc: Any, source: Any, place: Any, end: Any) -> Any:
-    """Continue a CRC. Each step waits for the previous one, so three parts are computed in parallel."""
+    """Continue a CRC, in three parallel parts, since each step waits for the previous one."""
     while place + 3 * LANE <= end:
         second, third = np.uint64(0), np.uint64(0)
         for at in range(place, place + LANE, 8):
@@ -165,7 +165,6 @@ def crc_on(crc: Any, source: Any, place: Any, end: Any) -> Any:
 
 @machine_code(types.int64(BYTES, types.int64, types.int64))
 def crc_of(source: Any, place: Any, end: Any) -> Any:
-    """Returns the CRC-32C of `source[place:end]`."""
     return np.int64(crc_on(np.uint64(ONES), source, place, end) ^ np.uint64(ONES))
 
 
@@ -277,8 +276,8 @@ _MOVED = types.Tuple([types.int64, types.int64, TWO_CRCS])
 def _move_records(
     source: Any, room: Any, place: Any, end: Any, to: Any, count: Any, shifts: Any, latest: Any, large: Any, crcs: Any
 ) -> Any:
-    """Move `count` records. Returns their end in `room` (-1 if malformed), the latest time delta, and both CRCs, which
-    are continued only for `large` records. `shifts`: of times and offsets.
+    """Move `count` records. Returns their end in `room` (-1: malformed), the latest time delta, and both CRCs,
+    continued for `large` records only. `shifts`: of times and offsets.
     """
     theirs, ours = crcs
     for index in range(count):

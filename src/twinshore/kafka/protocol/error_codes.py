@@ -79,8 +79,8 @@ UNKNOWN_ERROR = Code.UNKNOWN_SERVER_ERROR.value  # as brokers call an error with
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """`retriable`: the same request may succeed later, perhaps at another leader. `unknown_outcome`: the write may or
-    may not be in the log, so read the log end before another write.
+    """`retriable`: the request may succeed later, perhaps at another leader. `unknown_outcome`: the write may be in the
+    log, so read the log end before another.
     """
 
     name: str
@@ -228,8 +228,8 @@ def error_kind(code: int) -> ErrorKind:
 
 
 def shorten_broker_message(said: str) -> str:
-    """Remove Java objects from a broker's message, as in "Request(processor=2, session=Session@45e1b9e2)": they tell an
-    operator nothing, and differ each time.
+    """Remove Java objects, as in "Request(processor=2, session=Session@45e1b9e2)", which tell an operator nothing and
+    always differ.
     """
     if _FIELDS.search(said):
         while (shorter := _OBJECT.sub("", said)) != said:

@@ -1,5 +1,5 @@
-"""Fetch for both sides. As client v13, by topic id with incremental sessions (KIP-227), which each KRaft broker knows;
-as broker v4 to v18, by topic name up to v12.
+"""Fetch for both sides: as client v13, which each KRaft broker knows, with incremental sessions (KIP-227); as broker v4
+to v18. By topic id from v13 on, before by name.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _by_topic(entries: dict[bytes, list[bytes]]) -> bytes:
 
 
 def parse_fetch_by_id(view: memoryview, position: int = 0) -> FetchResponseById:
-    """`position`: after the response header. Records are views of `view`: use them before the buffer is reused."""
+    """`position`: after the response header. Records are views of `view`: use them before it is reused."""
     try:
         throttle_ms, error, session_id = _ANSWER.unpack_from(view, position)
         topics, position = read_count(view, position + _ANSWER.size)

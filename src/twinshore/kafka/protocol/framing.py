@@ -1,14 +1,13 @@
 """Frames in a byte stream, and the client's side of request and response, without IO.
 
-A frame is a four-byte size and so many bytes. A driver (blocking socket, selector, or asyncio's buffered protocol) gets
-`room`, receives into it, calls `took` with the number of bytes, then `next` until None. The broker's side of headers is
-in `kafka.protocol.requests`.
+A frame is a four-byte size and so many bytes. A driver (blocking socket, selector, asyncio) receives into `room`, calls
+`took`, then `next` until None. The broker's side of headers is in `requests`.
 
-A broker answers the requests of a connection in order. So the next response must be to the oldest request; anything
-else ends the connection. Times are arguments: a driver checks `due_s`.
+A broker answers a connection's requests in order: a response to any but the oldest ends the connection. Times are
+arguments: a driver checks `due_s`.
 
-A dialogue is a generator for several dependent requests. It yields a request, is sent the response's body, and returns
-its result. `kafka.connection.Connection.hold` drives one; an event loop awaits each response and sends it in.
+A dialogue is a generator for dependent requests. It yields a request, is sent the response's body, and returns its
+result. `kafka.connection.Connection.hold` drives one; an event loop awaits each response and sends it in.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def frame_request(
     parts: Sequence[Buffer],
     flexible: bool = True,
 ) -> list[Buffer]:
-    """Returns the buffers to send: size and request header, then `parts` as they are."""
+    """Returns the buffers to send: size, request header, `parts`."""
     client = client_id.encode()
     tail = client + NO_TAGS if flexible else client
     size = _HEADER.size - 4 + len(tail) + sum(map(len, parts))
@@ -52,7 +51,7 @@ def frame_request(
 
 
 def read_response_header(view: memoryview, flexible: bool = True) -> tuple[int, int]:
-    """Returns the correlation id, and the position of the body in `view`, a frame without its size."""
+    """Returns correlation id, and the body's position in `view`, a frame without its size."""
     try:
         (correlation_id,) = I32.unpack_from(view)
         return correlation_id, skip_tags(view, 4) if flexible else 4
@@ -78,7 +77,7 @@ class FrameSizeError(WireError):
 
 class FrameReader:
     """Cuts a byte stream into frames. Buffers are never resized: a frame stays readable until the next `room`, or for
-    good if another buffer is lent before that.
+    good if another buffer is lent before.
     """
 
     __slots__ = ("_buffer", "_filled", "_start", "_trusted", "_wanted")
@@ -91,12 +90,12 @@ class FrameReader:
 
     @property
     def waiting(self) -> int:
-        """The number of received bytes not returned as frames yet."""
+        """Bytes received and not returned as frames."""
         return self._filled - self._start
 
     @property
     def lacks(self) -> int:
-        """The number of bytes missing from the current frame; 0 while its size is unknown."""
+        """Bytes missing from the current frame; 0 while its size is unknown."""
         return max(0, self._start + self._wanted - self._filled)
 
     @property
@@ -119,13 +118,13 @@ class FrameReader:
         return self._buffer
 
     def lend(self, buffer: bytearray) -> None:
-        """Receive into this buffer from now on. WireError where bytes wait already, which no request asked for."""
+        """Receive into this buffer from now on. WireError where unrequested bytes wait."""
         if self.waiting:
             raise WireError(f"the peer sent {self.waiting} bytes unasked")
         self._buffer, self._start, self._filled = buffer, 0, 0
 
     def room(self) -> memoryview:
-        """Returns free space for the next bytes, at least one byte."""
+        """Returns space for at least one byte."""
         if self._start == self._filled:
             self._start = self._filled = 0
         needed = self._wanted or SIZE_BYTES
@@ -134,8 +133,8 @@ class FrameReader:
         return memoryview(self._buffer)[self._filled :]
 
     def _make_room(self, needed: int, trusted: int) -> None:
-        """Move the current frame to the start of a buffer. A large buffer grows as bytes arrive, so that a peer which
-        claims much and sends little costs little.
+        """Move the current frame to the start of a buffer. Large buffers grow as bytes arrive: a peer that claims much
+        and sends little costs little.
         """
         have = len(self._buffer)
         if have < needed and have >= trusted and self._filled < have:
@@ -150,13 +149,10 @@ class FrameReader:
         self._start, self._filled = 0, len(rest)
 
     def took(self, got: int) -> None:
-        """Note that `got` bytes were received."""
         self._filled += got
 
     def next(self, bytes_max: int) -> memoryview | None:
-        """Returns the next whole frame, without its size, or None. FrameSizeError where a frame claims more than
-        `bytes_max`.
-        """
+        """Returns the next whole frame, without its size, or None. FrameSizeError beyond `bytes_max`."""
         start, wanted = self._start, self._wanted
         if not wanted:
             if self._filled - start < SIZE_BYTES:
@@ -176,14 +172,12 @@ class FrameReader:
         return memoryview(self._buffer).toreadonly()[self._start - len(frame) - SIZE_BYTES : self._start]
 
     def rest(self) -> None:
-        """Release the buffer if nothing waits in it, which saves most memory of an idle connection. Returned frames
-        stay readable for good.
-        """
+        """Release an empty buffer, most of an idle connection's memory. Returned frames stay readable for good."""
         if self._start == self._filled:
             self._buffer, self._start, self._filled = bytearray(), 0, 0
 
     def let_go(self) -> None:
-        """Receive into a new, minimal buffer, so that returned frames stay readable for good."""
+        """Receive into a new, minimal buffer: returned frames stay readable for good."""
         rest = memoryview(self._buffer)[self._start : self._filled]
         self._buffer = bytearray(max(BUFFER_BYTES, len(rest)))
         self._buffer[: len(rest)] = rest
@@ -199,7 +193,7 @@ def _grown(have: int, needed: int, trusted: int) -> int:
 
 
 def drop_sent(buffers: list[Buffer], sent: int) -> None:
-    """Remove sent bytes from the front of `buffers`."""
+    """Remove sent bytes from the front."""
     index = 0
     while index < len(buffers) and sent >= len(buffers[index]):
         sent -= len(buffers[index])
@@ -235,7 +229,7 @@ class Response(NamedTuple):
 
 
 class InFlightRequests:
-    """Numbers requests and matches responses; for one thread at a time. After any WireError close the connection."""
+    """Numbers requests and matches responses, for one thread at a time. After a WireError close the connection."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -255,7 +249,6 @@ class InFlightRequests:
 
     @property
     def asking(self) -> int:
-        """The number of unanswered requests."""
         return len(self._asked)
 
     def ask(self, key: int, version: int, parts: Sequence[Buffer], deadline_s: float) -> list[Buffer]:
@@ -266,13 +259,13 @@ class InFlightRequests:
         return frame_request(key, version, number, self.client_id, parts, api.tags_in_request)
 
     def extend_deadline(self, deadline_s: float) -> None:
-        """Set the next response's deadline, for callers that accept any sign of life."""
+        """Set the next response's deadline: any sign of life may count."""
         number, api, _ = self._asked[0]
         self._asked[0] = UnansweredRequest(number, api, deadline_s)
 
     def answer(self) -> Response | None:
-        """Returns the next whole response, or None. FrameSizeError, ResponseOrderError or another WireError where the
-        peer violates the protocol.
+        """Returns the next whole response, or None. FrameSizeError, ResponseOrderError or another WireError for a
+        protocol violation.
         """
         if not self._asked:
             if self.framer.waiting:
@@ -299,7 +292,7 @@ Result = TypeVar("Result")
 
 
 class RequestBody(NamedTuple):
-    """A request's body, in a version that the broker should know."""
+    """A body, in a version that the broker should know."""
 
     key: int
     version: int
@@ -310,7 +303,7 @@ Dialogue: TypeAlias = Generator[RequestBody, memoryview, Result]
 
 
 def negotiate_versions(software: ClientSoftware) -> Dialogue[ApiVersionsResponse]:
-    """Learn the broker's API versions. A broker that does not know the newest version is asked in version 0."""
+    """Learn a broker's API versions, in version 0 if it does not know the newest."""
     highest, first = 3, 0
     answer = yield RequestBody(API_VERSIONS, highest, encode_api_versions_request(highest, software))
     versions = parse_api_versions(answer, 0, highest)

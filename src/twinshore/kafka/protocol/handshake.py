@@ -37,15 +37,13 @@ class ClientSoftware(NamedTuple):
 
 
 class ApiVersionRange(NamedTuple):
-    """The offered versions of an API."""
-
     key: int
     lowest: int
     highest: int
 
 
 class FeatureRange(NamedTuple):
-    """A feature with its lowest and highest level, supported or finalized."""
+    """A feature's lowest and highest level, supported or finalized."""
 
     name: str
     lowest: int

@@ -1,7 +1,6 @@
 """OffsetFetch v8 and OffsetCommit v8: committed offsets of many groups in one request.
 
-A group whose part of a response has the same bytes as last time is not parsed again: of a hundred thousand offsets few
-change in a second.
+A group whose bytes are the same as last time is not parsed again: of a hundred thousand offsets few change in a second.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupOffsets(NamedTuple):
-    """A group's committed offsets. `raw`: its part of the response, for comparison. `error`: Kafka's code for the whole
+    """A group's committed offsets. `raw`: its bytes in the response, for comparison. `error`: Kafka's code for the
     group. `failed`: codes of partitions.
     """
 
@@ -59,7 +58,7 @@ class GroupOffsets(NamedTuple):
 
 def encode_offset_fetch(groups: Mapping[str, Iterable[TopicPartitionTuple] | None], *, stable: bool = False) -> bytes:
     """Returns the body for these partitions of each group, None for all. `stable`: an offset that an open transaction
-    may change is an error, UNSTABLE_OFFSET_COMMIT; otherwise the current one is returned.
+    may change is an error, UNSTABLE_OFFSET_COMMIT.
     """
     out = [uvarint(len(groups) + 1)]
     for group, wanted in groups.items():
@@ -140,9 +139,7 @@ def _places(
 
 
 def encode_offset_commit(group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]) -> bytes:
-    """Returns the body of a commit for a group without members. Leader epochs are left out: those of another cluster
-    mean nothing.
-    """
+    """Returns the body for a group without members, without leader epochs, which mean nothing on another cluster."""
     topics: dict[str, list[bytes]] = {}
     for (topic, partition), place in places.items():
         entry = _PLACE.pack(partition, place.offset, _NO_EPOCH) + compact_string(place.metadata) + NO_TAGS
@@ -157,8 +154,8 @@ def encode_offset_commit(group: str, places: Mapping[TopicPartitionTuple, Commit
 def split_commit(
     group: str, places: Mapping[TopicPartitionTuple, CommittedOffset], most_bytes: int
 ) -> Iterator[dict[TopicPartitionTuple, CommittedOffset]]:
-    """Split into parts of about `most_bytes` in the coordinator's log. A coordinator writes one request as one batch,
-    and refuses a batch that is too large.
+    """Split into parts of about `most_bytes` in the coordinator's log. One request becomes one batch, and a coordinator
+    refuses one that is too large.
     """
     some: dict[TopicPartitionTuple, CommittedOffset] = {}
     size = 0

@@ -1,8 +1,8 @@
-"""The protocol's small values, and the JSON text of Twinshore's records on a cluster.
+"""The protocol's small values, and JSON text of Twinshore's records on a cluster.
 
 Readers take a buffer and a position, and return the value and the next position. Past the end they raise IndexError or
-struct.error; each parser turns these into WireError once, with `truncated_error`. `PLAIN_ENCODING` has fixed lengths,
-`COMPACT_ENCODING` varints and tags. JSON is bounded, because strangers may write to the topic.
+struct.error; each parser turns these into WireError once, by `truncated_error`. `PLAIN_ENCODING` has fixed lengths,
+`COMPACT_ENCODING` varints and tags. JSON is bounded, because strangers may write there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def encode_json(value: object) -> bytes:
 
 
 def is_printable(text: str, chars_max: int = PRINTABLE_CHARS_MAX) -> bool:
-    """Whether text may appear in a message unchanged. For values that are compared, which `to_printable` would change."""
+    """Whether text may be shown unchanged. For compared values, which `to_printable` would change."""
     return len(text) <= chars_max and text.isprintable()
 
 
@@ -181,8 +181,8 @@ Handlers = dict[int, Callable[[Buffer, int], None]]
 
 
 class Encoding(NamedTuple):
-    """How a version writes strings, arrays and bytes. Null arrays and null bytes have length -1. `read_length` returns
-    the length of a string, and where the string begins.
+    """How a version writes strings, arrays and bytes. Null arrays and bytes have length -1. `read_length` returns a
+    string's length and start.
     """
 
     string: Callable[[str | None], bytes]
@@ -269,7 +269,7 @@ COMPACT_ENCODING: Final = Encoding(
 
 
 def encoding_of(key: int, version: int) -> Encoding:
-    """Returns the encoding of bodies, also of responses; the request header decides."""
+    """Returns the encoding of bodies, of responses too, by the request header."""
     return COMPACT_ENCODING if tags_in_request(key, version) else PLAIN_ENCODING
 
 

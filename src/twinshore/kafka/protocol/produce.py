@@ -1,5 +1,5 @@
-"""Produce for both sides. As client v9 to v13, as broker v3 to v13: by topic name up to v12, by topic id in v13. Older
-versions use older record formats. Batches are never joined or copied here.
+"""Produce for both sides: as client v9 to v13, as broker v3 to v13, by topic id in v13, before by name. Older versions
+have older record formats. Batches are never joined or copied here.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def encode_produce(
 
 
 def response_bytes_min(version: int, partitions: int) -> int:
-    """Returns the minimal size of a response for so many partitions of one topic, with size and header, without errors."""
+    """Returns the least size of a response for so many partitions of one topic, with size and header."""
     topic = 18 if version >= PRODUCE_VERSION_BY_ID else 4
     return 15 + topic + (_ANSWER.size + 3) * partitions
 
@@ -236,8 +236,8 @@ _KEPT_MAX = 1024
 
 
 class ProduceRequestReader:
-    """Reads one client's requests. Most have one batch, and equal the previous request up to the partition: of these
-    only the rest is parsed.
+    """Reads one client's requests. Most have one batch, and equal the previous one up to the partition: only the rest
+    is parsed.
     """
 
     __slots__ = ("_before", "_said", "_version")
@@ -355,7 +355,7 @@ def read_produce_response(view: memoryview, position: int, version: int) -> Prod
 
 
 def is_all_appended(view: memoryview, position: int, version: int) -> bool:
-    """Whether a response has no error and names no leader, without parsing the rest."""
+    """Whether a response has no error and no leader, without parsing the rest."""
     notation = _notation(version)
     read_count, (size, behind) = notation.read_count, _taken(version)
     whole = size + len(behind)
@@ -378,7 +378,7 @@ def is_all_appended(view: memoryview, position: int, version: int) -> bool:
 
 @cache
 def _taken(version: int) -> tuple[int, bytes]:
-    """Returns the size of a partition's fixed fields, and the bytes that follow when there is nothing more to say."""
+    """Returns the size of a partition's fixed fields, and the bytes that follow without errors."""
     notation = _notation(version)
     behind = notation.counted(0) + notation.string(None) if version >= _MESSAGES else b""
     return (_BEFORE_LOG_START if version < _LOG_START else _APPENDED).size, behind + notation.no_tags

@@ -1,11 +1,8 @@
 """Record batches, format v2: codecs, headers, CRCs and records.
 
-`decompress` never produces more bytes than a limit. Compression uses each codec's default level.
-
-Header functions work on views of the received buffer: no record is decoded and no body copied. A CRC is linear: when A
-becomes B before `length` unchanged bytes, the CRC changes by crc(A) ^ crc(B), shifted over `length` zero bytes. So a
-header is replaced without reading the body. A body damaged in transit keeps a CRC that does not match: the target's
-broker refuses it.
+Header functions work on views of the received buffer: no record is decoded, no body copied. A CRC is linear: when A
+becomes B before `length` unchanged bytes, it changes by crc(A) ^ crc(B), shifted over `length` zero bytes. So a header
+is replaced without reading the body, and the target's broker still refuses a body damaged in transit.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Raises WireError for malformed input, TooLargeError for output beyond `limit_bytes`."""
+    """WireError for malformed input, TooLargeError for output beyond `limit_bytes`. Never produces more."""
     if codec is Codec.NONE or not data:
         if len(data) > limit_bytes:
             raise _too_large(codec, limit_bytes)
@@ -89,8 +86,8 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
 def decompress_into(
     codec: Codec, data: Buffer, room: bytearray, limit_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> tuple[bytearray, memoryview]:
-    """Like `decompress`, into `room`. Returns the buffer to use next time, larger where `room` was too small, and the
-    output. A fresh buffer for each call costs several times the decompression.
+    """Like `decompress`, into `room`. Returns the buffer for the next call, larger where `room` was too small, and the
+    output. Fresh buffers cost several times the decompression.
     """
     into = _DECOMPRESS_INTO.get(codec)
     if into is not None and data:
@@ -202,13 +199,13 @@ def shift_crc(difference: int, length: int) -> int:
 
 
 def crc_shift_tables(length: int) -> tuple[array[int], ...]:
-    """Returns tables for a shift over `length` unchanged bytes, one for each byte of a CRC, lowest first."""
+    """Returns tables for a shift over `length` unchanged bytes, one for each CRC byte, lowest first."""
     return _tables([shift_crc(1 << bit, length) for bit in range(32)])
 
 
 @cache
 def _power(power: int) -> tuple[array[int], ...]:
-    """Returns tables for a shift over 2^(12 + power) zero bytes."""
+    """Returns tables for a shift over 2^(12 + power) bytes."""
     if power == 0:
         return _tables([crc32c(_ZEROS, 1 << bit ^ _ONES) ^ _ONES for bit in range(32)])
     half = 1 << _STEP_BITS + power - 1
@@ -216,7 +213,7 @@ def _power(power: int) -> tuple[array[int], ...]:
 
 
 def _tables(columns: list[int]) -> tuple[array[int], ...]:
-    """Returns a linear map, given by the images of 32 single bits, as one table for each byte."""
+    """Returns tables for each byte, from a linear map's images of 32 single bits."""
     tables = []
     for byte in range(4):
         table = array("I", bytes(4 * 256))
@@ -271,7 +268,7 @@ class BatchHeader(NamedTuple):
 
 
 def next_batch(view: memoryview, position: int, next_offset: int) -> tuple[memoryview, BatchHeader] | None:
-    """Returns the batch at `position`, or None if incomplete, as at the end of a fetch. WireError below `next_offset`."""
+    """Returns the batch at `position`; None if incomplete, as at a fetch's end. WireError below `next_offset`."""
     size = len(view)
     if position + HEADER_BYTES > size:
         if position + 17 <= size and view[position + 16] != 2:
@@ -286,7 +283,7 @@ def next_batch(view: memoryview, position: int, next_offset: int) -> tuple[memor
 
 
 def split_batches(view: memoryview) -> list[tuple[memoryview, BatchHeader]]:
-    """Returns the complete batches in `view`, in order."""
+    """Returns the complete batches, in order."""
     found: list[tuple[memoryview, BatchHeader]] = []
     position = next_offset = 0
     while (batch := next_batch(view, position, next_offset)) is not None:
@@ -330,7 +327,7 @@ def check_crc(view: Buffer, header: BatchHeader) -> None:
 
 
 def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
-    """Returns the header for the target, with base offset 0 and a new producer; the body stays as it is.
+    """Returns the header for the target, with base offset 0 and a new producer.
 
     Codec and timestamp type are kept; the transactional, control and delete-horizon bits are cleared. The body is not
     read: the new CRC matches exactly when the old one did.
@@ -346,14 +343,14 @@ def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence
 
 
 def duplicate_check_bytes(head: bytes) -> tuple[bytes, bytes]:
-    """Returns the bytes by which a broker distinguishes two batches of one producer (first and last sequence), and the
-    CRC, which distinguishes them surely.
+    """Returns the sequences (first, last) by which a broker detects a producer's duplicates, and the CRC, which is
+    certain.
     """
     return head[_SEQUENCE_AT : _SEQUENCE_AT + 4] + head[_DELTA_AT : _DELTA_AT + 4], head[_CRC_AT:CRC_START]
 
 
 def is_next_in_sequence(compared: bytes, before: bytes) -> bool:
-    """Whether a broker accepts `compared` after `before`, both sequences from `duplicate_check_bytes`."""
+    """Whether a broker accepts `compared` after `before`, as from `duplicate_check_bytes`."""
     first, delta = (int.from_bytes(before[at : at + 4], "big") for at in (0, 4))
     return next_sequence(first, delta + 1) == int.from_bytes(compared[:4], "big")
 
@@ -371,7 +368,7 @@ def seal(header: BatchHeader, body: Buffer) -> BatchHeader:
 
 
 def seal_known(header: BatchHeader, size: int, body_crc: int) -> BatchHeader:
-    """Like `seal`, for a body of this size with a known CRC: the body is not read."""
+    """Like `seal`, for an unread body of this size and CRC."""
     return _with(header, size, shift_crc(_head_crc(header), size) ^ body_crc)
 
 
@@ -401,7 +398,7 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 def sequence_of(anchor_offset: int, anchor_sequence: int, offset: int) -> int:
-    """Returns the sequence of `offset` when `anchor_offset` has `anchor_sequence` and no offset between is missing."""
+    """Returns the sequence of `offset`, if `anchor_offset` has `anchor_sequence` and no offset between is missing."""
     return (anchor_sequence + offset - anchor_offset) % SEQUENCE_SPAN
 
 
@@ -446,7 +443,7 @@ def plain_records(view: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRE
 
 
 def record_frames(data: bytes, header: BatchHeader) -> Iterator[RecordFrame]:
-    """Yields the checked frames of a batch's records: they fill `data`, and their offsets rise within the batch."""
+    """Yields frames of records, checked: they fill `data`, and offsets rise within the batch."""
     position, size = 0, len(data)
     last_delta = -1
     delta_max = header.last_offset_delta
@@ -566,10 +563,9 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """Returns one batch with a valid CRC. `attributes`: bits besides the codec.
+    """Returns a batch with a valid CRC. `attributes`: bits besides the codec.
 
-    `base_offset` and `last_offset` widen the batch beyond its records, as compaction does. A batch without records
-    needs both.
+    `base_offset` and `last_offset` widen the batch, as compaction does; a batch without records needs both.
     """
     content = list(records)
     if base_offset is None:

@@ -1,5 +1,5 @@
-"""The broker's side of request headers and response frames, and fields shared by several APIs: topics by name or id,
-endpoints, small values in tags.
+"""The broker's side of request headers and response frames, and common fields: topics by name or id, endpoints, small
+values in tags.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_request(view: memoryview) -> Request:
 
 
 def response_frame(key: int, version: int, number: int, parts: Sequence[Buffer]) -> list[Buffer]:
-    """Returns the buffers to send: size and header, then `parts` as they are."""
+    """Returns the buffers to send: size, header, `parts`."""
     tags = NO_TAGS if tags_in_response(key, version) else b""
     size = _ANSWER.size - 4 + len(tags) + sum(map(len, parts))
     if size > FRAME_BYTES_MAX:

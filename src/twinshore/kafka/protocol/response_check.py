@@ -1,7 +1,6 @@
 """Checks a response before kio parses it.
 
-kio allocates an array by its claimed count before reading elements, so a false count can kill the process. kio also
-accepts no unknown tags.
+kio allocates an array by its claimed count, so a false count can kill the process. kio also rejects unknown tags.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class EditList(list[Edit]):
 
 
 def check_response(body: memoryview, answer: type[Entity], elements_max: int = sys.maxsize) -> memoryview:
-    """Returns the body without tags unknown to kio. WireError, or one of `primitives.PAST_END_ERRORS`, where the body
-    is shorter than claimed or has more than `elements_max` array elements.
+    """Returns the body without tags unknown to kio. WireError, or one of `primitives.PAST_END_ERRORS`, where it is
+    shorter than claimed or has more than `elements_max` array elements.
     """
     cuts = EditList()
     cuts.left = elements_max
@@ -91,7 +90,7 @@ def _inner(kind: Any) -> tuple[Any, bool]:
 
 
 def _in_a_row(steps: list[int | Skipper]) -> Skipper:
-    """Combine steps. Neighbours of fixed size become one step, since most fields are numbers."""
+    """Combine steps, neighbours of fixed size into one: most fields are numbers."""
     merged: list[tuple[int, Skipper | None]] = []
     size = 0
     for step in steps:
@@ -142,9 +141,7 @@ def _array(step: int | Skipper, flexible: bool) -> Skipper:
 
 
 def _length(view: memoryview, at: int, legacy: Struct | None) -> tuple[int, int]:
-    """Returns the length of a text or array, -1 for null, and where its content begins. `legacy`: the format in
-    inflexible versions.
-    """
+    """Returns a text's or array's length, -1 for null, and its start. `legacy`: the format of inflexible versions."""
     if legacy is None:
         length, at = read_uvarint(view, at)
         return length - 1, at

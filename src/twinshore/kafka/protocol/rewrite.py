@@ -1,6 +1,6 @@
-"""Rewrites batches: parts of a batch as batches, LogAppendTime as CreateTime, small neighbours as one batch.
+"""Rewrites batches: parts of one as batches, LogAppendTime as CreateTime, small neighbours as one.
 
-Records keep offsets, keys, values and headers; codecs stay, CRCs are valid. A batch is decompressed for this: one that
+Records keep offsets, keys, values and headers; codecs stay, CRCs are valid. Batches are decompressed for this: one that
 would take too much time or memory is refused.
 """
 
@@ -53,8 +53,8 @@ def rewrite_frames(
     base_offset: int | None = None,
     timestamp: int | None = None,
 ) -> RewrittenRecords:
-    """Rewrite the `chosen` records against another base timestamp, and `base_offset` or else the first kept offset.
-    `timestamp`, if given, replaces each record's.
+    """Rewrite `chosen` records against another base timestamp, and `base_offset` or the first kept offset. `timestamp`
+    replaces each record's.
     """
     data_anew = bytearray()
     out: list[bytes] = []
@@ -103,8 +103,8 @@ def slice_runs(
     *,
     limit_bytes: int = REWRITE_BYTES_MAX,
 ) -> Iterator[SlicedBatch]:
-    """Yields the records of each offset range, in rising order, as one batch from its first record to its last. The
-    source batch is decompressed once, and walked lazily.
+    """Yields the records of each offset range, in rising order, as one batch from first record to last. The source
+    batch is decompressed once, and walked lazily.
 
     LogAppendTime becomes CreateTime. WireError for a wrong CRC, or a range without records.
     """
@@ -156,7 +156,7 @@ def _check_count(header: BatchHeader) -> None:
 def hole_free_runs(
     view: memoryview, header: BatchHeader, *, limit_bytes: int = REWRITE_BYTES_MAX
 ) -> list[tuple[int, int]]:
-    """Returns the batch's offset runs [first, end) without holes, in order; compaction leaves several."""
+    """Returns the batch's offset runs [first, end) without holes; compaction leaves several."""
     _check_count(header)
     runs: list[tuple[int, int]] = []
     first = end = -1
@@ -214,11 +214,10 @@ class MergedBatch(NamedTuple):
 def merge_small(
     batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
 ) -> MergedBatch:
-    """Merge batches from `begin` on, up to `plain_bytes_max` decompressed. `can_merge` must hold for each neighbouring
-    pair.
+    """Merge batches from `begin` on, up to `plain_bytes_max` decompressed; `can_merge` must hold for neighbours.
 
-    Deltas are rewritten; records read as before. Each CRC is checked first, since the new one would hide damage;
-    WireError names the batch.
+    Deltas are rewritten; records read as before. Each CRC is checked, since the new one would hide damage; WireError
+    names the batch.
     """
     first = batches[begin][1]
     base_offset, attributes, base_timestamp = first[0], first[5], first[7]

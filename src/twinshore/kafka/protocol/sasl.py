@@ -1,8 +1,8 @@
 """SASL without IO: secrets, nonces and tokens are arguments. SCRAM-SHA-256 and -512 for both sides (RFC 5802, RFC
 7677).
 
-User names and passwords are plain UTF-8 without SASLprep, as in Kafka. A server keeps salted keys, from which alone a
-login is impossible.
+User names and passwords are plain UTF-8 without SASLprep, as in Kafka. A server keeps salted keys, which alone allow no
+login.
 """
 
 from __future__ import annotations
@@ -189,7 +189,6 @@ class ScramKeys:
 
 
 def derive_scram_keys(password: str, mechanism: SaslMechanism, salt: bytes, iterations: int) -> ScramKeys:
-    """Returns the keys of this password."""
     digest = _DIGEST[mechanism]
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
     return ScramKeys(salt, iterations, *_keys(salted, digest)[1:])
@@ -218,7 +217,7 @@ def parse_scram_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
 class ScramServer:
     """One login: client's first message -> first() -> client's final message -> final().
 
-    `keys` returns a user's keys; for an unknown user, keys that no password matches. `user` is known after first(),
+    `keys` returns a user's keys; for an unknown user, ones that no password matches. `user` is known after first(),
     proven after final().
     """
 

@@ -1,8 +1,8 @@
-"""Requests about transactions, and records that take offsets no consumer sees.
+"""Requests about transactions, and records for offsets that no consumer sees.
 
-WriteTxnMarkers v1 sends control records to a partition's leader. ListOffsets v7 asks for log ends, to see where markers
-would be and were written. Fillers are batches of empty records below a twin's log start, deleted before any consumer
-reads them. DescribeTransactions v0 is encoded here because coordinators date unstarted transactions at -1.
+WriteTxnMarkers v1 sends control records to partition leaders; ListOffsets v7 tells where they would be and were
+written. Fillers are batches of empty records below a twin's log start, deleted before any consumer reads them.
+DescribeTransactions v0 is handwritten because coordinators date unstarted transactions at -1.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class MarkedPartition(NamedTuple):
 
 
 def encode_markers(runs: Sequence[tuple[TransactionMarker, int]]) -> bytes:
-    """Returns the body: each marker so many times, in order. A marker takes one offset in each of its partitions."""
+    """Returns the body: each marker so many times. A marker takes one offset in each partition."""
     out = [uvarint(sum(times for _, times in runs) + 1)]
     for marker, times in runs:
         one = [_OPENING.pack(marker.producer_id, marker.producer_epoch, marker.commit)]
@@ -77,7 +77,7 @@ def encode_markers(runs: Sequence[tuple[TransactionMarker, int]]) -> bytes:
 
 
 def parse_markers(view: memoryview, position: int = 0) -> list[MarkedPartition]:
-    """Returns results by marker and partition, in the broker's order, which may group those of one producer id."""
+    """Returns results by marker and partition. A broker may group those of one producer id."""
     marked: list[MarkedPartition] = []
     try:
         markers, position = read_count(view, position)
@@ -119,8 +119,8 @@ class LogEnd(NamedTuple):
 
 
 def encode_list_offsets(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> bytes:
-    """Returns the body. Each partition has the only leader epoch in which it may be answered, -1 for any. Asks as
-    Kafka's debugging replica: a consumer would get the high watermark.
+    """Returns the body. Each partition has the only leader epoch that may answer, -1 for any. Asks as Kafka's debugging
+    replica: consumers get the high watermark.
     """
     out = [_ENDS_OPENING.pack(_DEBUGGER, 0), uvarint(len(topics) + 1)]
     for topic, partitions in topics:
@@ -181,7 +181,7 @@ def _body(count: int) -> bytes:
 
 
 def make_filler(count: int) -> FillerBatch:
-    """Returns a batch that takes `count` offsets, at most FILLER_RECORDS_MAX. The body of a full batch is cached."""
+    """Returns a batch that takes `count` offsets, at most FILLER_RECORDS_MAX; a full one is cached."""
     if not 0 < count <= FILLER_RECORDS_MAX:
         raise ValueError(f"a filler of {count} records")
     body = _body(count) if count == FILLER_RECORDS_MAX else _body.__wrapped__(count)

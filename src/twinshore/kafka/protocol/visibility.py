@@ -1,6 +1,5 @@
-"""Which offsets a read-committed consumer sees (no control records, aborted records or compaction holes), and when
-records of two clusters are the same. Below the last stable offset each batch's state is known, since a fetch lists
-aborted transactions.
+"""Which offsets read-committed consumers see (no control or aborted records, no compaction holes), and when records of
+two clusters are the same. Below the last stable offset a fetch lists all aborted transactions.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ class AbortedTransactions:
 
 
 def _aborts(view: memoryview, header: BatchHeader) -> bool:
-    """Whether this control batch is an abort. An empty one, after compaction, is not: the data it closed is gone as
-    well.
-    """
+    """Whether a control batch is an abort. Not one emptied by compaction: its data is gone as well."""
     if not header.count:
         return False
     check_crc(view, header)
@@ -93,5 +90,5 @@ class DatedContent(NamedTuple):
     timestamp_ms: int | None
 
     def copied_from(self, theirs: DatedContent) -> bool:
-        """Whether this may be a copy of `theirs`. Replication keeps timestamps unless the target's broker sets them."""
+        """Whether this may be a copy of `theirs`: copies keep timestamps if the target's broker allows."""
         return self.content == theirs.content and self.timestamp_ms in (None, theirs.timestamp_ms)
