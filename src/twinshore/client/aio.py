@@ -62,7 +62,7 @@ class AsyncFailoverProducer(_Calls):
 
     async def produce(self, topic: str, *words: Any, **named: Any) -> asyncio.Future[Message]:
         """Like FailoverProducer.produce, without `on_delivery`: the returned future gets the message, or
-        KafkaException. Returns once the call is made, which may take `max_block_s` while no room is left.
+        KafkaException. Returns once the call is made, which may take `max_block_s` while the queue is full.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Message] = loop.create_future()
@@ -108,8 +108,8 @@ class AsyncFailoverConsumer(_Calls):
         self._closed = False
         self._turn = asyncio.Lock()
         self._asked: asyncio.Task[list[tuple[tuple[int, int], Message]]] | None = None
-        self._found: list[tuple[tuple[int, int], Message]] = []  # with what held as they were read
-        self._began = Counter[TopicPartitionTuple | None]()  # how often at a place that was sought, or all of it anew
+        self._found: list[tuple[tuple[int, int], Message]] = []  # with (term, seeks) at the time of the read
+        self._began = Counter[TopicPartitionTuple | None]()  # number of seeks and subscriptions
         self._returned = deque[Message]()
 
     async def __aenter__(self) -> AsyncFailoverConsumer:
@@ -145,7 +145,7 @@ class AsyncFailoverConsumer(_Calls):
             if not self._found:
                 if self._asked is None:
                     self._asked = asyncio.create_task(self._call(self._find, num_messages, timeout))
-                await asyncio.wait([self._asked])  # who is cancelled here leaves it to the next one
+                await asyncio.wait([self._asked])  # a cancelled call leaves the records to the next one
                 asked, self._asked = self._asked, None
                 self._found = asked.result()
             some, self._found = self._found[:num_messages], self._found[num_messages:]

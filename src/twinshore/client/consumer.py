@@ -78,10 +78,10 @@ class ConsumerRouter:
         self.left: dict[str, str] = {}
         self._told = RebalanceCallbacks()
         self._left_ids: dict[str, str] = {}
-        self._pushed: set[str] = set()  # left for settings that were pushed, which may lead anywhere
-        self._parted: dict[str, ConsumerCloser] = {}  # of topics that were left
+        self._pushed: set[str] = set()  # left for pushed settings, which may name other clusters
+        self._parted: dict[str, ConsumerCloser] = {}  # of left topics
         self._terms: dict[str, int] = {}
-        self._undealt: set[str] = set()  # joined, until partitions are dealt out
+        self._undealt: set[str] = set()  # joined, until partitions are assigned
         self._looked_s = 0.0
 
     def begin(self, topics: tuple[str, ...], told: RebalanceCallbacks) -> None:
@@ -133,7 +133,7 @@ class ConsumerRouter:
         self._looked_s = now_s
         self._reach.hear()
         centre = self._take_up() if self._reach.is_due else self.centre
-        held = centre.held()  # before the orders: a topic that is held since is not parked, and joined by an older one
+        held = centre.held()  # before the orders: a topic held since is not parked, or joined by an older order
         orders = {topic: centre.heard(topic) for topic in self.topics}
         goes = {topic: order.cluster for topic, order in orders.items() if isinstance(order, WriteTo)}
         elsewhere = {topic for topic, at in self.at.items() if goes.get(topic) != at}
@@ -175,7 +175,7 @@ class ConsumerRouter:
             self.left[topic] = self.at.pop(topic)
             self._left_ids[topic] = self.centre.cluster_id(self.left[topic]) if self.centre else ""
             self._handed.leave(topic)
-        # Whatever an application's function raises at one of them, the others are left as well.
+        # Even if a callback raises for one cluster, the others are left.
         run_all([partial(self._leave_at, cluster, topics) for cluster in {self.left[topic] for topic in topics}])
 
     def _leave_at(self, cluster: str, topics: Collection[str]) -> None:
@@ -213,7 +213,7 @@ class ConsumerRouter:
     def _join(self, centre: HomeTracker, wanted: Mapping[str, WriteTo]) -> None:
         clusters = sorted({order.cluster for order in wanted.values()})
         for cluster in clusters:
-            if cluster not in self.members:  # where none can be made nothing has changed yet
+            if cluster not in self.members:  # if this fails, nothing has changed yet
                 settings = self._reach.sites[cluster].settings()
                 self.members[cluster] = Member(settings, self._name, cluster, self._warned.at_once)
         for topic, order in wanted.items():
@@ -227,7 +227,7 @@ class ConsumerRouter:
                 self._after(topic, before, order.cluster)
 
     def _arrive(self, centre: HomeTracker, topic: str, order: WriteTo) -> None:
-        term = max(order.term, FIRST_TERM)  # before its first switch no line tells of it
+        term = max(order.term, FIRST_TERM)  # before the first switch there is no home record
         left_id, pushed = self._left_ids.pop(topic, ""), topic in self._pushed
         self._pushed.discard(topic)
         is_same = bool(left_id) and centre.cluster_id(order.cluster) == left_id
@@ -398,7 +398,7 @@ class FailoverConsumer(AssignmentCalls):
             members[cluster].commit(some, asynchronous)
         for cluster, member in members.items():
             last = [one for one in known if moves.left.get(one.topic) == cluster]
-            if last and member.closer.is_closing:  # a switch that waits for this member takes the place along
+            if last and member.closer.is_closing:  # a switch that waits for this member copies the committed offset
                 member.commit(last, asynchronous)
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:

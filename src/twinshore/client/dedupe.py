@@ -20,7 +20,7 @@ from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import librdkafka_settings
 
-SEARCH_BACK_MS = 60_000  # a topic may bear its brokers' time, and clocks differ
+SEARCH_BACK_MS = 60_000  # a topic may have LogAppendTime, and clocks differ
 SEARCH_TIMEOUT_S = 20.0
 REQUEST_TIMEOUT_S = 5.0
 FOUND_SENDS_MAX = 1_000_000
@@ -154,7 +154,7 @@ class SendSearch:
         consumer = Consumer(
             {
                 **librdkafka_settings(self.site.cluster),
-                "group.id": "twinshore-looks",  # which it never joins, and where it commits nothing
+                "group.id": "twinshore-looks",  # never joined, and without commits
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_uncommitted",
@@ -181,7 +181,7 @@ class SendSearch:
         for one in begins:
             if one.error is not None:
                 raise KafkaException(one.error)
-        begins = [one for one in begins if one.offset >= 0]  # else nothing there is so late
+        begins = [one for one in begins if one.offset >= 0]  # -1: no record is so late
         ends = {one.partition: consumer.get_watermark_offsets(one, timeout=REQUEST_TIMEOUT_S)[1] for one in begins}
         consumer.assign(begins)
         return ends

@@ -178,7 +178,7 @@ class ConsumerCloser:
         self.is_closing = False
         self._leaves, self._whose, self._warn = f"{name} leaves {cluster}, which", f"{name} {cluster}", warn
         self._thread: threading.Thread | None = None
-        self._jobs = SimpleQueue[tuple[Sequence[TopicPartition] | None, threading.Event]]()  # commits of a callback
+        self._jobs = SimpleQueue[tuple[Sequence[TopicPartition] | None, threading.Event]]()  # commits by a callback
         self._calls = SimpleQueue[_Call]()
         self._waits = False
         self._untold: list[TopicPartition] | None = None
@@ -188,7 +188,7 @@ class ConsumerCloser:
         if not self.is_closing or threading.current_thread() is self._thread:
             self._commit(places)
             return
-        # Within a callback of the close: librdkafka takes it from the thread that closes, which waits in `tell`.
+        # In a callback during close: the closing thread, which waits in `tell`, must make the commit.
         done = threading.Event()
         self._jobs.put((places, done))
         done.wait(LEAVE_TIMEOUT_S)
@@ -297,13 +297,13 @@ class Member:
         self.consumer = Consumer({**settings, "enable.auto.offset.store": False})
         self.habits = consumer_mode(settings)
         self.closer = ConsumerCloser(self.consumer, name, cluster, warn)
-        self._stilled: set[TopicPartitionTuple] = set()  # paused as their topics were left, while others stay
+        self._stilled: set[TopicPartitionTuple] = set()  # paused when their topics were left
 
     def is_assigned_topic(self, topic: str) -> bool:
         return any(one.topic == topic for one in self.consumer.assignment())
 
     def commit(self, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
-        if self.closer.is_closing:  # so this is called by a callback
+        if self.closer.is_closing:  # called by a callback
             self.closer.commit(offsets)
         else:
             commit_offsets(self.consumer, offsets, asynchronous)

@@ -149,7 +149,7 @@ class _ClusterPoller:
                 )
                 with closing(kafka):
                     self._ask(kafka)
-            except Exception as error:  # over new connections: what was remembered may be what is wrong
+            except Exception as error:  # over new connections: cached metadata may be wrong
                 if isinstance(error, KafkaError) and not error.retriable:
                     self.refused = error
                 with self._guard:

@@ -46,9 +46,9 @@ from twinshore.kafka.clock import steady_s
 PairedLog = tuple[str, str, int]  # topic, home, partition
 REQUEST_TIMEOUT_S = 10.0
 RECORDS_PER_READ = 500
-RECORDS_PER_PAIR = 100  # records of one pair, before those of the next
-# What librdkafka holds of a log that is paused is fetched a second time, so it holds little; and a log that is read
-# again does not wait for one whose end was reached.
+RECORDS_PER_PAIR = 100  # records of one pair before the next pair's turn
+# librdkafka fetches the queued records of a paused log again, so its queue is small. A resumed log does not wait
+# for one read to its end.
 FETCH_SETTINGS = {"queued.min.messages": 2_000, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
 ASSIGNMENT_STRATEGY = "partition.assignment.strategy"
 
@@ -87,7 +87,7 @@ class PairMember:
         self._refused = ""
         self._errors = deque[Message]()
         self._forget()
-        # Of two time stamps that are equal the one of the home named first goes first, and homes are sorted here.
+        # With equal timestamps the first-named home goes first; homes are sorted.
         self.names = {local_topic_name(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
         inside: dict[str, Any] = {
             "enable.auto.commit": False,
@@ -116,17 +116,17 @@ class PairMember:
         finally:
             self._ends.stop()
 
-    # -- what is dealt out
+    # -- assignment
 
     def _forget(self) -> None:
         self._pairs: dict[tuple[str, int], PartitionPair[Message]] = {}
-        self._turns = deque[tuple[str, int]]()  # the pairs; records are taken of the first one
+        self._turns = deque[tuple[str, int]]()  # the pairs; the first one has the turn
         self._streak = 0
         self._dealt: list[ClientTopicPartition] = []
-        self._logs: dict[tuple[str, int], PairedLog] = {}  # by the name where it reads
+        self._logs: dict[tuple[str, int], PairedLog] = {}  # by the name on this cluster
         self._paused: set[PairedLog] = set()
-        self._early: dict[PairedLog, int] = {}  # places that have not crossed to here yet
-        self._kept: dict[tuple[str, int], int] = {}  # what was committed last by the timer
+        self._early: dict[PairedLog, int] = {}  # offsets not replicated to this cluster yet
+        self._kept: dict[tuple[str, int], int] = {}  # the timer's last commit
 
     def _assigned(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         try:
@@ -154,8 +154,8 @@ class PairMember:
 
     def _take_on(self, consumer: Consumer) -> None:
         consumer.assign(self._dealt)
-        consumer.resume(self._dealt)  # librdkafka keeps them paused
-        # It may be fetched once before; what lies below its place is then passed over.
+        consumer.resume(self._dealt)  # librdkafka keeps partitions paused
+        # It may be fetched once before; records below the offset are then skipped.
         still = {*self._early, *self._paused}
         consumer.pause([one for one in self._dealt if self._logs[one.topic, one.partition] in still])
 
@@ -350,7 +350,7 @@ class PairMember:
                 self.consumer.resume([ClientTopicPartition(name, number)])
                 self._paused.discard(log)
 
-    # -- places
+    # -- offsets
 
     def places(self) -> list[ClientTopicPartition]:
         """Returns the offsets after delivered records, where known."""
@@ -376,7 +376,7 @@ class PairMember:
                     found[(*self.names[one.topic], one.partition)] = one.offset
         except KafkaException as error:
             self._warn_of(f"leaves {self._at}, which does not tell the group's places", error)
-        for log, at in self.carry.items():  # of two moves with nothing dealt out between them
+        for log, at in self.carry.items():  # after two moves without an assignment between them
             found[log] = max(at, found.get(log, UNKNOWN_POSITION))
         return found | {(*self.names[one.topic], one.partition): one.offset for one in self.places()}
 
@@ -423,7 +423,7 @@ class PairMember:
 HOME_WAIT_S = 5.0
 POLL_INTERVAL_S = 0.05
 REJOIN_DELAY_S = 1.0
-WAITING_POLL_INTERVAL_S = 0.01  # while records wait for answers
+WAITING_POLL_INTERVAL_S = 0.01  # while records wait for log ends
 
 
 class FailoverPairConsumer(AssignmentCalls):
@@ -454,9 +454,9 @@ class FailoverPairConsumer(AssignmentCalls):
         self._name = name or str(config.get("client.id") or self._sites[self._at].settings()["group.id"])
         self._wish: PairSubscription | None = None
         self._member: PairMember | None = None
-        self._carry: Mapping[PairedLog, int] = {}  # places of the cluster that was left, until a member has them
+        self._carry: Mapping[PairedLog, int] = {}  # offsets from the previous cluster, until a member has them
         self._tried_s = 0.0
-        self._twins: dict[str, str] = {}  # where twins of each name are written, wherever it has read
+        self._twins: dict[str, str] = {}  # the home of each twin name, on any cluster read so far
         self._served_s = 0.0
 
     def __enter__(self) -> FailoverPairConsumer:
@@ -518,7 +518,7 @@ class FailoverPairConsumer(AssignmentCalls):
             member, now_s = self._reader(), steady_s()
             if (
                 now_s >= self._served_s + POLL_INTERVAL_S
-            ):  # also while there is enough: the group must hear of this member
+            ):  # even with records buffered: the group needs polls of this member
                 self._served_s = now_s
                 member.read(0.0)
             found = member.take(num_messages)

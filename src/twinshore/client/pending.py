@@ -23,12 +23,12 @@ from twinshore.kafka.clock import wall_ms
 
 DeliveryCallback = Callable[[KafkaError | None, Message | None], None]
 PURGE_ERRORS = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL)
-# What librdkafka has against one record. Whatever else it says, the record may be sent later or by another client.
+# Errors of the record itself. With any other error it may be sent later or by another client.
 RECORD_ERRORS = (
     *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION),
     KafkaError._INVALID_ARG,
 )
-# A switch keeps all writers from the old home by rules: what was on its way then is not refused for good.
+# A switch fences writers from the old home with ACLs, so such a refusal is not final.
 AUTHORIZATION_ERRORS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -355,8 +355,8 @@ class DiskQueue:
                 "follow it"
             )
         self._told: dict[int, DeliveryCallback] = {}
-        self._came_back: dict[str, list[PendingSend]] = {}  # not looked at yet
-        self._in_memory: dict[str, deque[PendingSend]] = {}  # in order: what the disk did not take
+        self._came_back: dict[str, list[PendingSend]] = {}  # not settled yet
+        self._in_memory: dict[str, deque[PendingSend]] = {}  # in order: calls that the spool refused
         self._head: dict[str, PendingSend] = {}
 
     def topics(self) -> set[str]:
@@ -419,7 +419,7 @@ class DiskQueue:
                 return stays + back
             except (TypeError, ValueError) as error:
                 if size > 1:
-                    size = 1  # one of them is at fault: the others need not stay with it
+                    size = 1  # one of them is at fault: try each alone
                     continue
                 self._warn(f"a call for topic {topic} that a home gave back is kept in memory: {error}")
                 stays += part
@@ -441,14 +441,14 @@ class DiskQueue:
 
     def head(self, topic: str) -> PendingSend | None:
         if topic in self._came_back:
-            return None  # it is not settled where that stands
+            return None  # not settled yet
         if (found := self._head.get(topic)) is None:
             back = self._in_memory[topic][0] if topic in self._in_memory else None
             record = None
             with self._told_of():
                 record = self._spool.head(topic)
             if record is None and back is not None and self._spool.unsent(topic):
-                return None  # one on the disk may come first
+                return None  # one on disk may come first
             if record is not None and (back is None or record.number < back.number):
                 found = _kept(record, self._told.get(record.number))
             else:

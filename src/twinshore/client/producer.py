@@ -52,7 +52,7 @@ class FailoverProducer:
     `clusters`: by name, confluent-kafka settings of each; or `Pushes`. `config` applies to all. The first cluster is
     for topics without a home record. `topics`: names, or prefixes with a trailing `*`. `max_block_s`: how long a call
     waits for room. `spool`: a folder of its own for kept calls, at most `spool_bytes_max`; records of an earlier
-    producer are sent first. `when_full`: wait for room, or raise at once. `recognise`: identify each record by a
+    producer are sent first. `when_full`: wait for space, or raise at once. `recognise`: identify each record by a
     header, and search the new home for calls that a dead home did not acknowledge before sending them. `warn` gets
     messages for an operator.
     """
@@ -73,7 +73,7 @@ class FailoverProducer:
         recognise: bool = False,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        # What can be refused is, before anything begins: a thread, a file, a connection.
+        # Check all arguments before a thread, a file or a connection is opened.
         _must_make_sense(when_full, kept_max, max_block_s, recognise, warn)
         if spool is None and spool_bytes_max != SPOOL_BYTES_MAX:
             raise ConfigError("spool_bytes_max is set, and no spool", hint="spool= names its folder")
@@ -112,7 +112,7 @@ class FailoverProducer:
         _ALL.add(self)
         try:
             self._moves.start()
-        except BaseException:  # as where the machine has no thread left
+        except BaseException:  # for example when no thread can start
             reach.stop()
             waiting.close(goodbye=False)
             raise
@@ -137,7 +137,7 @@ class FailoverProducer:
         *,
         callback: DeliveryCallback | None = None,
     ) -> None:
-        """Like Producer.produce, with its TypeError and ValueError. BufferError without room for `max_block_s`, or if
+        """Like Producer.produce, with its TypeError and ValueError. BufferError without space for `max_block_s`, or if
         the spool cannot be written; ConfigError for a topic outside `topics`.
         """
         told, moves = on_delivery or callback, self._moves
@@ -154,14 +154,14 @@ class FailoverProducer:
                     if way is not None and steady_s() < moves.direct_until_s:
                         straight = way.free.pop() if way.free else DirectSend(way)
                         straight.number, straight.told = next(self._numbers), told
-                        way.sent += 1  # whoever is interrupted here counts one too many: a hold waits, and loses none
+                        way.sent += 1  # an interrupt here counts one call too many: a hold waits, but no call is lost
                         try:
                             return way.produce(topic, value, key, -1, straight)
                         except Exception:
                             way.sent -= 1
                             raise
             except Exception:
-                pass  # it is met there again
+                pass  # the slow path raises it again
         self._must_be_ours()
         return self._with_care(topic, check_arguments(topic, value, key, partition, timestamp, headers), told)
 
@@ -175,7 +175,7 @@ class FailoverProducer:
                     raise RuntimeError(f"{self._name} is closed")
                 way = moves.routes.get(topic)
                 if not moves.has_room():
-                    pass  # nobody polls
+                    pass  # the application does not poll
                 elif way is not None and steady_s() < moves.until_s:
                     try:
                         return way.send(self._numbered(topic, what, told))
@@ -195,7 +195,7 @@ class FailoverProducer:
                         raise BufferError(self._why(topic, at_once=tells))
                     moves.room.wait(LOOP_INTERVAL_S)
             if safe is not None:
-                return safe()  # outside of the gate: several calls share a write to the disk
+                return safe()  # outside the gate: calls share a write to disk
 
     def poll(self, timeout: float = 0.0) -> int:
         """Call `on_delivery` callbacks, `timeout` at most. Returns how many."""

@@ -41,9 +41,9 @@ from twinshore.routing.core.subscribers import WriteTo
 DEFAULT_SETTINGS: Mapping[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
-    "partitioner": "murmur2_random",  # as Java's clients do it
+    "partitioner": "murmur2_random",  # as in Java clients
 }
-# Each answer is heard of: else nobody knows what a dead home did not take. What was given up might still arrive.
+# Each call gets a report, or calls lost with a dead home would be unknown. A timed-out call might still arrive.
 FORCED_SETTINGS: Mapping[str, Any] = {
     "delivery.report.only.error": False,
     **dict.fromkeys(("message.timeout.ms", "delivery.timeout.ms"), 0),
@@ -51,7 +51,7 @@ FORCED_SETTINGS: Mapping[str, Any] = {
 }
 SETTLE_FLUSH_TIMEOUT_S = 1.0
 WARM_UP_TIMEOUT_S = 1.0
-POLL_SPACING_S = 0.02  # so soon behind another thread the one that moves does not hear of answers as well
+POLL_SPACING_S = 0.02  # the router thread does not poll again so soon after another thread
 
 SendResult = Callable[[PendingSend, KafkaError | None, Message], None]
 
@@ -74,7 +74,7 @@ class ClusterProducer:
         self.ways: dict[str, ProducerRoute] = {}
         self.came: deque[tuple[ProducerRoute, PendingSend, KafkaError | None, Message]] = (
             deque()
-        )  # which the thread that moves looks at
+        )  # for the router thread
         self._hearing = threading.Lock()
         self._raised: Exception | None = None
         self._answers_then = 0
@@ -196,7 +196,7 @@ class ProducerRoute:
     def send(self, kept: PendingSend) -> None:
         """Send a call. BufferError when the queue is full, KafkaException when librdkafka rejects the call."""
         told = partial(self._answered, kept)
-        self.sent += 1  # its answer may be heard before this returns
+        self.sent += 1  # the report may arrive before this returns
         try:
             headers = list(kept.headers) or None
             self.produce(kept.topic, kept.value, kept.key, kept.partition, told, None, kept.timestamp, headers)
@@ -243,17 +243,13 @@ class DirectSend:
 
 
 LOOP_INTERVAL_S = 0.01
-SENDS_PER_TURN = 2_000  # calls that were kept back; other topics' calls wait meanwhile
-RECONFIGURE_TIMEOUT_S = (
-    5.0  # so long what is on its way may be answered before it is sent with other settings, or elsewhere
-)
-LATE_WRITES_S = (
-    2.0  # what a client that was given up had sent may still arrive so long after its connections were closed
-)
-MOVE_FLUSH_TIMEOUT_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
+SENDS_PER_TURN = 2_000  # kept calls; calls of other topics wait for them
+RECONFIGURE_TIMEOUT_S = 5.0  # how long unanswered calls are waited for before they are sent with new settings
+LATE_WRITES_S = 2.0  # how long after close a purged client's calls may still arrive
+MOVE_FLUSH_TIMEOUT_S = 1.0  # the longest wait of calls to topics that stay
 RETRY_DELAY_S = 1.0
 FLUSH_INTERVAL_S = 0.1
-DIRECT_SEND_S = 0.001  # so often whoever calls hears of answers
+DIRECT_SEND_S = 0.001  # how often a calling thread polls reports
 
 
 class ProducerRouter:
@@ -279,7 +275,7 @@ class ProducerRouter:
         self._lease_s, self._warned = lease_s, warned
         self.waiting = waiting
         self.doubts: UnconfirmedSends | None = None
-        self.gate = threading.Lock()  # between a call and whoever parks its topic
+        self.gate = threading.Lock()  # between a call and the thread that parks its topic
         self.room = threading.Condition(self.gate)
         self.routes: dict[str, ProducerRoute] = {}
         self.until_s = self.direct_until_s = self._not_before_s = self._replaced_s = 0.0
@@ -287,13 +283,13 @@ class ProducerRouter:
         self.stopping, self.wake = threading.Event(), wake
         self._never_heard = 0
         self._at: dict[str, str] = {}
-        self._late_until_s: dict[str, float] = {}  # by cluster: until then what was given up may land there
+        self._late_until_s: dict[str, float] = {}  # by cluster: until then purged calls may arrive there
         self._shut_out = RefusedSends()
         self._clients: dict[str, ClusterProducer] = {}
         self._thread = client_thread("moves", name, self._run)
 
     def start(self) -> None:
-        with suppress(KafkaException):  # it connects while it is asked where topics are at home
+        with suppress(KafkaException):  # connects while the homes are read
             self.client(self._reach.begin)
         self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
         self._thread.start()
@@ -305,7 +301,7 @@ class ProducerRouter:
             self.direct_until_s = 0.0
         self.wake.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join()  # until then clients, the centre and what is kept are its own
+            self._thread.join()  # until then clients, tracker and kept calls belong to the thread
         clients = self._clients.values()
         all_ends = [client.give_up if killed or len(client) else client.settle for client in clients]
         ends = partial(self.centre.stop, goodbye=goodbye), partial(self.waiting.close, goodbye=goodbye)
@@ -404,7 +400,7 @@ class ProducerRouter:
         while not self.stopping.is_set():
             try:
                 self.turn()
-            except Exception as error:  # whoever ended here would leave calls waiting for ever, and nobody told
+            except Exception as error:  # if the thread ended, calls would wait for ever
                 self._warned(f"{self._name}: {describe_error(error)}")
             self._warned.tell()
             self.wake.wait(LOOP_INTERVAL_S)
@@ -423,7 +419,7 @@ class ProducerRouter:
         self._judge()
         self.waiting.settle()
         until_s = {cluster: self.centre.until_s(cluster) for cluster in self._reach.sites}
-        held = self.centre.held()  # before it is asked where they go: what is heard between the two is held in both
+        held = self.centre.held()  # before the orders: a hold read between the two counts in both
         with self.gate:
             topics = {*self.routes, *self.waiting.topics(), *self._at}
         orders = {topic: self.centre.order(topic) for topic in topics}
@@ -448,7 +444,7 @@ class ProducerRouter:
         briefly.
         """
         for topic in held - topics:
-            self.centre.parked(topic)  # it never wrote to it
+            self.centre.parked(topic)  # this producer never wrote to the topic
         late = {cluster for cluster, until_s in self._late_until_s.items() if steady_s() < until_s}
         for cluster in {self._at[topic] for topic in held if topic in self._at} - late:
             self._quieten(cluster, {topic for topic in held if self._at.get(topic) == cluster})
@@ -456,7 +452,7 @@ class ProducerRouter:
             self.centre.parked(topic)
 
     def _quieten(self, cluster: str, held: set[str]) -> None:
-        client = self._clients.get(cluster)  # none where it was given up
+        client = self._clients.get(cluster)  # None if purged
         if client is not None and len(client) and steady_s() < self._not_before_s:
             return
         if client is not None:
@@ -466,7 +462,7 @@ class ProducerRouter:
         else:
             for topic in held:
                 self.centre.parked(topic)
-        # Those that stay are sent to again by this very turn.
+        # Topics that stay get their routes back in this turn.
 
     def _go(self, topic: str, cluster: str) -> None:
         """Send a topic's kept calls to its home, then open the route."""
@@ -476,14 +472,14 @@ class ProducerRouter:
         client = self.client(cluster)
         self._at[topic] = cluster
         if self.waiting.outlives and client.is_silent():
-            return self._close_routes(client)  # what is called now is safer on the disk
+            return self._close_routes(client)  # new calls are safer on disk
         self.waiting.prepare(topic)
         with self.gate:
             way = client.way(topic)
             if self.routes.get(topic) is way and self.waiting.is_empty(topic):
                 return None
             if not self._is_at_home(topic, cluster):
-                return None  # a switch was heard of since this turn began
+                return None  # a switch began during this turn
             self.routes.pop(topic, None)
             site = self._reach.sites[cluster]
             if self.doubts is not None:
@@ -498,7 +494,7 @@ class ProducerRouter:
                 if self.doubts is not None:
                     self.doubts.forget(topic)
             elif has_room:
-                self.wake.set()  # the next turn goes on with it at once
+                self.wake.set()  # continue in the next turn at once
         return None
 
     def _send_kept(self, way: ProducerRoute) -> bool:
@@ -506,7 +502,7 @@ class ProducerRouter:
         topic = way.topic
         for _ in range(SENDS_PER_TURN):
             if steady_s() >= self.until_s:
-                return False  # as after the machine has slept
+                return False  # for example after the machine slept
             kept = self.waiting.head(topic)
             if kept is None:
                 return True
@@ -523,7 +519,7 @@ class ProducerRouter:
                     self._warned(f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}")
                     return False
                 self._set_aside(kept, error.args[0])
-            except Exception as error:  # as of a record that an earlier version has kept
+            except Exception as error:  # for example a record of an earlier version
                 self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, describe_error(error)))
             else:
                 self.waiting.sent(topic)

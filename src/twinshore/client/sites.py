@@ -18,7 +18,7 @@ from twinshore.kafka.pool import parse_address
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 CLUSTER_ID = "twinshore.cluster.id"
-# Whatever else librdkafka reads as none: it takes the digits that a word begins with.
+# librdkafka may read other values as 0: it takes the leading digits.
 _ANSWERED = re.compile(r"all|-1|[1-9][0-9]*", re.IGNORECASE)
 _SAFE = ("ssl.", "sasl.", "security.", "oauth", "twinshore.")
 _KNOWN = (
@@ -191,7 +191,7 @@ class WarningQueue:
         now_s = self._clock()
         before_s = self._heard_s.pop(sentence, None)
         self._heard_s[sentence] = now_s
-        with suppress(KeyError, RuntimeError, StopIteration):  # another thread may do the same
+        with suppress(KeyError, RuntimeError, StopIteration):  # another thread may evict too
             while len(self._heard_s) > WARNINGS_KEPT_MAX:
                 del self._heard_s[next(iter(self._heard_s))]
         if before_s is None or now_s >= before_s + WARN_AGAIN_AFTER_S:

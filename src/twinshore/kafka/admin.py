@@ -139,7 +139,7 @@ class Admin:
             allow()
             request = DeleteTopicsRequest(topics=(topic,), timeout=_wait(timeout_s))
             for one in line.call(request, DeleteTopicsResponse, timeout_s=timeout_s).responses:
-                # An id that nobody knows any more: a request of ours whose answer was lost did it, or somebody else.
+                # The id is gone: deleted by our own request whose response was lost, or by another client.
                 gone = int(one.error_code) == Code.UNKNOWN_TOPIC_ID
                 code = Code.UNKNOWN_TOPIC_OR_PARTITION if gone else one.error_code
                 self._check(code, what, one.error_message, f"Delete on topic {name}")

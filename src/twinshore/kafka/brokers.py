@@ -91,7 +91,7 @@ class LogDir(NamedTuple):
 
 def read_log_dirs(cluster: KafkaCluster, node_id: int) -> list[LogDir]:
     """Returns log directories (Kafka 3.3 and newer), without failed ones or unknown sizes."""
-    # No topics: what is asked about is the disks, not what lies on them.
+    # No topics: only the disks matter.
     request = DescribeLogDirsRequest(topics=())
     answer = cluster.connection_to(node_id).call(request, DescribeLogDirsResponse, timeout_s=LOG_DIRS_TIMEOUT_S)
     if answer.error_code:

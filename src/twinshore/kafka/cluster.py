@@ -84,7 +84,7 @@ class KafkaCluster:
 
     @cached_property
     def admin(self) -> Admin:
-        from twinshore.kafka.admin import Admin  # its import costs, and pumps do without
+        from twinshore.kafka.admin import Admin  # the import is slow, and tasks do without
 
         return Admin(self)
 
@@ -93,7 +93,7 @@ class KafkaCluster:
         return self._patience.errand()
 
     def left_s(self) -> float:
-        """Returns this thread's time left; `inf` outside an errand."""
+        """Returns this thread's time left; `inf` outside `errand`."""
         return self._patience.left_s()
 
     def cluster_id(self) -> str:
@@ -151,7 +151,7 @@ class KafkaCluster:
 
     def first_since(self, named: TopicPartition, timestamp_ms: int) -> int:
         """Returns the offset below which no record has this or a later timestamp; -1 where no record has."""
-        # Of several that bear one time stamp a broker's index may name a later one; of the time before it names none.
+        # Of several records with one timestamp the index may return a later one; the timestamp before avoids that.
         asked = (max(0, timestamp_ms - 1), *OffsetKind.HIGH_WATERMARK.value[1:])
         question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
         return self._leaders.ask([named], question)[named]
@@ -335,7 +335,7 @@ class KafkaCluster:
         for number, address in enumerate(addresses):
             if last is not None and self._patience.left_s() <= 0:
                 break
-            # One that is silent must leave time for the next, however short it is.
+            # A broker without an answer must leave time for the next.
             until_s = time.monotonic() + self._time_s(min(_SHARES_MAX, len(addresses) - number))
             try:
                 connection = self._nodes.kept(address, timeout_s=until_s - time.monotonic())

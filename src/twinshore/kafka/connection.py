@@ -56,9 +56,9 @@ class Connection:
         self.place = transport.place
         self.expires_at = math.inf
         self.closed = False
-        # The address that was dialled.
+        # The address connected to.
         self.address = ("", 0)
-        # Which cluster its broker was seen to belong to: as long as it is open it leads to no other.
+        # The broker's cluster, once seen: an open connection leads to no other.
         self.cluster_id = ""
         # One for each call that waits for its turn, or for its answer.
         self.callers: deque[None] = deque()
@@ -251,7 +251,7 @@ class Connection:
         if self.closed:
             raise KafkaError(f"{self.place}: the connection is closed", retriable=True)
         try:
-            # Each answer has a buffer of its own: whoever asked may keep it.
+            # Each response has its own buffer, which the caller may keep.
             self.lend(bytearray())
             self.begin(api_key, version, [body], timeout_s=limit_s)
             return self.finish()
@@ -274,7 +274,7 @@ def _encode(request: RequestPayload) -> bytes:
     return buffer.getvalue()
 
 
-# Leave before the broker shows us the door: it closes a connection that speaks after its session's end.
+# Leave before the broker closes the connection for a request after the session's end.
 _LIFETIME_PART = 0.8
 
 

@@ -60,17 +60,17 @@ from twinshore.kafka.protocol.response_check import check_response
 LIST_GROUPS_KEY = 16
 GROUPS_PER_OFFSET_FETCH = 500
 GROUPS_PER_FIND_COORDINATOR = 1000
-# A broker answers one commit of a connection after the other, and takes some milliseconds over each.
+# A broker processes a connection's commits one by one, some milliseconds each.
 COMMIT_CONNECTIONS = 16
-# A coordinator's batch is 1 MB at most where nobody has changed that. Where it is less, groups that turn out to be too
+# A coordinator's batch is 1 MB at most by default. Where the limit is lower, groups that are too
 # large are committed in smaller parts.
 COMMIT_BYTES, COMMIT_BYTES_MIN = 256 * 1024, 8 * 1024
-# What coordinators say of a commit that is too large; since Kafka 4.0 they have no name for it.
+# Error codes for a commit that is too large; since Kafka 4.0 it is UNKNOWN_SERVER_ERROR.
 _TOO_LARGE = frozenset(
     {Code.UNKNOWN_SERVER_ERROR, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_COMMIT_OFFSET_SIZE}
 )
 SHARE_TYPE, STREAMS_TYPE, CONSUMER_TYPE, CLASSIC_TYPE = "share", "streams", "consumer", "classic"
-# A coordinator that is moving, or that nobody can reach.
+# A coordinator that is moving or unavailable.
 COORDINATOR_UNAVAILABLE_CODES = frozenset(
     {Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR}
 )
@@ -374,7 +374,7 @@ def parse_assignment(said: bytes) -> Iterator[TopicPartition]:
     """Yields partitions of a member's assignment, as the group leader wrote it; none for other bytes."""
     body = memoryview(said)
     try:
-        # The first two bytes are its version; later ones begin alike.
+        # The first two bytes are its version; later versions begin in the same way.
         found = entity_reader(ConsumerProtocolAssignment)(check_response(body[2:], ConsumerProtocolAssignment), 0)[0]
     except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError):
         return

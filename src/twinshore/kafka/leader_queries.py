@@ -190,7 +190,7 @@ def fetch_batch(
     connection: Connection, wanted: LeaderPartition, offset: int, *, timeout_s: float
 ) -> tuple[int, tuple[bytes, BatchHeader] | None]:
     """Returns code, and bytes and header of the batch with `offset`; None where a consumer may not read it yet."""
-    # Brokers send the first batch whole whatever its size: so one byte means one batch.
+    # Brokers send the first batch whole, whatever its size, so one byte means one batch.
     code, fetched = fetch_records(connection, wanted, offset, bytes_max=1, committed=False, timeout_s=timeout_s)
     for view, header in split_batches(fetched.records) if fetched is not None and not code else ():
         if header.base_offset <= offset <= header.last_offset:

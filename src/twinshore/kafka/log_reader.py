@@ -42,7 +42,7 @@ from twinshore.kafka.protocol.rewrite import REWRITE_BYTES_MAX
 from twinshore.kafka.protocol.visibility import AbortedTransactions, DatedContent, RecordContent, visible_spans
 
 FETCH_BYTES = 4 << 20
-# How far below control records the last record is looked for, in offsets.
+# How far below control records to look for the last record, in offsets.
 LOOKBACK_OFFSETS = (16, 256, 4096)
 Batch = tuple[memoryview, BatchHeader]
 
@@ -155,7 +155,7 @@ def find_last_record(
     return -1
 
 
-# So long topics are asked for one by one after all together could not be answered for; the others stay unseen.
+# How long topics are asked one by one after a joint request failed; the rest is skipped.
 TOPIC_BY_TOPIC_TIMEOUT_S = 6.0
 
 
@@ -196,7 +196,7 @@ def read_log_ends(
 ) -> LogEnds:
     """Returns log ends. KafkaError where the cluster does not answer; one topic's error affects no other."""
     if not parts:
-        # Whether it is there at all.
+        # Only check that the cluster answers.
         cluster.metadata([], refresh=True)
         return LogEnds({})
     found, failed = cluster.offsets_of_each(parts, which)
@@ -252,9 +252,7 @@ class ReadThrottle:
 
 
 NO_PROGRESS_TIMEOUT_S = 45.0
-EMPTY_FETCH_TIMEOUT_S = (
-    10.0  # A new leader may show less than was there, until its followers have told it how far they are.
-)
+EMPTY_FETCH_TIMEOUT_S = 10.0  # A new leader may show a lower end until its followers have reported.
 FETCH_TIMEOUT_S = 30.0
 FETCH_MAX_WAIT_MS = 500
 READ_COMMITTED = 1
@@ -394,7 +392,7 @@ class LogReader:
             isolation=READ_COMMITTED,
             partitions=[FetchPartitionById(topic_id, self._named.partition, position, found.leader_epoch, -1, most)],
         )
-        # What the fetch before it brought may be in use still.
+        # The previous fetch may still be in use.
         self._turn ^= 1
         self._line.lend(self._buffers[self._turn])
         self._line.begin(FETCH_KEY, version, [body], timeout_s=FETCH_TIMEOUT_S)

@@ -18,7 +18,7 @@ from twinshore.kafka.protocol.error_codes import Code
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)
-# Far beyond what a cluster can bear: what claims more has not understood us, or means harm.
+# Far beyond any cluster: a larger claim is a fault or an attack.
 PARTITIONS_MAX = 1_000_000
 
 

@@ -43,7 +43,7 @@ def fetch_token(security: Security, *, timeout_s: float) -> Token:
 
 def unsecured_token(principal: str, *, lifetime_s: float) -> str:
     """A JWT with algorithm none, for brokers' OAuthBearerUnsecuredValidatorCallbackHandler."""
-    # A broker refuses a token from the future, be it by the part of a millisecond that rounding adds.
+    # A broker refuses a token from the future, even by the fraction of a millisecond that rounding adds.
     now_s = int(time.time()) - 1
     claims = {"sub": principal, "iat": now_s, "exp": now_s + lifetime_s}
     return ".".join((_part({"alg": "none"}), _part(claims), ""))
@@ -118,7 +118,7 @@ def _answer(request: urllib.request.Request, deadline: float) -> bytes:
         except Exception as error:
             done.put(error)
 
-    # Headers, and TLS, trickle in where nothing can be read in pieces: so the deadline is kept from outside.
+    # Headers and TLS may arrive slowly inside one blocking call: so the deadline is kept from outside.
     threading.Thread(target=ask, name="token endpoint", daemon=True).start()
     try:
         found = done.get(timeout=max(0.1, deadline - time.monotonic()))

@@ -53,7 +53,7 @@ def current_waits() -> list[ClusterWait]:
 
 # A topic that was just created may be unknown to some broker for a moment; one that does not exist stays unknown.
 UNKNOWN_TOPIC_TIMEOUT_S = 3.0
-# Our knowledge of the topic is out of date, and fresh metadata mends it.
+# Cached metadata is out of date; fresh metadata helps.
 _STALE = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 Value = TypeVar("Value")
 
@@ -67,7 +67,7 @@ def is_retriable(error: KafkaError) -> bool:
 class RetryPolicy:
     """Retries within a time limit for each thread.
 
-    `limit_s` bounds a thread's outermost `errand`: attempts, pauses and nested errands, if each call takes at most
+    `limit_s` bounds a thread's outermost `errand`: attempts, pauses and nested calls, if each call takes at most
     `left_s`. `gave_up` is called when the cluster did not answer in time. `at`: addresses of `place`, for messages.
     """
 
@@ -93,7 +93,7 @@ class RetryPolicy:
             self._errands.deadline = math.inf
 
     def left_s(self) -> float:
-        """Returns this thread's time left: zero or less when over, `inf` outside an errand."""
+        """Returns this thread's time left: zero or less when over, `inf` outside `errand`."""
         return self._deadline() - self.clock()
 
     def _deadline(self) -> float:
@@ -405,7 +405,7 @@ class NodeConnections:
 
     def leads_elsewhere(self, connection: Connection) -> None:
         """Handle a connection to another cluster: keep it for some seconds, and try its address last. Closing at once
-        would mean to dial the wrong broker for each request.
+        would mean a connection to the wrong broker for each request.
         """
         connection.expires_at = min(connection.expires_at, time.monotonic() + MISROUTED_CONNECTION_S)
         self.note_failure(connection.address)

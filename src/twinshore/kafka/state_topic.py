@@ -32,7 +32,7 @@ RETRY_DELAY_S = 0.2
 REQUEST_TIMEOUT_MIN_S = 0.01
 EMPTY_FETCHES_MAX = 20
 READ_BYTES = 1 << 20
-UNPACKED_BATCH_BYTES_MAX = 1 << 26  # unpacked
+UNPACKED_BATCH_BYTES_MAX = 1 << 26  # decompressed
 BATCH_HEAD_BYTES = 61
 APPEND_BYTES_MAX = 1 << 18
 
@@ -214,7 +214,7 @@ def _notes(records: memoryview, position: int) -> tuple[list[StateRecord], int]:
         onward = header.last_offset + 1
         if header.attributes & 0x20:
             continue
-        # Whoever may write there may write a batch that cannot be read: it hides no line behind it.
+        # Strangers may write unreadable batches there: these must not hide later records.
         with suppress(WireError):
             some = decode_batch(data, header, limit_bytes=UNPACKED_BATCH_BYTES_MAX)
             found += [StateRecord(*record[:4]) for record in some if record.offset >= position]

@@ -40,7 +40,7 @@ _MOVED = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.C
 _BUSY_S = 0.002
 _MOVED_S = 0.05
 _UNKNOWN_ID = 105
-_UNDONE = 55  # answered for partitions that had no fault of their own
+_UNDONE = 55  # the code of partitions without an error of their own
 Value = TypeVar("Value")
 ResponseType = TypeVar("ResponseType", bound=ResponsePayload)
 
@@ -150,7 +150,7 @@ class TransactionalIds:
                 self._go()
                 found = ask(line)
             except KafkaError:
-                self.forget(name)  # where it is not reached, another one may coordinate by now
+                self.forget(name)  # if unavailable, another broker may coordinate by now
                 raise
             code = code_of(found)
             if not code:

@@ -17,11 +17,11 @@ from twinshore.config.model import Security
 
 WOULD_BLOCK = -1
 BUFFER_BYTES = 4 << 20
-# A peer that vanished without a word is noticed within this time, idle or not.
+# A vanished peer is detected within this time, idle or not.
 DEAD_PEER_TIMEOUT_S = 20
 _IOV_MAX = 512
 _TLS_CHUNK_BYTES = 256 << 10
-# Half of what the least of Linux's receive buffers holds when it has grown.
+# Half of the smallest grown receive buffer on Linux.
 _BULK = 256 << 10
 
 
@@ -62,7 +62,7 @@ class Transport:
         low = min(bulk, size)
         if low == self._low or self._tls is not None:
             return
-        with contextlib.suppress(OSError):  # where there is no such thing, one is woken more often
+        with contextlib.suppress(OSError):  # unsupported: more wake-ups
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
         self._low = low
 
@@ -111,8 +111,8 @@ class Transport:
             raise self._lost(error) from error
 
     def _send_tls(self, tls: ssl.SSLSocket, buffers: Sequence[bytes | memoryview]) -> int:
-        # OpenSSL wants a write that blocked to be repeated with the same bytes. The caller offers them again, wherever
-        # they lie by then, so only their number is kept.
+        # OpenSSL requires a blocked write to be repeated with the same bytes. The caller offers them again, perhaps in
+        # other buffers, so only their number is kept.
         chunk = _joined(buffers, self._unsent) if self._unsent else _first_chunk(buffers)
         self._unsent = len(chunk)
         sent = tls.send(chunk) if chunk else 0
@@ -196,7 +196,7 @@ def _connect(address: tuple[str, int], place: str, deadline: float, buffer_bytes
             sock.settimeout(left_s / (len(choices) - number))
             sock.connect(resolved)
             return sock
-        except OSError as error:  # also a kind of address that this machine does not have, or no more files
+        except OSError as error:  # also an unsupported address family, or too many open files
             failure = error
             if sock is not None:
                 sock.close()

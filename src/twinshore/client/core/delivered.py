@@ -63,25 +63,17 @@ class DeliveredOffsets:
 
     def __init__(self) -> None:
         self.next: dict[TopicPartitionTuple, int] = {}
-        self._behind: dict[str, dict[int, int]] = {}  # the same of topics that were left
-        self._carry: dict[
-            TopicPartitionTuple, int
-        ] = {}  # the same at the new home, until partitions are dealt out there
-        self._owed: dict[
-            TopicPartitionTuple, int
-        ] = {}  # what was committed of a topic between two homes, or while it left one
-        # Of topics that changed homes: up to where a record that was read before is the one that lies here.
+        self._behind: dict[str, dict[int, int]] = {}  # `next` of topics that were left
+        self._carry: dict[TopicPartitionTuple, int] = {}  # `next` at the new home, until partitions are assigned there
+        self._owed: dict[TopicPartitionTuple, int] = {}  # commits of a topic between two homes, or while leaving one
+        # Of moved topics: up to which offset records read before are the same here.
         self._alike: dict[str, dict[int, int]] = {}
-        self._sought: dict[
-            TopicPartitionTuple, int
-        ] = {}  # where an application wants to read on, once partitions are dealt out
-        self._exact: dict[
-            TopicPartitionTuple, int
-        ] = {}  # sought since they were: the group's place says nothing of these
-        self._committed: dict[TopicPartitionTuple, int] = {}  # what was committed last
+        self._sought: dict[TopicPartitionTuple, int] = {}  # offsets to seek once partitions are assigned
+        self._exact: dict[TopicPartitionTuple, int] = {}  # sought after assignment: the committed offset does not count
+        self._committed: dict[TopicPartitionTuple, int] = {}  # the last commits
         self.paused: set[TopicPartitionTuple] = set()
 
-    # -- places
+    # -- offsets
 
     def leave(self, topic: str) -> None:
         """Start leaving a topic. Without records since the previous move, the carried offsets stay valid."""

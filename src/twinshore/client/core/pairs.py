@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-BUFFERED_RECORDS_MAX = 2_000  # of one log of one partition, before it is paused
+BUFFERED_RECORDS_MAX = 2_000  # of one log of one partition, before a pause
 BUFFERED_BYTES_MAX = 16 << 20
 UNKNOWN_POSITION = -1
 _NEVER_S = -math.inf
-_DEEP, _ROOMY = 0.25, 0.5  # parts of what a log may hold
+_DEEP, _ROOMY = 0.25, 0.5  # fractions of a full buffer
 
 Item = TypeVar("Item")
 
@@ -76,8 +76,8 @@ class _Log(Generic[Item]):
     queue: deque[BufferedRecord[Item]] = field(default_factory=deque)
     size: int = 0
     read_to: int = UNKNOWN_POSITION
-    times: dict[bytes, deque[int]] = field(default_factory=dict)  # of what is in the queue, by key
-    ends: deque[tuple[float, int]] = field(default_factory=deque)  # that are still to be reached; both grow
+    times: dict[bytes, deque[int]] = field(default_factory=dict)  # timestamps in the queue, by key
+    ends: deque[tuple[float, int]] = field(default_factory=deque)  # log ends not reached yet; both fields grow
     asked_s: float = _NEVER_S
     known_s: float = _NEVER_S
 
@@ -201,7 +201,7 @@ class PartitionPair(Generic[Item]):
                 return None
             if not any(one.has_before(head.key, head.time_ms, log.rank) for one in others):
                 return log.popleft()
-        # Each waits for the other, so the clocks contradict what was written when. The earliest goes.
+        # Each waits for the other, so the clocks contradict the order of writes. The earliest goes.
         return logs[0].popleft() if logs else None
 
     def is_full(self, home: str) -> bool:

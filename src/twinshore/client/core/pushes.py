@@ -23,7 +23,7 @@ PUSH_CHARS_MAX = 1 << 20
 CLUSTERS_MAX = 64
 NAMES_SHOWN_MAX = 5
 _ITS_OWN = ("plugin.", "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm")
-_GROUPS = ("sasl.", "ssl.", CLUSTER_ID)  # of which an application sets all or none
+_GROUPS = ("sasl.", "ssl.", CLUSTER_ID)  # the application sets all of a group or none
 PUSH_KEYS = ("clusters", "home", "settings", "topics")
 
 

@@ -37,7 +37,7 @@ _CRC = struct.Struct(">I")
 _PREFIX = struct.Struct(">4sIQI")  # magic, length of the whole frame, batch, checksum of both and of what follows
 _COUNTED = struct.Struct(">IQ")
 _BODY = struct.Struct(">QqqiHiiI")  # number, made, timestamp, partition, lengths of topic, key, value; headers
-_HEAD = struct.Struct(">Hi")  # of a record's header: lengths of its name and value
+_HEAD = struct.Struct(">Hi")  # a record header: lengths of name and value
 HEADER_BYTES = _HEADER.size + _CRC.size
 PREFIX_BYTES = _PREFIX.size
 _ABSENT = -1
@@ -264,8 +264,8 @@ class EarlierSends:
 
     def __init__(self, below: int) -> None:
         self._below = below
-        self._named: set[int] = set()  # those that have a lower number all the same
-        self._first = self._last = -1  # of the others, which lie there one behind the other
+        self._named: set[int] = set()  # calls with numbers below `below`
+        self._first = self._last = -1  # range of the others
         self._who: set[bytes] = set()
         self.since_ms: int | None = None
 
@@ -288,9 +288,7 @@ class EarlierSends:
         return who in self._who and (number in self._named or 0 <= self._first <= number <= self._last)
 
 
-OPEN_NUMBERS_MAX = (
-    10_000  # numbers in a mark; with more of them open it covers less, and more is sent again after a kill
-)
+OPEN_NUMBERS_MAX = 10_000  # numbers in a mark; with more open it covers less, and a crash repeats more
 
 
 class SpoolPosition(NamedTuple):
@@ -308,7 +306,7 @@ class TopicIndex:
 
     def __init__(self, mark: TopicMark | None = None) -> None:
         mark = mark or TopicMark()
-        self.below = mark.below  # above every number that was ever handed out
+        self.below = mark.below  # above each number ever sent
         self._open = frozenset(mark.open)
         self._highest = self._reached = -1
         self.ahead = 0

@@ -175,7 +175,7 @@ class Pushes:
         self._check: Callable[[PushedSettings], None] = lambda _: None
         self._told: Callable[[PushedSettings], None] = lambda _: None
         self._trouble = ""
-        self._untaken, self._untaken_s = "", 0.0  # a push of which no client could be made then, and when that was
+        self._untaken, self._untaken_s = "", 0.0  # a push that `check` refused, and when
         self._now: PushedSettings | None = None
         self._heard, self._stopping = threading.Event(), threading.Event()
         self._guard = threading.Lock()
@@ -222,7 +222,7 @@ class Pushes:
         while not self._stopping.is_set():
             try:
                 text = self._source.news(self._stopping)
-            except Exception as error:  # whatever a database's driver raises
+            except Exception as error:  # any exception of a database driver
                 self._asking.say(f"{self._source.name} cannot be asked: {describe_error(error)}")
                 self._heard.set()
                 self._stopping.wait(RETRY_DELAY_S)
@@ -238,11 +238,11 @@ class Pushes:
         self._untaken = ""
         try:
             pushed = self._read(text)
-            # Why no client can be made of it may pass, as where a file of certificates is just being replaced.
+            # `check` may fail only for now, for example while certificate files are replaced.
             self._untaken, self._untaken_s = text, steady_s()
             self._check(pushed)
             self._untaken = ""
-        except Exception as error:  # whatever is wrong with it, or with the check: the next one may be well
+        except Exception as error:  # any fault: the next push may be valid
             why = error.args[0].str() if isinstance(error, KafkaException) else error
             self._taking.say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
             return
@@ -272,7 +272,7 @@ class Pushes:
             pushed = self._read(text)
             self._check(pushed)
         except Exception:
-            return None  # the application is another one than when it was kept
+            return None  # the application has changed since
         why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
         self._warn(f"{why}: it goes by the last push that was understood, in {self._last_good}")
         return pushed

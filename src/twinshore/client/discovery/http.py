@@ -102,7 +102,7 @@ class Apollo:
         self.in_clear = is_unencrypted(server) and not insecure_http
         self.name = f"Apollo {self._server}, {app_id}/{cluster}/{namespace}"
         self._number = FIRST_NOTIFICATION_ID
-        self._read = FIRST_NOTIFICATION_ID - 1  # of which notification the text was read
+        self._read = FIRST_NOTIFICATION_ID - 1  # the notification of the text read last
 
     def news(self, stop: threading.Event) -> str | None:
         if self._read == self._number and not (self._hear() and not stop.is_set()):
@@ -181,7 +181,7 @@ class PushServer:
         if token:
             _checked(token)
         self._seen: PushTag | None = None
-        self._seen_s = 0.0  # when a server last knew of it
+        self._seen_s = 0.0  # when a server last returned it
 
     def news(self, stop: threading.Event) -> str | None:
         token = self._given if self._token_file is None else self._token_file.read_text(encoding="utf-8")

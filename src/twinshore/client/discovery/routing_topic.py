@@ -37,7 +37,7 @@ from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 
 REQUEST_TIMEOUT_S = 1.0
 RETRY_DELAY_S = REQUEST_TIMEOUT_S / 4
-# A cluster that is silent for so long is told of: the lease is over by then, and calls wait.
+# Warn of a cluster unavailable for so long: the lease has expired by then, and calls wait.
 WARN_UNAVAILABLE_AFTER_S = 5.0
 LEASE_S_MAX = LEASE_MS_MAX / 1_000
 
@@ -172,7 +172,7 @@ class HomeTracker:
                     KafkaCluster(site.cluster, client_id=f"follower-{self._name}", patience_s=REQUEST_TIMEOUT_S)
                 ) as kafka:
                     self._follow_by(site, kafka)
-            except Exception as error:  # whoever ended here would leave the lease to run out for ever, and nobody told
+            except Exception as error:  # if the thread ended, the lease would never be renewed
                 self._troubles[site.name] = f"{site.name}: {describe_error(error)}"
                 self._warned.now(self._troubles[site.name])
                 self._news()
@@ -193,7 +193,7 @@ class HomeTracker:
             except KafkaError as error:
                 if not error.retriable:
                     raise
-                pause_s = RETRY_DELAY_S  # the lease runs on: that is what it is for
+                pause_s = RETRY_DELAY_S  # the lease still covers this time
                 self._troubles[site.name] = error.message
                 if steady_s() >= since_s + WARN_UNAVAILABLE_AFTER_S:
                     self._warned.now(self._troubles[site.name])
@@ -274,8 +274,8 @@ class Discovery:
         news: Callable[[], None],
     ) -> None:
         self._news, self._warn = news, warn
-        self._pushed = deque[PushedSettings](maxlen=1)  # the last one counts
-        self.is_due = False  # until the clusters that count now were asked
+        self._pushed = deque[PushedSettings](maxlen=1)  # only the last one
+        self.is_due = False  # until the current clusters are asked
         self._asked: HomeTracker | None = None
         self.memory = clusters.memory if isinstance(clusters, Pushes) else None
         self._remembered: RememberedHomes | None = None

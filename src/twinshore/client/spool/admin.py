@@ -69,7 +69,7 @@ def inspect_spool(folder: Path) -> SpoolReport:
     files, loaded = _loaded(folder)
     holder = files.holder()
     troubles = [one for one in loaded.troubles if one.gap.kind is not SegmentGapKind.DAMAGED]
-    if holder:  # its last write may be under way
+    if holder:  # its last write may be in progress
         troubles = [one for one in troubles if one.gap.kind is not SegmentGapKind.TORN]
     notes = [one.sentence() for one in troubles]
     if not loaded.marks_are_readable:
@@ -151,8 +151,8 @@ def send_spool(
     if not topics:
         return
     ordered = {asked.first: clusters[asked.first], **clusters} if asked.first else clusters
-    spool = Spool(asked.folder, past_damage=asked.past_damage, warn=lambda _: None)  # the plan has told of it
-    quiet = {"log_level": 2}  # what keeps it from a cluster is said in the end
+    spool = Spool(asked.folder, past_damage=asked.past_damage, warn=lambda _: None)  # the plan has reported it
+    quiet = {"log_level": 2}  # errors are reported at the end
     with FailoverProducer(
         quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True, warn=warn
     ) as producer:

@@ -47,10 +47,10 @@ from twinshore.config.sentences import count_phrase
 from twinshore.kafka.clock import steady_s
 
 Sync = Callable[[int], None]
-# What is needed to read a file again, its length too, is on the disk after either of them.
+# Either one syncs all that is needed to read the file again, its length too.
 DEFAULT_SYNC: Sync = getattr(os, "fdatasync", os.fsync)
 _SEGMENT = re.compile(r"(\d{16})-([0-9a-f]{8})\.spool")
-_LOCK, _MARKS, HOMES_FILE = "lock", "done", "homes"  # HOMES is the producer's own
+_LOCK, _MARKS, HOMES_FILE = "lock", "done", "homes"  # HOMES_FILE belongs to the producer
 LOCK_TRIES, LOCK_RETRY_DELAY_S = 10, 0.05
 
 
@@ -68,8 +68,8 @@ class SpoolFiles:
         self._sync = sync
         self.salts = self._find()
         self._lock = self._active = -1
-        self._process = 0  # that has the lock
-        self.sequence, self.end = 0, 0  # of the segment that is written, and how far it is on the disk
+        self._process = 0  # the process with the lock
+        self.sequence, self.end = 0, 0  # current segment, and how far it is synced
         self._doubtful = False
 
     def _find(self) -> dict[int, int]:
@@ -91,7 +91,7 @@ class SpoolFiles:
             )
         tries = LOCK_TRIES
         while (holder := self._try_lock()) is not None and (tries := tries - 1):
-            time.sleep(LOCK_RETRY_DELAY_S)  # whoever shows a spool has its lock for a moment
+            time.sleep(LOCK_RETRY_DELAY_S)  # `twinshore spool show` takes the lock for a moment
         if holder is not None:
             raise RefusedError(
                 f"{self.folder} is the spool of a producer that runs, in process {holder}",
@@ -128,7 +128,7 @@ class SpoolFiles:
         self.unlock()
 
     def _try_lock(self) -> str | None:
-        import fcntl  # there is none on Windows, where only the spool is lacking then
+        import fcntl  # missing on Windows, where only the spool does not work
 
         self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -182,7 +182,7 @@ class SpoolFiles:
         except BaseException:
             self._close_active()
             del self.salts[header.sequence]
-            path.unlink(missing_ok=True)  # nothing was in it
+            path.unlink(missing_ok=True)  # the segment was empty
             raise
         self.sequence, self.end = header.sequence, HEADER_BYTES
 
@@ -270,7 +270,7 @@ def _forget_all() -> None:
         one.forget()
 
 
-if hasattr(os, "register_at_fork"):  # there is none on Windows
+if hasattr(os, "register_at_fork"):  # missing on Windows
     os.register_at_fork(after_in_child=_forget_all)
 
 
@@ -372,7 +372,7 @@ def load_spool(files: SpoolFiles) -> LoadedSpool:
                 gap = one
                 is_past = sequence != last or (sequence, gap.at) < loaded.marks.end
                 if is_past and (sequence, gap.at) not in loaded.marks.gaps:
-                    # The next segment began when this one was whole; and a mark counts what is on the disk alone.
+                    # The next segment began when this one was complete, and marks cover only what was on disk.
                     gap = SegmentGap(gap.at, gap.until, SegmentGapKind.DAMAGED)
                 segment.gaps[gap.at] = gap
                 loaded.troubles.append(SpoolDamage(files.path(sequence).name, gap))
@@ -414,11 +414,9 @@ class SpoolReader:
         self._files, self._guard = files, guard
         self._segments, self._books = segments, books
         self._ready: dict[str, deque[PositionedRecord]] = {}
-        self._back: dict[str, PositionedRecord] = {}  # the first of what was given back, once it was read
+        self._back: dict[str, PositionedRecord] = {}  # the first record that came back, once read
         self._cursors: dict[str, tuple[int, int]] = {}
-        self._heads: dict[
-            str, tuple[PositionedRecord, bool]
-        ] = {}  # as they were told, and whether each had been given back
+        self._heads: dict[str, tuple[PositionedRecord, bool]] = {}  # as returned, and whether each had come back
 
     def prepare(self, topic: str) -> None:
         ready = self._ready.setdefault(topic, deque())
@@ -571,7 +569,7 @@ class Spool:
         last = self._segments.get(max(self._segments, default=0))
         for gap in list(last.gaps.values()) if last else ():
             if last and gap.kind is SegmentGapKind.TORN and gap.at < HEADER_BYTES:
-                # It had only begun. Behind another one it would be taken for one that was whole once.
+                # An unfinished new segment: with a later one after it, it would count as damaged.
                 self._files.delete(last.sequence, at_once=True)
                 del self._segments[last.sequence]
             elif last and gap.kind is SegmentGapKind.TORN:
@@ -581,7 +579,7 @@ class Spool:
         self._end = max((last.sequence, last.end) if last else (0, 0), loaded.marks.end)
         self._portions = SpoolReader(self._files, self._guard, self._segments, self._books)
         if self._unfinished() - loaded.marks.gaps:
-            self.tend(at_once=True)  # once something lies behind them they would be taken for damage
+            self.tend(at_once=True)  # mark the gaps before anything follows them, or they would count as damage
 
     # -- any thread
 
@@ -763,7 +761,7 @@ class Spool:
 
     def close(self, *, mark: bool = True) -> None:
         """`mark=False` ends like a crash. A forked child only closes its file handles."""
-        if self._files.is_forked():  # nor is a lock taken, which another thread may have had
+        if self._files.is_forked():  # without the lock, which another thread may have held at the fork
             self._files.forget()
             return
         with self._turned:

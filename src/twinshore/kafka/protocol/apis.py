@@ -21,7 +21,7 @@ SASL_AUTHENTICATE: Final = 36
 DESCRIBE_PRODUCERS: Final = 61
 DESCRIBE_TRANSACTIONS: Final = 65
 
-# Lowest and highest version in which requests are written here, for the APIs that kio does not encode.
+# Lowest and highest version of requests encoded here, not by kio.
 HANDWRITTEN_VERSIONS: Final = {
     PRODUCE: (9, 13),
     FETCH: (13, 13),
@@ -32,7 +32,7 @@ HANDWRITTEN_VERSIONS: Final = {
     DESCRIBE_TRANSACTIONS: (0, 0),
 }
 
-# What an answer may claim to be. A fetch brings its first batch whole, however large the topic lets it be.
+# Size limits of responses. A fetch returns its first batch whole, up to the topic's limit.
 RESPONSE_BYTES_MAX: Final = 100 << 20
 FETCH_RESPONSE_BYTES_MAX: Final = 1 << 30
 

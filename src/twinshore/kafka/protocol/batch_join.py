@@ -26,7 +26,7 @@ def load_loops(module: str) -> ModuleType | None:
     except ImportError:  # no wheel of numba for this platform
         return None
     except Exception as error:
-        # Whatever a compiler, its folder or its disk has: all that is done by loops is done without them.
+        # Any fault of the compiler or its disk: everything also works without the loops.
         warnings.warn(f"no compiled code here, so batches cross one by one: {error!r}", RuntimeWarning, stacklevel=2)
         return None
 

@@ -23,7 +23,7 @@ from twinshore.kafka.protocol.record_batch import crc_shift_tables
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 ONES: Final = 0xFFFFFFFF
-# What could not be kept on disk: each process compiles it for itself.
+# Functions that could not be cached on disk: each process compiles them.
 UNKEPT: Final[list[str]] = []
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 ROOM = types.uint8[::1]
@@ -36,7 +36,7 @@ def machine_code(signature: Any) -> Callable[[_Function], _Function]:
     def compiled(function: _Function) -> _Function:
         try:
             made: _Function = njit(signature, cache=True, nogil=True, boundscheck=False)(function)
-        except Exception:  # nothing may be written here, the disk is full, what was kept is cut: compiled each time
+        except Exception:  # no write permission, full disk or truncated cache: compile each time
             made = njit(signature, nogil=True, boundscheck=False)(function)
             UNKEPT.append(function.__name__)
         return made
@@ -194,13 +194,13 @@ def copy_checked(source: Any, room: Any, place: Any, end: Any, to: Any, theirs: 
     return theirs, ours
 
 
-RECORD_GROWTH: Final = 24  # bytes by which a record can grow: 4 of length, 9 of time stamp, 4 of offset, and room
+RECORD_GROWTH: Final = 24  # bytes by which a record can grow: length 4, timestamp 9, offset 4, and spare
 SEEN_FIELDS: Final = 6
 SEEN_EACH: Final = 5
 SEEN_MAX: Final = 64 * SEEN_EACH
 ROW_FIELDS: Final = 9
-# Records of so many bytes on average are checked, copied and sealed in one pass; for smaller ones their few first bytes
-# would cost more by that than a second pass does.
+# Records of so many bytes on average are checked, copied and sealed in one pass; with smaller ones the first bytes
+# cost more that way than a second pass.
 ONE_PASS_BYTES: Final = 384
 _BIG: Final = 1 << 61
 _INT64_MIN: Final = -(1 << 63)

@@ -61,7 +61,7 @@ def read_response_header(view: memoryview, flexible: bool = True) -> tuple[int, 
 
 SIZE_BYTES: Final = 4
 BUFFER_BYTES: Final = 4 << 10
-# Room for so much is made at a frame's word, if nothing else is said; for more only as its bytes come.
+# Default size up to which a frame's claim is allocated at once; beyond, as bytes arrive.
 TRUSTED_BYTES: Final = 4 << 20
 
 
@@ -86,7 +86,7 @@ class FrameReader:
         self._trusted = trusted
         self._buffer = bytearray()
         self._start = self._filled = 0
-        self._wanted = 0  # of the frame that begins at `start`, with its size; 0 while that is not known
+        self._wanted = 0  # size of the frame at `_start`, with the size field; 0 while unknown
 
     @property
     def waiting(self) -> int:

@@ -102,7 +102,7 @@ def _tags_of(answer: ApiVersionsResponse, notation: Encoding) -> bytes:
     if answer.finalized_epoch != -1:
         tags.append((_EPOCH, I64.pack(answer.finalized_epoch)))
     if answer.finalized:
-        # Here the higher level stands first.
+        # Here the higher level is first.
         turned = [FeatureRange(one.name, one.highest, one.lowest) for one in answer.finalized]
         tags.append((_FINALIZED, _features(turned, notation)))
     if answer.zk_migration_ready:

@@ -33,7 +33,7 @@ _CODE = struct.Struct(">ih")
 # No generation, no member, no instance: a commit from outside, which a broker takes only while the group has no member.
 _FROM_OUTSIDE = I32.pack(-1) + b"\1" + b"\0"
 _NO_EPOCH = -1
-# What a coordinator writes for a place beside names and text: lengths, numbers, the topic's id, the record's frame.
+# What a coordinator writes for an offset besides names and text: lengths, numbers, topic id, record frame.
 _WRITTEN_BYTES = 80
 
 

@@ -232,7 +232,7 @@ def _compact_count(count: int) -> bytes:
 
 def _read_compact_count(view: Buffer, position: int) -> tuple[int, int]:
     byte = view[position]
-    if byte < 0x80:  # nearly always, and a call is most of what it costs
+    if byte < 0x80:  # nearly always, and a call would cost most
         return byte - 1, position + 1
     count, position = read_uvarint(view, position)
     return count - 1, position

@@ -231,7 +231,7 @@ def read_produce_request(view: memoryview, position: int, version: int) -> Produ
     return ProduceRequest(transactional_id, acks, timeout_ms, batches)
 
 
-# Names are short. Of a client that sends a long one nothing is kept.
+# Names are short. A longer prefix is not cached.
 _KEPT_MAX = 1024
 
 
@@ -267,7 +267,7 @@ class ProduceRequestReader:
         self._version, self._before = -1, b""
         if len(found.batches) == 1 and len(before := _before_partition(version, found)) <= _KEPT_MAX:
             self._version, self._before = version, before
-            # Of the batch itself nothing is kept.
+            # The batch itself is not cached.
             self._said = found._replace(batches=[found.batches[0]._replace(records=None)])
         return found
 

@@ -31,7 +31,7 @@ _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_END = b"\0\0\0\0"
 _FIRST_GUESS_BYTES = 16 << 10
-# How a full output buffer is told from malformed input: the words of Rust's standard library, passed on as they are.
+# Distinguishes a full output buffer from malformed input: the message of Rust's standard library.
 _NO_ROOM = "failed to write whole buffer"
 
 
@@ -76,7 +76,7 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
                 raise WireError(f"malformed {codec.name.lower()} data: {error}") from error
             if size == limit_bytes:
                 raise _too_large(codec, limit_bytes) from error
-            # All the attempts together write at most 4/3 of what the last one does.
+            # All attempts together write at most 4/3 of the last one.
             guess *= 4
             continue
         del out[made:]
@@ -228,7 +228,7 @@ HEADER_BYTES = 61
 PREFIX_BYTES = 12  # base offset and length: not counted by the header's own length
 CRC_START = 21  # the CRC covers everything from the attributes on
 BODY_IN_LENGTH = HEADER_BYTES - PREFIX_BYTES
-MESSAGE_BYTES_DEFAULT = 1_048_588  # what brokers take as one batch of a topic that says nothing of it
+MESSAGE_BYTES_DEFAULT = 1_048_588  # brokers' default limit for a batch
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_FLAG = 0x08
@@ -244,7 +244,7 @@ _HEAD = struct.Struct(">qiibI")
 _REST = struct.Struct(">hiqqqhii")
 _I64 = struct.Struct(">q")
 _CRC_AT, _DELTA_AT, _SEQUENCE_AT = 17, 23, 53
-_BEHIND_ID = 10  # bytes of a header that stand behind the producer id
+_BEHIND_ID = 10  # bytes of a header after the producer id
 
 
 class BatchHeader(NamedTuple):

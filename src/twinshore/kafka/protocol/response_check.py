@@ -18,7 +18,7 @@ from kio.static.protocol import Entity
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.primitives import I16, I32, read_uvarint, uvarint
 
-# Where a value ends that begins at a position; what must be written otherwise is added to the list.
+# Returns the end of the value at a position; edits are added to the list.
 Edit: TypeAlias = tuple[int, int, bytes]
 Skipper: TypeAlias = Callable[[memoryview, int, "EditList"], int]
 

@@ -74,7 +74,7 @@ def rewrite_frames(
         last_offset = offset
         kept += 1
         if not kept % _PIECES_JOINED:
-            # Each piece is an object of its own, many times its size.
+            # Each piece is an object many times its size.
             data_anew += b"".join(out)
             out.clear()
         if stamped > latest:
@@ -83,7 +83,7 @@ def rewrite_frames(
     return RewrittenRecords(plain, kept, base_offset or 0, last_offset, latest)
 
 
-# Far above what brokers take by default (1 MB packed), and below what a pump can be asked to hold or walk at a time.
+# Far above brokers' default limit (1 MB compressed), and below what a task can hold or process at a time.
 REWRITE_BYTES_MAX = 64 << 20
 REWRITE_RECORDS_MAX = 1 << 19
 
@@ -129,7 +129,7 @@ def slice_runs(
             raise WireError(f"batch at offset {header.base_offset} holds no record at offsets {first} to {end - 1}")
         yield _sealed(anew, header, base_timestamp)
     for _ in walk:
-        # What is not kept is checked as well.
+        # Records that are not kept are checked as well.
         pass
 
 
@@ -174,10 +174,10 @@ def hole_free_runs(
 
 Batch = tuple[memoryview, BatchHeader]
 
-# What a batch made here unpacks to: a consumer's default fetch of one partition, which every client reads.
+# Decompressed limit of merged batches: a consumer's default fetch of a partition, which each client reads.
 MERGED_PLAIN_BYTES_MAX = 1 << 20
-# A small batch that unpacks to more for each of its bytes crosses as it is. So what it costs to merge a fetch is
-# bounded by the fetch's size, whatever its batches hold.
+# A small batch with a higher compression ratio is not merged. So the cost of merging a fetch is
+# bounded by the fetch's size.
 PLAIN_PER_BYTE_MAX = 32
 
 _TABLE = 4096
@@ -251,7 +251,7 @@ def merge_small(
             try:
                 plain = plain_records(raw, header, min(left, PLAIN_PER_BYTE_MAX * length) if attributes else length)
             except TooLargeError:
-                merged_count = len(out)  # each packed one so far is a piece of its own
+                merged_count = len(out)  # each compressed batch so far is one piece
                 break
             left -= len(plain)
             chosen = record_frames(plain, header)

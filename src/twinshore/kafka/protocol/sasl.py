@@ -29,7 +29,7 @@ from twinshore.kafka.protocol.handshake import (
     parse_sasl_handshake,
 )
 
-# A mechanism's own messages: each of ours is yielded, each of the server's sent in.
+# A mechanism's messages: ours are yielded, the server's are sent in.
 SaslMessages: TypeAlias = Generator[bytes, bytes, None]
 
 
@@ -112,7 +112,7 @@ SCRAM_ITERATIONS_MIN = 4096
 SCRAM_ITERATIONS_MAX = 1_000_000
 _DIGEST = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 _HEAD = "n,,"
-# A client's first message says whether it binds the channel, and as whom else it would act, before what is signed.
+# A client's first message begins with channel binding and authorization identity, before the signed part.
 _NO_BINDING = ("n", "y")
 
 
@@ -137,7 +137,7 @@ class ScramClient:
         nonce, salt, iterations = fields.get("r", ""), fields.get("s", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise self._error("the server did not continue our nonce")
-        # Of thousands of digits int() makes no number, and what is no digit of ASCII is none of the protocol's.
+        # int() refuses thousands of digits, and the protocol allows ASCII digits only.
         digits = iterations.isascii() and iterations.isdecimal() and len(iterations) <= len(str(SCRAM_ITERATIONS_MAX))
         if not digits or not SCRAM_ITERATIONS_MIN <= int(iterations) <= SCRAM_ITERATIONS_MAX:
             raise self._error(f"the server asks for {iterations[:20] or 'no'} iterations")

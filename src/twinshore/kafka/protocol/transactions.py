@@ -151,7 +151,7 @@ def parse_list_offsets(view: memoryview, position: int) -> list[LogEnd]:
 
 # Brokers unpack a batch to check each record; a few MB of that is a few milliseconds.
 FILLER_RECORDS_MAX = 200_000
-# Each has the time stamp 0, so that no search by time ever ends at one; an empty key, because compacted topics refuse
+# Each has timestamp 0, so that no search by time ends at one; an empty key, because compacted topics refuse
 # records without one; no value; no headers.
 _TIMESTAMP = 0
 
