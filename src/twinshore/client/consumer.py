@@ -2,7 +2,7 @@
 
 A topic and its twin hold the same records at the same offsets. When a switch holds a topic, the member stops reading,
 auto-commits if enabled, and leaves the group, so that the switch can copy committed offsets. At the new home it
-continues at the committed offset or its own position, whichever is further: no record is delivered twice.
+continues at the committed offset or its own position, whichever is further: it delivers no record twice.
 
 All this happens in the thread that polls; tracker threads read the home records.
 """

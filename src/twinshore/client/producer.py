@@ -51,7 +51,7 @@ class FailoverProducer:
 
     `clusters`: by name, confluent-kafka settings of each; or `Pushes`. `config` applies to all. The first cluster is
     for topics without a home record. `topics`: names, or prefixes with a trailing `*`. `max_block_s`: how long a call
-    waits for room. `spool`: a folder of its own for kept calls, at most `spool_bytes_max`; records of an earlier
+    waits for space. `spool`: a folder of its own for kept calls, at most `spool_bytes_max`; records of an earlier
     producer are sent first. `when_full`: wait for space, or raise at once. `recognise`: identify each record by a
     header, and search the new home for calls that a dead home did not acknowledge before sending them. `warn` gets
     messages for an operator.

@@ -1,8 +1,8 @@
 """Settings pushed to an application, and files kept for its next start.
 
 `PushFile` reads a file, `PushQuery` asks a database over the application's connections; Apollo and Twinshore's own
-server are in `http`. The last good push and the last known homes are kept in files, which only the application's user
-can read: they may hold passwords.
+server are in `client.discovery.http`. The last good push and the last known homes are kept in files, which only the
+application's user can read: they may hold passwords.
 """
 
 from __future__ import annotations

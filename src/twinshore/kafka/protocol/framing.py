@@ -1,7 +1,7 @@
 """Frames in a byte stream, and the client's side of request and response, without IO.
 
 A frame is a four-byte size and so many bytes. A driver (blocking socket, selector, asyncio) receives into `room`, calls
-`took`, then `next` until None. The broker's side of headers is in `requests`.
+`took`, then `next` until None. The broker's side of headers is in `kafka.protocol.requests`.
 
 A broker answers a connection's requests in order: a response to any but the oldest ends the connection. Times are
 arguments: a driver checks `due_s`.
