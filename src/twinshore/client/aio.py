@@ -78,7 +78,6 @@ class AsyncFailoverProducer(_Calls):
         return await self._call(self._producer.flush, timeout)
 
     def where(self, topic: str) -> str:
-        """As FailoverProducer.where."""
         return self._producer.where(topic)
 
     async def close(self, timeout: float = 30.0) -> int:
@@ -204,7 +203,6 @@ class AsyncFailoverConsumer(_Calls):
         return await self._call(self._consumer.committed, partitions, timeout)
 
     def where(self, topic: str) -> str:
-        """As FailoverConsumer.where."""
         return self._consumer.where(topic)
 
     async def close(self) -> None:

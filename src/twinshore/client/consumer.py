@@ -102,7 +102,6 @@ class ConsumerRouter:
     # -- what is known
 
     def where(self, topic: str) -> str:
-        """As `FailoverConsumer.where`."""
         if topic in self.at:
             return self.at[topic]
         order = self.centre.order(topic) if self.centre else Pause("", "nothing is subscribed to")
@@ -491,7 +490,6 @@ class FailoverConsumer(AssignmentCalls):
         return []
 
     def _is_current(self, cluster: str, message: Message) -> bool:
-        """Whether the record is from the topic's current cluster."""
         return bool(message.error()) or self._moves.at.get(message.topic() or "") == cluster
 
     def _by_reader(self, partitions: Iterable[TopicPartition]) -> dict[Member, list[TopicPartition]]:

@@ -80,7 +80,6 @@ class UnconfirmedSends:
         return with_send_id(kept, self._who, wall_ms())
 
     def add(self, kept: PendingSend) -> None:
-        """Add an unacknowledged call."""
         if (mark := find_own_send_id(kept.headers, kept.number)) is not None:
             self._doubts.setdefault(kept.topic, UnconfirmedTopicSends()).add(mark, kept)
             self._end(kept.topic)
@@ -103,11 +102,9 @@ class UnconfirmedSends:
             )
 
     def is_open(self, topic: str) -> bool:
-        """Whether the search still runs."""
         return topic in self._searches and not self._searches[topic].is_over
 
     def has_arrived(self, kept: PendingSend) -> bool:
-        """Whether the record was found at the new home."""
         search, mark = self._searches.get(kept.topic), find_own_send_id(kept.headers, kept.number)
         return search is not None and mark in search.found
 

@@ -182,7 +182,6 @@ class _ClusterPoller:
                 self._stopping.wait(POLL_INTERVAL_S)
 
     def _begin(self) -> tuple[list[TopicPartition], float]:
-        """Begin an attempt. Returns its partitions and start time."""
         with self._guard:
             self._due.clear()
             self._tried, self._tried_s = self._silences.wanted(), steady_s()

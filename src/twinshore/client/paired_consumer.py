@@ -564,7 +564,6 @@ class FailoverPairConsumer(AssignmentCalls):
         return self._reader().consumer.committed(list(partitions), timeout)
 
     def where(self) -> str:
-        """Returns the current cluster."""
         return self._at
 
     def awaits(self) -> list[str]:

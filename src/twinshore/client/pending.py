@@ -129,9 +129,7 @@ class PendingQueue(Protocol):
 
     def end(self, topic: str) -> None: ...
 
-    def full(self) -> str:
-        """Returns why."""
-        ...
+    def full(self) -> str: ...
 
     def tend(self) -> None: ...
 
@@ -407,7 +405,6 @@ class DiskQueue:
                 del self._in_memory[topic]
 
     def _write(self, topic: str, back: deque[PendingSend]) -> deque[PendingSend]:
-        """Returns the calls that stay in memory, in order."""
         stays: deque[PendingSend] = deque()
         size = RESPOOL_BATCH_RECORDS
         while back:

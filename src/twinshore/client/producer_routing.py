@@ -546,7 +546,6 @@ class ProducerRouter:
             self._warned(f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}")
 
     def _replace(self, cluster: str, client: ClusterProducer) -> None:
-        """Replace a client after a fatal error."""
         if steady_s() >= self._replaced_s + RETRY_DELAY_S:
             self._replaced_s = steady_s()
             self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")

@@ -419,7 +419,6 @@ def read_scram_users(cluster: KafkaCluster) -> frozenset[ScramUser]:
 
 
 def set_scram_password(cluster: KafkaCluster, user: ScramUser, password: str) -> None:
-    """Create the user, or change the password."""
     numbers = {name: number for number, name in SCRAM_MECHANISM_NAMES.items()}
     salt = secrets.token_bytes(32)
     digest = user.mechanism.removeprefix("SCRAM-SHA-")

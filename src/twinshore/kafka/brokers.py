@@ -60,7 +60,6 @@ class BrokerFeatures(NamedTuple):
 
 
 def read_features(line: Connection, timeout_s: float) -> BrokerFeatures:
-    """Returns the features of this connection's broker."""
     request = ApiVersionsRequest(client_software_name="twinshore", client_software_version=__version__)
     answer = line.call(request, ApiVersionsResponse, timeout_s=timeout_s)
     if answer.error_code:

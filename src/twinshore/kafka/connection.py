@@ -211,7 +211,6 @@ class Connection:
             raise self._unreadable(key, error) from error
 
     def handshake(self, *, timeout_s: float) -> None:
-        """Learn the broker's API versions."""
         answer = self.hold(negotiate_versions(ClientSoftware("twinshore", __version__)), timeout_s=timeout_s)
         if answer.error:
             name = error_kind(answer.error).name

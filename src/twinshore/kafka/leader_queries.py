@@ -107,7 +107,6 @@ def list_offsets(
 def describe_producers(
     connection: Connection, wanted: Sequence[LeaderPartition], *, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, list[ProducerState]]]:
-    """Returns code and producer states by partition."""
     topics = tuple(
         TopicRequest(name=TopicName(topic), partition_indexes=tuple(i32(one.named.partition) for one in ours))
         for topic, ours in _by_topic(wanted).items()

@@ -310,8 +310,6 @@ class TopicBacklog:
 
 @dataclass(frozen=True, slots=True)
 class SpoolDamage:
-    """Unreadable bytes of a file."""
-
     file: str
     gap: SegmentGap
 

@@ -66,11 +66,9 @@ class Acl:
         )
 
     def names_one(self) -> bool:
-        """Whether the ACL names a single resource."""
         return self.pattern != PatternType.PREFIXED and self.name != WILDCARD
 
     def covers(self, name: str) -> bool:
-        """Whether the ACL applies to the resource of this name."""
         if self.pattern == PatternType.PREFIXED:
             return name.startswith(self.name)
         return self.name in (WILDCARD, name)
@@ -94,7 +92,6 @@ class QuotaEntity:
         return " ".join(f"{kind} {name or '(default)'}" for kind, name in self.parts)
 
     def name_of(self, kind: str) -> str | None:
-        """Returns the name of this kind, or None."""
         return dict(self.parts).get(kind)
 
 

@@ -45,7 +45,6 @@ def machine_code(signature: Any) -> Callable[[_Function], _Function]:
 
 
 def inlined(function: _Function) -> _Function:
-    """Inline the function into its callers."""
     made: _Function = njit(inline="always")(function)
     return made
 

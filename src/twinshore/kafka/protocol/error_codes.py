@@ -12,8 +12,6 @@ from twinshore.config.errors import KafkaError
 
 
 class Code(IntEnum):
-    """Codes used by name in other modules."""
-
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1

@@ -206,8 +206,6 @@ class FetchRequestPartition(NamedTuple):
 
 
 class ForgottenPartition(NamedTuple):
-    """A partition to drop from the session."""
-
     topic: Topic
     partition: int
 

@@ -66,8 +66,6 @@ TRUSTED_BYTES: Final = 4 << 20
 
 
 class FrameSizeError(WireError):
-    """A frame claims a size outside the limits."""
-
     def __init__(self, what: str, size: int, bytes_max: int) -> None:
         super().__init__(
             f"{what} claims {size} bytes", hint="this peer may speak TLS, or something else than Kafka's protocol"
@@ -193,7 +191,6 @@ def _grown(have: int, needed: int, trusted: int) -> int:
 
 
 def drop_sent(buffers: list[Buffer], sent: int) -> None:
-    """Remove sent bytes from the front."""
     index = 0
     while index < len(buffers) and sent >= len(buffers[index]):
         sent -= len(buffers[index])

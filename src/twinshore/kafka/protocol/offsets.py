@@ -38,8 +38,6 @@ _WRITTEN_BYTES = 80
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset with its metadata text."""
-
     offset: int
     metadata: str | None = ""
 
@@ -171,7 +169,6 @@ def split_commit(
 
 
 def parse_offset_commit(body: bytes) -> dict[TopicPartitionTuple, int]:
-    """Returns Kafka's code for each offset."""
     codes: dict[TopicPartitionTuple, int] = {}
     try:
         topics, position = read_count(body, I32.size)

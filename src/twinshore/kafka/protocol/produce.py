@@ -273,7 +273,6 @@ class ProduceRequestReader:
 
 
 def _before_partition(version: int, request: ProduceRequest) -> bytes:
-    """Returns the bytes before the only partition of a request."""
     notation = _notation(version)
     opening = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
     topic = topic_bytes(notation, request.batches[0].topic, version >= SERVED_VERSION_BY_ID)

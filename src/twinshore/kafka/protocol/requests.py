@@ -83,8 +83,6 @@ TopicItem = TypeVar("TopicItem", bound=HasTopic)
 
 
 class Endpoint(NamedTuple):
-    """A broker's address in a response."""
-
     node: int
     host: str
     port: int

@@ -266,7 +266,6 @@ def _unreadable(why: str) -> LoginRefusedError:
 
 
 def _keys(salted: bytes, digest: str) -> tuple[bytes, bytes, bytes]:
-    """Returns client key, stored key and server key."""
     client_key = hmac.digest(salted, b"Client Key", digest)
     return client_key, hashlib.new(digest, client_key).digest(), hmac.digest(salted, b"Server Key", digest)
 

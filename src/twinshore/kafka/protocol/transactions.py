@@ -228,12 +228,10 @@ class TransactionState(NamedTuple):
 
 
 def encode_describe_transactions(names: Sequence[str]) -> bytes:
-    """Returns the body for transactional ids of one coordinator."""
     return b"".join([uvarint(len(names) + 1), *map(compact_string, names), NO_TAGS])
 
 
 def parse_describe_transactions(view: memoryview, position: int) -> list[TransactionState]:
-    """Returns one state for each id."""
     found: list[TransactionState] = []
     try:
         count, position = read_count(view, position + 4)

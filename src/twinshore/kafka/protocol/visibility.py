@@ -76,8 +76,6 @@ def visible_spans(
 
 
 class RecordContent(NamedTuple):
-    """What makes records of two clusters the same."""
-
     key: bytes | None
     value: bytes | None
     headers: Headers
