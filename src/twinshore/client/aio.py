@@ -1,7 +1,7 @@
-"""The same for asyncio: no call keeps the loop waiting.
+"""The producer and the consumer for asyncio, without blocking the event loop.
 
-Each client has one thread of its own that makes its calls, one after the other, so that calls are made in the order in
-which they were awaited. Callbacks of a consumer run in that thread.
+Each client makes its calls in one thread, in the order in which they were awaited. A consumer's callbacks run in that
+thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_INTERVAL_S = 0.1
 
 
 class _Calls:
-    """Made in one thread, in order. It ends with the call that closes the client."""
+    """Makes calls in one thread, which ends with the call that closes the client."""
 
     def __init__(self, does: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=thread_name(does))
@@ -72,22 +72,21 @@ class AsyncFailoverProducer(_Calls):
         return answer
 
     async def flush(self, timeout: float = -1) -> int:
-        """Until each call has its answer, or so long at most; how many have none yet."""
+        """As FailoverProducer.flush."""
         return await self._call(self._producer.flush, timeout)
 
     def where(self, topic: str) -> str:
-        """The cluster that the topic is written to now, or why it waits."""
         return self._producer.where(topic)
 
     async def close(self, timeout: float = 30.0) -> int:
-        """Sends what is left, for so long at most, and says goodbye; how many calls were never answered."""
+        """As FailoverProducer.close."""
         if self._stopping.is_set():
             return 0
         self._stopping.set()
         return await self._end(self._producer.close, timeout)
 
     def _poll(self) -> None:
-        """Callbacks are ours and only wake a loop; where that is closed nobody waits for an answer any more."""
+        """Poll until `close`. Callbacks only wake a loop; when that is closed, no future waits."""
         while not self._stopping.is_set():
             try:
                 self._producer.poll(POLL_INTERVAL_S)
@@ -105,8 +104,8 @@ class AsyncFailoverConsumer(_Calls):
         self._closed = False
         self._turn = asyncio.Lock()
         self._asked: asyncio.Task[list[tuple[tuple[int, int], Message]]] | None = None
-        self._found: list[tuple[tuple[int, int], Message]] = []  # with what held as they were read
-        self._began = Counter[TopicPartitionTuple | None]()  # how often at a place that was sought, or all of it anew
+        self._found: list[tuple[tuple[int, int], Message]] = []  # with (term, seeks) at the time of the read
+        self._began = Counter[TopicPartitionTuple | None]()  # number of seeks and subscriptions
         self._returned = deque[Message]()
 
     async def __aenter__(self) -> AsyncFailoverConsumer:
@@ -128,18 +127,21 @@ class AsyncFailoverConsumer(_Calls):
         await self._anew(None, self._consumer.subscribe, topics, **named)
 
     async def poll(self, timeout: float = 1.0) -> Message | None:
-        """The next record, or None where there is none within the time."""
+        """Returns the next record, or None after `timeout`."""
         found = await self.consume(1, timeout)
         return found[0] if found else None
 
     async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[Message]:
-        """Up to so many. What a call has read that was cancelled meanwhile, as by a timeout, the next one returns, or
-        reads again where the topic has moved or the application has sought another place since."""
+        """Returns up to `num_messages` records.
+
+        Records read by a cancelled call, for example after a timeout, are returned by the next call, or read again if
+        the topic moved or the application sought another offset since.
+        """
         async with self._turn:
             if not self._found:
                 if self._asked is None:
                     self._asked = asyncio.create_task(self._call(self._find, num_messages, timeout))
-                await asyncio.wait([self._asked])  # who is cancelled here leaves it to the next one
+                await asyncio.wait([self._asked])  # a cancelled call leaves the records to the next one
                 asked, self._asked = self._asked, None
                 self._found = asked.result()
             some, self._found = self._found[:num_messages], self._found[num_messages:]
@@ -148,7 +150,7 @@ class AsyncFailoverConsumer(_Calls):
             return found
 
     async def _call(self, what: Callable[..., Result], *words: Any, **named: Any) -> Result:
-        """Only what was returned counts as handed out, so that no commit passes what a cancelled call has read."""
+        """Make a call. Only returned records count as delivered, so no commit passes those of a cancelled call."""
 
         def call() -> Result:
             self._consumer.hand_out([self._returned.popleft() for _ in range(len(self._returned))])
@@ -159,7 +161,7 @@ class AsyncFailoverConsumer(_Calls):
     async def _anew(
         self, where: TopicPartitionTuple | None, what: Callable[..., None], *words: Any, **named: Any
     ) -> None:
-        """What was read before is not returned any more."""
+        """Make a call that discards records read before."""
 
         def call() -> None:
             what(*words, **named)
@@ -177,7 +179,7 @@ class AsyncFailoverConsumer(_Calls):
         return self._consumer.term(topic), began
 
     async def commit(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
-        """Returns once the group's place is there."""
+        """Commit, and wait for the result."""
         await self._call(self._consumer.commit, message, offsets, asynchronous=False)
 
     async def seek(self, partition: TopicPartition) -> None:
@@ -198,11 +200,10 @@ class AsyncFailoverConsumer(_Calls):
         return await self._call(self._consumer.committed, partitions, timeout)
 
     def where(self, topic: str) -> str:
-        """The cluster that the topic is read on now, or why it waits."""
         return self._consumer.where(topic)
 
     async def close(self) -> None:
-        """Leaves the group, commits where that is its habit, and says goodbye."""
+        """As FailoverConsumer.close."""
         if not self._closed:
             self._closed = True
             await self._end(self._consumer.close)

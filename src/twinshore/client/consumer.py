@@ -1,13 +1,10 @@
-"""What a consumer does as its topics move: it leaves what a switch holds, and joins where topics are at home.
+"""A group member that reads topics at their homes, and continues at the same offset after a switch.
 
-All of it is done by the thread that polls. What is heard of homes comes from the threads of a centre.
+A topic and its twin hold the same records at the same offsets. When a switch holds a topic, the member stops reading,
+auto-commits if enabled, and leaves the group, so that the switch can copy committed offsets. At the new home it
+continues at the committed offset or its own position, whichever is further: it delivers no record twice.
 
-A member of a consumer group that reads topics where they are at home, and goes on at the same offset after a switch.
-
-A topic and its twin hold the same records at the same offsets, so a place is a place on either cluster. When a switch
-holds a topic this member stops reading it, commits where that is its habit, and leaves the group with it: so the switch
-can take the group's places along. At the new home it joins again and reads on at the place that stands there, or where
-it stopped itself, whichever lies behind: what it has handed out once it hands out no second time.
+All this happens in the thread that polls; tracker threads read the home records.
 """
 
 from __future__ import annotations
@@ -45,8 +42,7 @@ HOME_CHECK_INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RebalanceCallbacks:
-    """Functions of the application's own. `on_assign` may change the list that it is given: what is in it then is read,
-    from the offsets that it has."""
+    """The application's callbacks. Partitions left in the list by `on_assign` are read, from the offsets given."""
 
     on_assign: PartitionsCallback | None = None
     on_revoke: PartitionsCallback | None = None
@@ -54,9 +50,11 @@ class RebalanceCallbacks:
 
 
 class ConsumerRouter:
-    """`at`: the cluster where each topic is read now; `members`: of the group, by cluster; `arriving`: topics that have
-    moved, until partitions are dealt out at the new home; `left`: where topics were read that are between two homes.
-    `news` is set when it is to look before its time."""
+    """Moves one consumer between clusters.
+
+    `at`: the cluster where each topic is read. `members`: by cluster. `arriving`: moved topics without assigned
+    partitions yet. `left`: the previous cluster of topics between two homes. `news` wakes the router early.
+    """
 
     def __init__(
         self,
@@ -80,10 +78,10 @@ class ConsumerRouter:
         self.left: dict[str, str] = {}
         self._told = RebalanceCallbacks()
         self._left_ids: dict[str, str] = {}
-        self._pushed: set[str] = set()  # left for settings that were pushed, which may lead anywhere
-        self._parted: dict[str, ConsumerCloser] = {}  # of topics that were left
+        self._pushed: set[str] = set()  # left for pushed settings, which may name other clusters
+        self._parted: dict[str, ConsumerCloser] = {}  # of left topics
         self._terms: dict[str, int] = {}
-        self._undealt: set[str] = set()  # joined, until partitions are dealt out
+        self._undealt: set[str] = set()  # joined, until partitions are assigned
         self._looked_s = 0.0
 
     def begin(self, topics: tuple[str, ...], told: RebalanceCallbacks) -> None:
@@ -91,7 +89,7 @@ class ConsumerRouter:
         self.centre = self._reach.ask(self._name, topics, self._lease_s)
 
     def end(self) -> None:
-        """Leaves all clusters, whatever an application's function raises at one, and says goodbye."""
+        """Leave all clusters, even if a callback raises, and unsubscribe."""
         ends = [partial(self._part, cluster) for cluster in self.members]
         try:
             run_all([*ends, *([self.centre.stop] if self.centre else [])])
@@ -104,7 +102,6 @@ class ConsumerRouter:
     # -- what is known
 
     def where(self, topic: str) -> str:
-        """The cluster that the topic is read on now, or why it waits."""
         if topic in self.at:
             return self.at[topic]
         order = self.centre.order(topic) if self.centre else Pause("", "nothing is subscribed to")
@@ -118,15 +115,14 @@ class ConsumerRouter:
         return translate_offsets({partition: place}, term, self.term(topic), line).get(partition)
 
     def reader(self, topic: str) -> Member | None:
-        """Who reads it; None while it is between two homes, or is about to be read."""
+        """Returns the member that reads the topic; None between two homes and before assignment."""
         member = self.members[self.at[topic]] if topic in self.at and topic not in self._undealt else None
         return None if member is None or member.closer.is_closing else member
 
     # -- following
 
     def follow(self) -> None:
-        """Leaves what a switch holds, and joins where topics are at home. Looked at when there is news, and before the
-        lease runs out."""
+        """Leave held topics, and join others at their homes."""
         if self.centre is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         now_s = steady_s()
@@ -136,7 +132,7 @@ class ConsumerRouter:
         self._looked_s = now_s
         self._reach.hear()
         centre = self._take_up() if self._reach.is_due else self.centre
-        held = centre.held()  # before the orders: a topic that is held since is not parked, and joined by an older one
+        held = centre.held()  # before the orders: a topic held since is not parked, or joined by an older order
         orders = {topic: centre.heard(topic) for topic in self.topics}
         goes = {topic: order.cluster for topic, order in orders.items() if isinstance(order, WriteTo)}
         elsewhere = {topic for topic, at in self.at.items() if goes.get(topic) != at}
@@ -153,7 +149,7 @@ class ConsumerRouter:
             self._handed.commit_deferred(member.consumer, self._read_on(cluster) - self.arriving)
 
     def _take_up(self) -> HomeTracker:
-        """Leaves all topics, to read on with what was pushed."""
+        """Leave all topics and restart with pushed settings."""
         self._leave(set(self.at))
         self._pushed |= self._left_ids.keys()
         if self.centre is not None:
@@ -165,7 +161,7 @@ class ConsumerRouter:
         return {topic for topic, at in self.at.items() if at == cluster}
 
     def _is_dealt(self, cluster: str, topic: str) -> bool:
-        """What is left on the same cluster is dealt anew first."""
+        """Whether the cluster still assigns the topic: then a rebalance must revoke it first."""
         return cluster in self.members and self.members[cluster].is_assigned_topic(topic)
 
     # -- leaving
@@ -178,7 +174,7 @@ class ConsumerRouter:
             self.left[topic] = self.at.pop(topic)
             self._left_ids[topic] = self.centre.cluster_id(self.left[topic]) if self.centre else ""
             self._handed.leave(topic)
-        # Whatever an application's function raises at one of them, the others are left as well.
+        # Even if a callback raises for one cluster, the others are left.
         run_all([partial(self._leave_at, cluster, topics) for cluster in {self.left[topic] for topic in topics}])
 
     def _leave_at(self, cluster: str, topics: Collection[str]) -> None:
@@ -198,7 +194,7 @@ class ConsumerRouter:
             self._part(cluster, last)
 
     def _part(self, cluster: str, places: Sequence[TopicPartition] = ()) -> None:
-        """Where the cluster keeps silent the application is told here of what it loses."""
+        """Leave a cluster. If it does not answer, report lost partitions here."""
         try:
             lost = self.members[cluster].closer.close(places)
         finally:
@@ -208,7 +204,7 @@ class ConsumerRouter:
             told(lost)
 
     def _has_parted(self, topic: str) -> bool:
-        """Who says that it has parked has committed, and left its group."""
+        """Whether the member has committed and left the group."""
         return topic not in self._parted or self._parted[topic].is_over
 
     # -- joining
@@ -216,7 +212,7 @@ class ConsumerRouter:
     def _join(self, centre: HomeTracker, wanted: Mapping[str, WriteTo]) -> None:
         clusters = sorted({order.cluster for order in wanted.values()})
         for cluster in clusters:
-            if cluster not in self.members:  # where none can be made nothing has changed yet
+            if cluster not in self.members:  # if this fails, nothing has changed yet
                 settings = self._reach.sites[cluster].settings()
                 self.members[cluster] = Member(settings, self._name, cluster, self._warned.at_once)
         for topic, order in wanted.items():
@@ -230,7 +226,7 @@ class ConsumerRouter:
                 self._after(topic, before, order.cluster)
 
     def _arrive(self, centre: HomeTracker, topic: str, order: WriteTo) -> None:
-        term = max(order.term, FIRST_TERM)  # before its first switch no line tells of it
+        term = max(order.term, FIRST_TERM)  # before the first switch there is no home record
         left_id, pushed = self._left_ids.pop(topic, ""), topic in self._pushed
         self._pushed.discard(topic)
         is_same = bool(left_id) and centre.cluster_id(order.cluster) == left_id
@@ -270,7 +266,7 @@ class ConsumerRouter:
     def _revoked(
         self, cluster: str, told: PartitionsCallback | None, consumer: Consumer, parts: list[TopicPartition]
     ) -> None:
-        """Another member may read on there."""
+        """Forget revoked partitions: another member may read them."""
         member = self.members.get(cluster)
         if member is None or not member.closer.claim(consumer):
             return
@@ -333,8 +329,9 @@ class FailoverConsumer(AssignmentCalls):
         on_revoke: RebalanceCallback[FailoverConsumer] | None = None,
         on_lost: RebalanceCallback[FailoverConsumer] | None = None,
     ) -> None:
-        """As a Consumer's, but that these functions are given this consumer, whichever cluster partitions are dealt out
-        on. ConfigError for an expression: topics are followed by name."""
+        """Like Consumer.subscribe. Callbacks get this consumer. ConfigError for a regular expression: topics are
+        followed by name.
+        """
         names = check_topic_names(topics)
         if wild := [topic for topic in names if topic.startswith("^")]:
             raise ConfigError(f"{wild[0]} is an expression: a FailoverConsumer follows topics by their names")
@@ -343,18 +340,18 @@ class FailoverConsumer(AssignmentCalls):
         self._moves.begin(names, RebalanceCallbacks(assigned, revoked, lost))
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """The next record, or None where there is none within the time."""
+        """Returns the next record, or None after `timeout`."""
         found = self.consume(1, -1 if timeout is None else timeout)
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Up to so many, waiting for the first for so long at most."""
+        """Returns up to `num_messages` records; waits for the first up to `timeout`."""
         found = self.find(num_messages, timeout)
         self.hand_out(found)
         return found
 
     def find(self, num_messages: int, timeout: float) -> list[Message]:
-        """As `consume`, but that whoever hands the records out says so."""
+        """Like `consume`, but the caller calls `hand_out` for delivered records."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._moves.follow()
@@ -364,7 +361,7 @@ class FailoverConsumer(AssignmentCalls):
                 return found
 
     def hand_out(self, found: Iterable[Message]) -> None:
-        """From here on they count as read: no commit passes what was not handed out."""
+        """Mark records as delivered. No commit passes others."""
         last = {(one.topic, one.partition): one for one in map(offset_after, (one for one in found if not one.error()))}
         self._handed.next |= {where: one.offset for where, one in last.items()}
         for member, some in self._by_reader(last.values()).items():
@@ -376,8 +373,9 @@ class FailoverConsumer(AssignmentCalls):
         offsets: Sequence[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> None:
-        """Where each topic is read; what is said of a topic between two homes counts when it has arrived. Of what was
-        read before a switch by force, only what the new home has as well."""
+        """Commit on each topic's current cluster; between two homes, after arrival. After a forced switch offsets are
+        limited to what the new home has.
+        """
         if message is not None:
             offsets = [offset_after(message)]
         moves, members = self._moves, self._moves.members
@@ -396,12 +394,13 @@ class FailoverConsumer(AssignmentCalls):
             members[cluster].commit(some, asynchronous)
         for cluster, member in members.items():
             last = [one for one in known if moves.left.get(one.topic) == cluster]
-            if last and member.closer.is_closing:  # a switch that waits for this member takes the place along
+            if last and member.closer.is_closing:  # a switch that waits for this member copies the committed offset
                 member.commit(last, asynchronous)
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Behind the last record that was handed out of each, or where it was told to read on; below 0 where nothing
-        was. Also of a topic between two homes: there it is the place that it had."""
+        """Returns the offset after the last delivered record, or the sought one, also between two homes; below 0 for
+        none.
+        """
         asked = [(one.topic, one.partition) for one in partitions]
         return [_place(where, self._handed.position(where)) for where in asked]
 
@@ -411,8 +410,9 @@ class FailoverConsumer(AssignmentCalls):
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
     ) -> list[TopicPartition]:
-        """Where the group stands, where each topic is read. Of a topic between two homes: what this member has
-        committed of it, or is to commit where it arrives; below 0 where that is nothing."""
+        """Returns committed offsets on each topic's current cluster. Between two homes: what this member committed, or
+        will after arrival; below 0 for none.
+        """
         there: dict[TopicPartitionTuple, TopicPartition] = {}
         for cluster, some in self._by_cluster(partitions).items():
             for one in self._moves.members[cluster].consumer.committed(some, timeout):
@@ -422,7 +422,7 @@ class FailoverConsumer(AssignmentCalls):
         return [there[where] if where in there else _place(where, committed[where]) for where in asked]
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """No record of these is handed out until they are resumed: also at another home, and of a topic between two."""
+        """Deliver no record of these until `resume`, at later homes too."""
         self._handed.paused |= {(one.topic, one.partition) for one in partitions}
         for member, some in self._by_reader(partitions).items():
             member.consumer.pause(some)
@@ -433,8 +433,9 @@ class FailoverConsumer(AssignmentCalls):
             member.consumer.resume(some)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Reads on there. Of a topic between two homes, or before partitions are dealt out, it is kept: at the new home
-        that place counts, and not the group's. ConfigError for a topic that is not subscribed to."""
+        """Read from this offset. Between two homes, or before assignment, it is stored, and wins over the committed
+        offset. ConfigError for a topic that is not subscribed.
+        """
         where = partition.topic, partition.partition
         if partition.topic not in self._moves.topics:
             raise ConfigError(f"{self._name} has not subscribed to topic {partition.topic}")
@@ -448,29 +449,30 @@ class FailoverConsumer(AssignmentCalls):
             self._handed.seek_later(where, partition.offset)
 
     def where(self, topic: str) -> str:
-        """The cluster that the topic is read on now, or why it waits."""
+        """Returns the cluster that the topic is read on now, or why the topic waits."""
         return self._moves.where(topic)
 
     def term(self, topic: str) -> int:
-        """How often the topic has changed homes, with the one that it is read on now; 0 while it waits. A place that is
-        kept elsewhere than with Kafka is kept with the term under which it was read."""
+        """Returns the term of the home where the topic is read; 0 while the topic waits. Store this term with an offset
+        kept outside Kafka.
+        """
         return self._moves.term(topic)
 
     def place_now(self, topic: str, partition: int, place: int, term: int) -> int | None:
-        """Where whoever read up to this place, under that term, reads on now: what lay behind the point at which the
-        topic changed homes by force is not there. None where nobody knows: it changed homes more than once since, or
-        is between two homes just now."""
+        """Translate an offset read under `term` to the current home; a forced switch may lower it. None where unknown:
+        the topic moved more than once since, or is between two homes.
+        """
         return self._moves.place_now(topic, partition, place, term)
 
     def close(self) -> None:
-        """Leaves the group, commits where that is its habit, and says goodbye."""
+        """Leave the group, commit if auto-commit is enabled, and unsubscribe."""
         self._reach.stop()
         self._moves.end()
 
     # -- reading
 
     def _read(self, count: int, for_s: float) -> list[Message]:
-        """By turns, where topics are read on several clusters."""
+        """Read the clusters in turn."""
         members = list(self._moves.members.items())
         if not members:
             self._news.wait(for_s)
@@ -485,7 +487,6 @@ class FailoverConsumer(AssignmentCalls):
         return []
 
     def _is_current(self, cluster: str, message: Message) -> bool:
-        """What comes from a cluster that was left already is not handed out."""
         return bool(message.error()) or self._moves.at.get(message.topic() or "") == cluster
 
     def _by_reader(self, partitions: Iterable[TopicPartition]) -> dict[Member, list[TopicPartition]]:
@@ -508,7 +509,7 @@ def _place(where: TopicPartitionTuple, at: int | None) -> TopicPartition:
 
 
 def _must_make(sites: Mapping[str, Site]) -> None:
-    """Raises where a client cannot be made of these settings."""
+    """Raises where librdkafka rejects these settings, or `group.id` is missing."""
     for site in sites.values():
         check_group_id(site)
         Consumer(site.settings()).close()

@@ -1,8 +1,7 @@
-"""Calls of which nobody knows whether they have arrived, since their home died before it answered. Each bears a header
-by which it is known again: the new home's log is read for it, as far as it was copied, and what is there is not sent a
-second time.
+"""Finds out which unconfirmed calls had arrived before their home died.
 
-What is found is there. What is not found in time is sent again, and may be there twice: no doubt loses a record.
+Each record has an identifying header. The new home's log is searched for these headers; records found are not sent
+again. Others are sent again: they may be duplicated, never lost.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.connection import librdkafka_settings
 
-SEARCH_BACK_MS = 60_000  # a topic may bear its brokers' time, and clocks differ
+SEARCH_BACK_MS = 60_000  # a topic may have LogAppendTime, and clocks differ
 SEARCH_TIMEOUT_S = 20.0
 REQUEST_TIMEOUT_S = 5.0
 FOUND_SENDS_MAX = 1_000_000
@@ -39,7 +38,7 @@ def with_send_id(kept: PendingSend, who: str, now_ms: int) -> PendingSend:
 
 
 class UnconfirmedTopicSends:
-    """Of one topic: calls that may have arrived, and from when on to look for them."""
+    """One topic's unconfirmed calls, and the time from which to search."""
 
     def __init__(self) -> None:
         self.since_ms: int | None = None
@@ -62,13 +61,14 @@ class UnconfirmedTopicSends:
         return mark in self._is_awaited or (self._left is not None and mark in self._left)
 
     def is_awaited(self, mark: bytes) -> bool:
-        """Whether somebody is to be told of it, who is given the record."""
+        """Whether a delivery callback waits for this record."""
         return self._is_awaited.get(mark, False)
 
 
 class UnconfirmedSends:
-    """Of one producer, in the thread that moves. `left`: what an earlier process has left on the disk of each topic,
-    and may have sent."""
+    """The unconfirmed calls of one producer; used in the router thread. `left`: by topic, calls that an earlier process
+    left in the spool and may have sent.
+    """
 
     def __init__(self, name: str, left: Mapping[str, EarlierSends], warn: Warn) -> None:
         self._name, self._left, self._warn = name, dict(left), warn
@@ -77,17 +77,16 @@ class UnconfirmedSends:
         self._searches: dict[str, SendSearch] = {}
 
     def mark(self, kept: PendingSend) -> PendingSend:
-        """In any thread."""
+        """Add the identifying header; in any thread."""
         return with_send_id(kept, self._who, wall_ms())
 
     def add(self, kept: PendingSend) -> None:
-        """It was sent, and nobody has answered."""
         if (mark := find_own_send_id(kept.headers, kept.number)) is not None:
             self._doubts.setdefault(kept.topic, UnconfirmedTopicSends()).add(mark, kept)
             self._end(kept.topic)
 
     def search(self, topic: str, site: Site) -> None:
-        """Has it looked for what has arrived there, if any of its calls are in doubt."""
+        """Search the topic's log on this cluster, if the topic has unconfirmed calls."""
         if (left := self._left.pop(topic, None)) is not None:
             self._doubts.setdefault(topic, UnconfirmedTopicSends()).add_left(left)
         doubt = self._doubts.get(topic)
@@ -104,25 +103,23 @@ class UnconfirmedSends:
             )
 
     def is_open(self, topic: str) -> bool:
-        """Whether it is being looked for still: it is not known yet what has arrived."""
         return topic in self._searches and not self._searches[topic].is_over
 
     def has_arrived(self, kept: PendingSend) -> bool:
-        """Whether it lies at the new home."""
         search, mark = self._searches.get(kept.topic), find_own_send_id(kept.headers, kept.number)
         return search is not None and mark in search.found
 
     def record(self, kept: PendingSend) -> Message | None:
-        """As it lies there; None of a call whose answer nobody waits for."""
+        """Returns the record found; None for a call without a delivery callback."""
         return self._searches[kept.topic].found.get(find_own_send_id(kept.headers, kept.number) or b"")
 
     def forget(self, topic: str) -> None:
-        """All that was in doubt is there, or was sent."""
+        """Drop the topic, whose calls were all found or sent."""
         self._doubts.pop(topic, None)
         self._end(topic)
 
     def stop(self) -> None:
-        """Nobody is to wait for what is looked for."""
+        """Stop searches without waiting."""
         for topic in list(self._searches):
             self._end(topic)
 
@@ -132,9 +129,11 @@ class UnconfirmedSends:
 
 
 class SendSearch:
-    """At a topic's log on one cluster, from a time on up to its end now. `found`: those in doubt by their marks, each
-    with its record where that is awaited; `why`: it could not be read to its end. Its thread ends there, behind
-    `SEARCH_TIMEOUT_S`, or once `stopping` is set."""
+    """A search of one topic's log on one cluster, from a timestamp to the log end at the start of the search.
+
+    `found`: send ids of unconfirmed calls, with the record where a callback waits. `why`: why the log could not be
+    read. The thread ends at that log end, after `SEARCH_TIMEOUT_S`, or once `stopping` is set.
+    """
 
     def __init__(self, site: Site, topic: str, since_ms: int, doubt: UnconfirmedTopicSends) -> None:
         self.site, self._topic, self._since_ms, self._doubt = site, topic, max(0, since_ms), doubt
@@ -171,7 +170,7 @@ class SendSearch:
             consumer.close()
 
     def _begin(self, consumer: Consumer) -> dict[int, int]:
-        """The ends up to which it reads, by partition."""
+        """Assign partitions. Returns end offsets by partition."""
         seen = consumer.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S).topics[self._topic]
         if seen.error is not None:
             raise KafkaException(seen.error)
@@ -180,7 +179,7 @@ class SendSearch:
         for one in begins:
             if one.error is not None:
                 raise KafkaException(one.error)
-        begins = [one for one in begins if one.offset >= 0]  # else nothing there is so late
+        begins = [one for one in begins if one.offset >= 0]  # -1: no record is so late
         ends = {one.partition: consumer.get_watermark_offsets(one, timeout=REQUEST_TIMEOUT_S)[1] for one in begins}
         consumer.assign(begins)
         return ends

@@ -1,7 +1,4 @@
-"""From where a member reads on, and what it commits: what it has handed out, told to consumers of librdkafka's.
-
-A member of the group on one cluster: librdkafka's consumer, what it is set to, and how it is closed.
-"""
+"""A group member on one cluster: where it starts, what it commits, and how its librdkafka consumer is closed."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ NO_OFFSET = KafkaError._NO_OFFSET
 
 
 def commit_offsets(consumer: Consumer, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
-    """Nothing to commit is no error."""
+    """Commit. Nothing to commit is no error."""
     try:
         asked: dict[str, Any] = {"asynchronous": asynchronous} | ({} if offsets is None else {"offsets": list(offsets)})
         if offsets is None or offsets:
@@ -33,7 +30,7 @@ def commit_offsets(consumer: Consumer, offsets: Sequence[TopicPartition] | None,
 
 
 def commit_forward(consumer: Consumer, places: Mapping[tuple[str, int], int], ask_s: float) -> None:
-    """Those behind which the group does not stand yet."""
+    """Commit offsets beyond the committed ones only."""
     if places:
         there = consumer.committed([TopicPartition(*where) for where in places], ask_s)
         further = [(one, places[one.topic, one.partition]) for one in there]
@@ -43,14 +40,14 @@ def commit_forward(consumer: Consumer, places: Mapping[tuple[str, int], int], as
 
 
 def offset_after(message: Message) -> TopicPartition:
-    """The place that a group has once it is done with the record. KafkaException for one that is an error."""
+    """Returns the offset to commit after this record. KafkaException for an error event."""
     if message.error():
         raise KafkaException(message.error())
     return TopicPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)
 
 
 def wants_committed_offset(dealt: TopicPartition) -> bool:
-    """Where an application that was told of its partitions gave this one no offset; the beginning or the end is one."""
+    """Whether the application set no offset for this partition. Beginning and end count as set."""
     return dealt.offset in (OFFSET_INVALID, OFFSET_STORED)
 
 
@@ -58,24 +55,26 @@ REQUEST_TIMEOUT_S = 10.0
 
 
 class OffsetCommitter(DeliveredOffsets):
-    """`name` is what sentences call the member."""
+    """Applies delivered offsets to a librdkafka consumer. `name` is used in messages."""
 
     def __init__(self, name: str, warned: WarningQueue) -> None:
         super().__init__()
         self._name, self._warned = name, warned
 
     def of(self, consumer: Consumer, topics: Collection[str]) -> list[TopicPartition]:
-        """How far this member has handed out what it is to read now."""
+        """Returns the delivered offsets of partitions assigned now."""
         mine = [(one.topic, one.partition) for one in consumer.assignment() if one.topic in topics]
         return [TopicPartition(*where, self.next[where]) for where in mine if where in self.next]
 
     def begin(
         self, consumer: Consumer, partitions: list[TopicPartition], here: list[TopicPartition], by_bits: bool
     ) -> None:
-        """Right behind a move, where the group's place lies before what this member has handed out, behind that: it is
-        in the application's hands. At any later time the group's place alone counts, as for every consumer. What the
-        application has sought counts before either. `here` are the partitions that are read there, `by_bits` says how
-        they are dealt out."""
+        """Assign partitions with start offsets. `here`: those of topics read on this cluster. `by_bits`: the assignment
+        is incremental.
+
+        A sought offset wins. Right after a move the delivered offset wins over a lower committed one. Later only the
+        committed offset counts, as for any consumer.
+        """
         sought = self.take_sought([(one.topic, one.partition) for one in here])
         ours = {(one.topic, one.partition): one for one in here if wants_committed_offset(one)}
         carried = self.take_carried_offsets({one.topic for one in here}, ours)
@@ -110,7 +109,7 @@ class OffsetCommitter(DeliveredOffsets):
             one.offset = self.next[where] = max(there.get(where, 0), carried[where])
 
     def commit_deferred(self, consumer: Consumer, topics: Collection[str]) -> None:
-        """Commits what was committed of these topics on their way here."""
+        """Commit what the application committed while these topics moved."""
         owed = self.take_deferred_commits(topics)
         try:
             commit_forward(consumer, owed, REQUEST_TIMEOUT_S)
@@ -128,7 +127,7 @@ class OffsetCommitter(DeliveredOffsets):
             self._warned.now(f"{self._name} does not read {topic}-{number} on from where it was told to: {why}")
 
     def committable(self, offsets: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """What of these may be committed, now or once their topics have arrived."""
+        """Returns what may be committed, now or after the topics have arrived."""
         return [found for one in offsets if (found := self._known(one)) is not None]
 
     def _known(self, one: TopicPartition) -> TopicPartition | None:
@@ -150,7 +149,7 @@ POLL_INTERVAL_S = 0.05
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """Of the application's, from librdkafka's thread to the one that waits."""
+    """An application's callback, from librdkafka's thread to the waiting one."""
 
     what: Callable[[], object]
     raised: BaseException | None = None
@@ -167,29 +166,29 @@ class _Call:
 
 
 class ConsumerCloser:
-    """What a member of a group does on a cluster that it leaves: in a separate thread, since librdkafka waits without
-    limit for a cluster that does not answer, and who has left it for another one has work to do there.
+    """Commits and closes one librdkafka consumer in a thread: librdkafka waits without limit for an unreachable
+    cluster, while the member has work on another.
 
-    To one consumer, which is closed by this alone. `warn` may be called from the thread. That ends once librdkafka
-    has done what it was told: nobody waits for it for longer than `LEAVE_TIMEOUT_S`, also if its cluster never
-    answers."""
+    Only this object closes the consumer. `warn` may be called in the thread. Callers wait at most `LEAVE_TIMEOUT_S`;
+    the thread ends when librdkafka has finished.
+    """
 
     def __init__(self, consumer: Consumer, name: str, cluster: str, warn: Callable[[str], None]) -> None:
         self.consumer = consumer
         self.is_closing = False
         self._leaves, self._whose, self._warn = f"{name} leaves {cluster}, which", f"{name} {cluster}", warn
         self._thread: threading.Thread | None = None
-        self._jobs = SimpleQueue[tuple[Sequence[TopicPartition] | None, threading.Event]]()  # commits of a callback
+        self._jobs = SimpleQueue[tuple[Sequence[TopicPartition] | None, threading.Event]]()  # commits by a callback
         self._calls = SimpleQueue[_Call]()
         self._waits = False
         self._untold: list[TopicPartition] | None = None
 
     def commit(self, places: Sequence[TopicPartition] | None) -> None:
-        """A home that died takes no place any more, and is left all the same."""
+        """Commit. A failure is a warning: a dead home is left all the same."""
         if not self.is_closing or threading.current_thread() is self._thread:
             self._commit(places)
             return
-        # Within a callback of the close: librdkafka takes it from the thread that closes, which waits in `tell`.
+        # In a callback during close: the closing thread, which waits in `tell`, must make the commit.
         done = threading.Event()
         self._jobs.put((places, done))
         done.wait(LEAVE_TIMEOUT_S)
@@ -204,8 +203,9 @@ class ConsumerCloser:
         self._do(lambda: self.commit(places))
 
     def close(self, places: Sequence[TopicPartition] = ()) -> list[TopicPartition]:
-        """Commits these places and closes the consumer. Raises what a callback of the application raises. Where the
-        cluster keeps silent: partitions of which it is to be told that they are lost, by no other callback."""
+        """Commit and close the consumer. Raises exceptions of callbacks. If the cluster does not answer, returns the
+        partitions to report as lost; no other callback reports them.
+        """
         self._untold, self.is_closing = self.consumer.assignment(), True
 
         def run() -> None:
@@ -216,8 +216,7 @@ class ConsumerCloser:
         return [] if is_done else self._take() or []
 
     def tell(self, what: Callable[[], object]) -> None:
-        """Makes a call of the application's in the thread that polls, or waits for `close`. Where that waits no longer
-        it is not made."""
+        """Run a callback in the thread that polls or waits in `close`; none if that thread no longer waits."""
         if threading.current_thread() is not self._thread:
             what()
             return
@@ -236,22 +235,23 @@ class ConsumerCloser:
             raise call.raised
 
     def claim(self, consumer: Consumer) -> bool:
-        """That partitions are taken away the application hears from whoever claims it first, this thread or `close`.
-        False where it was the other one, or where it is another consumer that says so."""
+        """Whether the caller should report revoked partitions: this thread or `close` does, whichever is first. False
+        for another consumer.
+        """
         return consumer is self.consumer and (not self.is_closing or self._take() is not None)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is to be done there any more."""
+        """Whether all work is done."""
         return self._thread is None or not self._thread.is_alive()
 
     def _take(self) -> list[TopicPartition] | None:
-        """By one of two threads."""
+        """Take the unreported partitions, in one of two threads."""
         untold, self._untold = self._untold, None
         return untold
 
     def _make_calls(self) -> None:
-        """What they take is the application's own time."""
+        """Run queued callbacks, whose time does not count."""
         try:
             while True:
                 self._calls.get_nowait().make()
@@ -259,8 +259,9 @@ class ConsumerCloser:
             pass
 
     def _do(self, what: Callable[[], None]) -> bool:
-        """Whether it was done within the time: raises what it raised then. What takes longer goes on, and what is to be
-        done next begins behind it; what it raises later nobody hears."""
+        """Run `what` after earlier jobs. Returns whether the job ended in time; its exception is raised then. Later
+        ones are lost.
+        """
         before, raised = self._thread, list[BaseException]()
 
         def run() -> None:
@@ -290,39 +291,37 @@ class ConsumerCloser:
 
 
 class Member:
-    """Made with the settings of its cluster, and closed by its `farewell` alone."""
+    """A consumer with its cluster's settings, closed by `closer` only."""
 
     def __init__(self, settings: Mapping[str, Any], name: str, cluster: str, warn: Callable[[str], None]) -> None:
         self.consumer = Consumer({**settings, "enable.auto.offset.store": False})
         self.habits = consumer_mode(settings)
         self.closer = ConsumerCloser(self.consumer, name, cluster, warn)
-        self._stilled: set[TopicPartitionTuple] = set()  # paused as their topics were left, while others stay
+        self._stilled: set[TopicPartitionTuple] = set()  # paused when their topics were left
 
     def is_assigned_topic(self, topic: str) -> bool:
-        """Whether any partition of it is assigned here."""
         return any(one.topic == topic for one in self.consumer.assignment())
 
     def commit(self, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
-        if self.closer.is_closing:  # so this is called by a callback
+        if self.closer.is_closing:  # called by a callback
             self.closer.commit(offsets)
         else:
             commit_offsets(self.consumer, offsets, asynchronous)
 
     def store(self, places: list[TopicPartition]) -> None:
-        """What was handed out: the next commit without offsets takes the group there, unless another member has the
-        partition by now."""
+        """Store delivered offsets for the next commit without offsets, unless another member has the partition now."""
         if self.habits.stores:
             with suppress(KafkaException):
                 self.consumer.store_offsets(offsets=places)
 
     def still(self, stays: Collection[str]) -> None:
-        """Of topics that do not stay no more is read, though it may be a while until partitions are dealt anew."""
+        """Pause topics that do not stay: a rebalance may take a while."""
         gone = [one for one in self.consumer.assignment() if one.topic not in stays]
         self.consumer.pause(gone)
         self._stilled |= {(one.topic, one.partition) for one in gone}
 
     def resume_reassigned(self, dealt: Iterable[TopicPartition]) -> None:
-        """What is dealt again is read again: librdkafka keeps it paused."""
+        """Resume reassigned partitions, which librdkafka keeps paused."""
         stilled = [one for one in dealt if (one.topic, one.partition) in self._stilled]
         if stilled:
             self._stilled -= {(one.topic, one.partition) for one in stilled}
@@ -335,17 +334,18 @@ PartitionsCallback = Callable[[list[TopicPartition]], Any]
 
 
 class AssignmentCalls:
-    """What an application's `on_assign`, `on_revoke` and `on_lost` are given: always the consumer that they were given
-    to, never one of librdkafka's, of which there is one for each cluster. So that functions which were written for one
-    of those go on as they are, it has their calls.
+    """Consumer calls for use inside `on_assign`, `on_revoke` and `on_lost`.
 
-    Calls of a Consumer that are made within these functions alone. Elsewhere it is the group that deals out."""
+    These callbacks get the Failover consumer, never a librdkafka one, so callbacks written for confluent-kafka keep
+    working. Elsewhere only the group assigns partitions.
+    """
 
     _dealt: list[TopicPartition] | None = None  # while `on_assign` is called
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Within `on_assign`: of what is dealt out these are read, from the offsets that they have. It may be left out:
-        what has been given an offset is read from there."""
+        """Inside `on_assign`: read these partitions, from the offsets given. Optional: offsets set in the list count
+        anyway.
+        """
         if self._dealt is None:
             raise RuntimeError("only within on_assign: elsewhere it is the group that deals partitions out")
         self._dealt[:] = partitions
@@ -353,14 +353,13 @@ class AssignmentCalls:
     incremental_assign = assign
 
     def unassign(self) -> None:
-        """Nothing is to be done: what is taken away is given up once `on_revoke` or `on_lost` has returned."""
+        """Does nothing: revoked partitions are given up when the callback returns."""
 
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
         """As `unassign`."""
 
     def _telling(self, told: RebalanceCallback[Any] | None, *, deals: bool = False) -> PartitionsCallback | None:
-        """This function of the application's, called with this consumer. What it does with partitions that it is dealt
-        is in the list that it was given."""
+        """Wrap a callback to get this consumer. Its changes of the assignment are in the list passed to it."""
         if told is None:
             return None
 

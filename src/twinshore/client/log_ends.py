@@ -1,4 +1,4 @@
-"""Where logs end on each of some clusters, asked in a thread for each: no call waits for a cluster that is silent."""
+"""Log end offsets of several clusters. Each cluster has a thread, so an unreachable one blocks no call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUEST_TIMEOUT_S = 2.0
 
 
 class LogEndAnswer(NamedTuple):
-    """The log ended there at the moment `asked_s` or later. A record of an open transaction counts."""
+    """The log end at `asked_s` or later. Records of open transactions count."""
 
     cluster: str
     named: TopicPartition
@@ -30,8 +30,11 @@ class LogEndAnswer(NamedTuple):
 
 
 class LogEndPoller:
-    """One thread at a time may call it. `news` is called from another thread when there are answers. There is one for
-    each cluster, from `start` on: `end` ends them, and `stop` waits for them, for a few seconds at most."""
+    """Polls log ends, for one calling thread at a time.
+
+    `news` is called from a polling thread when answers arrive. `start` starts a thread for each cluster, `end` ends
+    them, `stop` also waits for a few seconds.
+    """
 
     def __init__(self, sites: Mapping[str, Site], name: str, news: Callable[[], None]) -> None:
         self._asked = {cluster: _ClusterPoller(site, name, news) for cluster, site in sites.items()}
@@ -41,7 +44,7 @@ class LogEndPoller:
             asked.start()
 
     def want(self, cluster: str, parts: Iterable[TopicPartition]) -> None:
-        """These are asked soon, at a moment behind this one."""
+        """Ask for these log ends soon, not before now."""
         self._asked[cluster].want(parts)
 
     def take_answers(self) -> Iterator[LogEndAnswer]:
@@ -49,28 +52,27 @@ class LogEndPoller:
             yield from asked.take_answers()
 
     def silent_s(self, cluster: str, named: TopicPartition) -> float:
-        """For how long the log's end has been asked for in vain; 0 where nothing is due."""
+        """Returns for how long requests have failed; 0 where none is due."""
         return self._asked[cluster].silent_s(named)
 
     def refusal(self) -> KafkaError | None:
-        """An answer that will not be another one by itself, as where a right is lacking."""
+        """Returns an error that no retry cures, such as a missing right."""
         return next((asked.refused for asked in self._asked.values() if asked.refused), None)
 
     def end(self) -> None:
-        """Asks nothing more."""
         for asked in self._asked.values():
             asked.end()
 
     def stop(self) -> None:
-        """The same, and waits for what is under way."""
         self.end()
         for asked in self._asked.values():
             asked.stop()
 
 
 class UnansweredTimes:
-    """For how long each log's end was asked for in vain. Each try counts for no longer than it may take: a process that
-    stood still has not asked meanwhile, and finds a cluster well that it would take for dead."""
+    """For how long each log end has had no answer. An attempt counts for its timeout at most: a suspended process did
+    not ask, and must not take a healthy cluster for dead.
+    """
 
     def __init__(self) -> None:
         self._vain_s: dict[TopicPartition, float] = {}
@@ -96,7 +98,7 @@ class UnansweredTimes:
 
 
 class _ClusterPoller:
-    """One cluster. What has no answer is asked for again until it has, so that it is known when the cluster is back."""
+    """Polls one cluster, and repeats unanswered requests, to notice when the cluster is back."""
 
     def __init__(self, site: Site, name: str, news: Callable[[], None]) -> None:
         self._site, self._name, self._news = site, name, news
@@ -148,7 +150,7 @@ class _ClusterPoller:
                 )
                 with closing(kafka):
                     self._ask(kafka)
-            except Exception as error:  # over new connections: what was remembered may be what is wrong
+            except Exception as error:  # over new connections: cached metadata may be wrong
                 if isinstance(error, KafkaError) and not error.retriable:
                     self.refused = error
                 with self._guard:
@@ -158,7 +160,7 @@ class _ClusterPoller:
                 self._due.set()
 
     def _ask(self, kafka: KafkaCluster) -> None:
-        """Until the end. Raises where the cluster does not answer."""
+        """Poll until stopped. Raises where the cluster does not answer."""
         while not self._stopping.is_set():
             self._due.wait()
             parts, asked_s = self._begin()
@@ -181,7 +183,6 @@ class _ClusterPoller:
                 self._stopping.wait(POLL_INTERVAL_S)
 
     def _begin(self) -> tuple[list[TopicPartition], float]:
-        """A try: for what it asks, and when it began."""
         with self._guard:
             self._due.clear()
             self._tried, self._tried_s = self._silences.wanted(), steady_s()

@@ -1,12 +1,8 @@
-"""A member of a group that reads prefix pairs on one cluster: what it is dealt, how far it reads, and what may go next.
+"""A group member that reads prefix pairs: each topic under both names, records of each key in write order, though
+producers moved between clusters.
 
-Which record goes is decided in `pairs`. Here are the hands: they fetch by confluent-kafka's consumer, have it asked
-where logs end, hold back what must wait, and say how far records were handed out, which is all that may be committed.
-
-A member of a consumer group that reads prefix pairs: each topic under both its names, the records of each key in the
-order in which they were written, though their producer went from one cluster to the other.
-
-Where it reads is its own affair, not that of any home line: both clusters have all records. It moves when it is told.
+`core.pairs` decides the order; this module fetches, polls log ends, buffers, and commits only what was delivered. No
+home record decides where to read: both clusters have all records, and the application or a push says when to move.
 """
 
 from __future__ import annotations
@@ -50,16 +46,16 @@ from twinshore.kafka.clock import steady_s
 PairedLog = tuple[str, str, int]  # topic, home, partition
 REQUEST_TIMEOUT_S = 10.0
 RECORDS_PER_READ = 500
-RECORDS_PER_PAIR = 100  # records of one pair, before those of the next
-# What librdkafka holds of a log that is paused is fetched a second time, so it holds little; and a log that is read
-# again does not wait for one whose end was reached.
+RECORDS_PER_PAIR = 100  # records of one pair before the next pair's turn
+# librdkafka fetches the queued records of a paused log again, so its queue is small. A resumed log does not wait
+# for one read to its end.
 FETCH_SETTINGS = {"queued.min.messages": 2_000, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
 ASSIGNMENT_STRATEGY = "partition.assignment.strategy"
 
 
 @dataclass(frozen=True, slots=True)
 class PairSubscription:
-    """What is read, by whom: `name` is what sentences call it."""
+    """The subscription. `name` is used in messages."""
 
     name: str
     topics: tuple[str, ...]
@@ -71,8 +67,9 @@ class PairSubscription:
 
 
 class PairMember:
-    """On the cluster `at`. `carry`: places of the cluster that was left, until partitions are dealt out. It joins when
-    it is made."""
+    """A group member on the cluster `at`; the constructor joins. `carry`: offsets from the previous cluster, until
+    assignment.
+    """
 
     def __init__(
         self,
@@ -90,7 +87,7 @@ class PairMember:
         self._refused = ""
         self._errors = deque[Message]()
         self._forget()
-        # Of two time stamps that are equal the one of the home named first goes first, and homes are sorted here.
+        # With equal timestamps the first-named home goes first; homes are sorted.
         self.names = {local_topic_name(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
         inside: dict[str, Any] = {
             "enable.auto.commit": False,
@@ -112,7 +109,6 @@ class PairMember:
             raise
 
     def close(self) -> None:
-        """Leaves the group, and commits where that is its habit."""
         self._ends.end()
         try:
             if lost := self._farewell.close():
@@ -120,17 +116,17 @@ class PairMember:
         finally:
             self._ends.stop()
 
-    # -- what is dealt out
+    # -- assignment
 
     def _forget(self) -> None:
         self._pairs: dict[tuple[str, int], PartitionPair[Message]] = {}
-        self._turns = deque[tuple[str, int]]()  # the pairs; records are taken of the first one
+        self._turns = deque[tuple[str, int]]()  # the pairs; the first one has the turn
         self._streak = 0
         self._dealt: list[ClientTopicPartition] = []
-        self._logs: dict[tuple[str, int], PairedLog] = {}  # by the name where it reads
+        self._logs: dict[tuple[str, int], PairedLog] = {}  # by the name on this cluster
         self._paused: set[PairedLog] = set()
-        self._early: dict[PairedLog, int] = {}  # places that have not crossed to here yet
-        self._kept: dict[tuple[str, int], int] = {}  # what was committed last by the timer
+        self._early: dict[PairedLog, int] = {}  # offsets not replicated to this cluster yet
+        self._kept: dict[tuple[str, int], int] = {}  # the timer's last commit
 
     def _assigned(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         try:
@@ -158,15 +154,17 @@ class PairMember:
 
     def _take_on(self, consumer: Consumer) -> None:
         consumer.assign(self._dealt)
-        consumer.resume(self._dealt)  # librdkafka keeps them paused
-        # It may be fetched once before; what lies below its place is then passed over.
+        consumer.resume(self._dealt)  # librdkafka keeps partitions paused
+        # It may be fetched once before; records below the offset are then skipped.
         still = {*self._early, *self._paused}
         consumer.pause([one for one in self._dealt if self._logs[one.topic, one.partition] in still])
 
     def _place(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
-        """At the group's place, or right behind a move at that of the cluster that was left, whichever is further. What
-        stands before it in a twin may still have to cross: until it has, nothing is fetched there, since librdkafka
-        would take the place for a wrong one and read from the beginning, or not at all."""
+        """Start at the committed offset, or after a move at a further carried one.
+
+        A twin may not be replicated up to that offset yet. Until then it is not fetched: librdkafka would find the
+        offset out of range and reset, or stop.
+        """
         ours = [one for one in partitions if wants_committed_offset(one)]
         try:
             there = (
@@ -206,7 +204,7 @@ class PairMember:
             self._tell_lost(partitions)
 
     def _tell_lost(self, partitions: list[ClientTopicPartition]) -> None:
-        """Another member may have read on already."""
+        """Report lost partitions without a commit: another member may read on."""
         told = self._wish.on_lost or self._wish.on_revoke
         try:
             if told is not None:
@@ -217,8 +215,9 @@ class PairMember:
     # -- reading
 
     def read(self, for_s: float) -> None:
-        """Some of what is there, waiting for the first for so long at most; and whatever is due besides. Raises where
-        it cannot go on as things are."""
+        """Buffer records, wait up to `for_s` for the first, and do what else is due. Raises where the member cannot
+        continue.
+        """
         for _ in range(RECORDS_PER_READ):
             message = self.consumer.poll(for_s)
             if message is None:
@@ -236,7 +235,7 @@ class PairMember:
             raise ConfigError(self._refused)
 
     def take(self, count: int) -> list[Message]:
-        """What may be handed out now, by turns of the partitions."""
+        """Take records to deliver now, from the partitions in turn."""
         found = list[Message]()
         while self._errors and len(found) < count:
             found.append(self._errors.popleft())
@@ -252,7 +251,7 @@ class PairMember:
         return found
 
     def is_waiting(self) -> bool:
-        """Whether it holds what an answer may let go."""
+        """Whether buffered records wait for a log end."""
         return any(pair.awaited() or pair.wanted() for pair in self._pairs.values())
 
     def awaits(self) -> list[str]:
@@ -290,7 +289,9 @@ class PairMember:
                 pair.fetched(home, BufferedRecord(offset, time_ms, key, size, steady_s(), message))
 
     def _hear(self) -> None:
-        """A twin's own end counts only while its home does not answer; and for a place that has not crossed yet."""
+        """Apply polled log ends. A twin's own end counts only while its home does not answer, and for offsets not
+        replicated yet.
+        """
         for end in self._ends.take_answers():
             topic, number = end.named.topic, end.named.partition
             here = self._logs.get((topic, number)) if end.cluster == self._at else None
@@ -304,8 +305,9 @@ class PairMember:
                 self._pairs[topic, number].ended(end.cluster, end.offset, end.asked_s)
 
     def _begin(self, place: ClientTopicPartition) -> None:
-        """At a place that has crossed: librdkafka may have met it before, and gone elsewhere. Where auto.offset.reset
-        is an error it has stopped, and only what is assigned anew is begun again."""
+        """Start at an offset that is now replicated. librdkafka may have reset before; with auto.offset.reset=error
+        only a new assignment restarts it.
+        """
         try:
             self.consumer.seek(place)
         except KafkaException:
@@ -338,7 +340,7 @@ class PairMember:
         return self._ends.silent_s(home, TopicPartition(topic, number)) >= self._wish.wait_s
 
     def _bound(self) -> None:
-        """Reads no more of a log that holds as much as it may, until the other one has caught up."""
+        """Pause full logs until the other log catches up."""
         for (name, number), log in self._logs.items():
             pair = self._pairs[log[0], number]
             if log not in self._paused and pair.is_full(log[1]):
@@ -348,10 +350,10 @@ class PairMember:
                 self.consumer.resume([ClientTopicPartition(name, number)])
                 self._paused.discard(log)
 
-    # -- places
+    # -- offsets
 
     def places(self) -> list[ClientTopicPartition]:
-        """Behind what was handed out of each partition, where anything is known of it."""
+        """Returns the offsets after delivered records, where known."""
         found = [
             ClientTopicPartition(name, number, self._pairs[topic, number].place(home))
             for (name, number), (topic, home, _) in self._logs.items()
@@ -359,7 +361,7 @@ class PairMember:
         return [one for one in found if one.offset != UNKNOWN_POSITION]
 
     def all_places(self) -> dict[PairedLog, int]:
-        """Also of what other members read, as far as they have committed."""
+        """Returns delivered offsets, and committed ones of other members."""
         found = dict[PairedLog, int]()
         try:
             there = self.consumer.list_topics(timeout=LEAVE_TIMEOUT_S).topics
@@ -374,7 +376,7 @@ class PairMember:
                     found[(*self.names[one.topic], one.partition)] = one.offset
         except KafkaException as error:
             self._warn_of(f"leaves {self._at}, which does not tell the group's places", error)
-        for log, at in self.carry.items():  # of two moves with nothing dealt out between them
+        for log, at in self.carry.items():  # after two moves without an assignment between them
             found[log] = max(at, found.get(log, UNKNOWN_POSITION))
         return found | {(*self.names[one.topic], one.partition): one.offset for one in self.places()}
 
@@ -388,7 +390,7 @@ class PairMember:
         self._kept |= {(one.topic, one.partition): one.offset for one in moved}
 
     def _answered(self, told: Any, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
-        """What was not taken is committed again by the timer."""
+        """The timer repeats failed commits."""
         for one in partitions:
             if error is not None or one.error is not None:
                 self._kept.pop((one.topic, one.partition), None)
@@ -396,8 +398,9 @@ class PairMember:
             told(error, partitions)
 
     def commit(self, offsets: Sequence[ClientTopicPartition] | None, asynchronous: bool) -> None:
-        """No further than was handed out here: by the name that a record had where it was read before, another log is
-        called now. While it leaves a cluster, what that does not take is read again."""
+        """Commit up to delivered offsets: a name from before a move means another log now. While leaving, a failed
+        commit only means that records are read again.
+        """
         places = self.places()
         if offsets is not None:
             reached = {(one.topic, one.partition): one.offset for one in places}
@@ -420,7 +423,7 @@ class PairMember:
 HOME_WAIT_S = 5.0
 POLL_INTERVAL_S = 0.05
 REJOIN_DELAY_S = 1.0
-WAITING_POLL_INTERVAL_S = 0.01  # while records wait for answers
+WAITING_POLL_INTERVAL_S = 0.01  # while records wait for log ends
 
 
 class FailoverPairConsumer(AssignmentCalls):
@@ -448,9 +451,9 @@ class FailoverPairConsumer(AssignmentCalls):
         self._name = name or str(config.get("client.id") or self._sites[self._at].settings()["group.id"])
         self._wish: PairSubscription | None = None
         self._member: PairMember | None = None
-        self._carry: Mapping[PairedLog, int] = {}  # places of the cluster that was left, until a member has them
+        self._carry: Mapping[PairedLog, int] = {}  # offsets from the previous cluster, until a member has them
         self._tried_s = 0.0
-        self._twins: dict[str, str] = {}  # where twins of each name are written, wherever it has read
+        self._twins: dict[str, str] = {}  # the home of each twin name, on any cluster read so far
         self._served_s = 0.0
 
     def __enter__(self) -> FailoverPairConsumer:
@@ -468,8 +471,9 @@ class FailoverPairConsumer(AssignmentCalls):
         on_revoke: RebalanceCallback[FailoverPairConsumer] | None = None,
         on_lost: RebalanceCallback[FailoverPairConsumer] | None = None,
     ) -> None:
-        """To both names of each topic, of which the plain one is given. What `on_assign` gives an offset is read from
-        there. Callbacks are given this consumer, whose places are behind what was handed out."""
+        """Subscribe to both names of each topic, given by the plain name. Offsets set in `on_assign` are used.
+        Callbacks get this consumer.
+        """
         for topic in check_topic_names(topics):
             if topic.startswith("^"):
                 raise ConfigError(f"{topic} is an expression: a FailoverPairConsumer follows topics by their names")
@@ -494,12 +498,12 @@ class FailoverPairConsumer(AssignmentCalls):
             raise
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """The next record, or None where none may go within the time."""
+        """Returns the next record, or None after `timeout`."""
         found = self.consume(1, -1 if timeout is None else timeout)
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Up to so many, waiting for the first for so long at most."""
+        """Returns up to `num_messages` records; waits for the first up to `timeout`."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._follow()
@@ -511,7 +515,7 @@ class FailoverPairConsumer(AssignmentCalls):
             member, now_s = self._reader(), steady_s()
             if (
                 now_s >= self._served_s + POLL_INTERVAL_S
-            ):  # also while there is enough: the group must hear of this member
+            ):  # even with records buffered: the group needs polls of this member
                 self._served_s = now_s
                 member.read(0.0)
             found = member.take(num_messages)
@@ -527,16 +531,16 @@ class FailoverPairConsumer(AssignmentCalls):
         offsets: Sequence[ClientTopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> None:
-        """What was handed out, without `message` and `offsets`. Names are those of the cluster where it reads, so
-        commit before a move: what lies beyond what was handed out there is not committed, and `warn` says so."""
+        """Commit delivered records, or `message` or `offsets`. Names are the current cluster's, so commit before a
+        move. Undelivered offsets are not committed, with a warning.
+        """
         if message is not None:
             offsets = [offset_after(message)]
         self._reader().commit(offsets, asynchronous)
         self._warned.tell()
 
     def position(self, partitions: Sequence[ClientTopicPartition]) -> list[ClientTopicPartition]:
-        """Behind the last record that was handed out of each, also before it was dealt anything where it moved to;
-        below 0 where nothing is known yet."""
+        """Returns the offset after the last delivered record, also before assignment; below 0 where unknown."""
         if self._wish is None:
             raise RuntimeError(f"{self._name} has subscribed to nothing")
         carry, places = (self._member.carry, self._member.places()) if self._member else (self._carry, [])
@@ -553,24 +557,24 @@ class FailoverPairConsumer(AssignmentCalls):
     def committed(
         self, partitions: Sequence[ClientTopicPartition], timeout: float = 10.0
     ) -> list[ClientTopicPartition]:
-        """Where the group stands on the cluster where it reads."""
+        """Returns committed offsets on the current cluster."""
         return self._reader().consumer.committed(list(partitions), timeout)
 
     def where(self) -> str:
-        """The cluster where it reads."""
         return self._at
 
     def awaits(self) -> list[str]:
-        """What must be read further, or cross, before more is handed out: a sentence for each partition."""
+        """Returns, as sentences, what must be read or replicated before more is delivered."""
         return self._reader().awaits()
 
     def written_at(self, message: Message) -> str:
-        """The cluster where the record was written. Ask before the next move: a plain name is of another home then."""
+        """Returns the cluster where the record was written. Ask before the next move changes plain names."""
         return self._twins.get(message.topic() or "", self._at)
 
     def move(self, to: str) -> None:
-        """Leaves the group where it reads, and joins on the other cluster. It goes on there at the group's place, or
-        behind what was handed out here, whichever is further. Commits first where that is its habit."""
+        """Leave the current cluster, after an auto-commit if enabled, and join on the other, at the committed offset
+        there or after delivered records, whichever is further.
+        """
         if self._known(to) != self._at:
             try:
                 self._leave_for(to)
@@ -578,7 +582,7 @@ class FailoverPairConsumer(AssignmentCalls):
                 self._join()
 
     def close(self) -> None:
-        """Commits where that is its habit, and leaves the group."""
+        """Auto-commit if enabled, and leave the group."""
         self._reach.stop()
         try:
             self._leave()
@@ -588,7 +592,7 @@ class FailoverPairConsumer(AssignmentCalls):
     # -- where it reads
 
     def _must_suit(self, cluster: str, sites: Mapping[str, Site]) -> None:
-        """Raises where these are no pair, or another one, or no member can be made of them."""
+        """Raises where these are not two sites, not the known ones, or rejected by librdkafka."""
         if len(sites) != 2:
             raise ConfigError(f"a pair is of two clusters, and {len(sites)} are named")
         for name in (cluster, *self._sites):
@@ -614,7 +618,7 @@ class FailoverPairConsumer(AssignmentCalls):
         return self._member is not None or self._wish is None
 
     def _join_again(self) -> None:
-        """Where it could not join behind a move, as while a file of certificates is being replaced."""
+        """Retry a failed join, as while certificate files are replaced."""
         if self._has_joined() or steady_s() < self._tried_s + REJOIN_DELAY_S:
             return
         try:
@@ -623,7 +627,7 @@ class FailoverPairConsumer(AssignmentCalls):
             self._warned.now(f"{self._name} cannot join its group on {self._at} yet: {_in_words(error)}")
 
     def _follow(self) -> None:
-        """Takes up what was pushed."""
+        """Apply pushed settings."""
         self._reach.hear()
         sites, begin = self._reach.sites, self._reach.begin
         if sites is not self._sites or begin != self._begin:
@@ -633,7 +637,7 @@ class FailoverPairConsumer(AssignmentCalls):
         self._join_again()
 
     def _leave_for(self, to: str) -> None:
-        """To join there is due from then on."""
+        """Leave, so that the next join is on `to`."""
         if self._member is not None:
             self._carry = self._member.all_places()
         self._tried_s = 0.0
@@ -659,7 +663,7 @@ class FailoverPairConsumer(AssignmentCalls):
 
 
 def _must_be_dealt_alike(site: Site) -> None:
-    """ConfigError where one member would not have the same partitions of both names."""
+    """ConfigError where a member might not get the same partitions of both names."""
     settings = site.settings()
     check_group_id(site)
     for key, needed in (("group.protocol", "classic"), (ASSIGNMENT_STRATEGY, "range")):

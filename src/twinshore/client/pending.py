@@ -1,11 +1,6 @@
-"""Calls that wait for their topic's home: in memory here, and on the disk in `kept_on_disk`.
+"""Calls that wait for their topic's home, in memory or in a spool, and delivery reports.
 
-They are given out in the order in which they were made. What a client of librdkafka threw away unsent or unanswered
-comes back with the number it had, and so goes before whatever was called later.
-
-Answers to calls: those that wait until somebody polls, and those that a topic's home has refused.
-
-Calls that wait for their topic's home on the disk, where a killed process leaves them to the next one.
+Calls leave in call order: one that librdkafka purged comes back with its number, before all later calls.
 """
 
 from __future__ import annotations
@@ -28,17 +23,17 @@ from twinshore.kafka.clock import wall_ms
 
 DeliveryCallback = Callable[[KafkaError | None, Message | None], None]
 PURGE_ERRORS = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL)
-# What librdkafka has against one record. Whatever else it says, the record may be sent later or by another client.
+# Errors of the record itself. With any other error it may be sent later or by another client.
 RECORD_ERRORS = (
     *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION),
     KafkaError._INVALID_ARG,
 )
-# A switch keeps all writers from the old home by rules: what was on its way then is not refused for good.
+# A switch fences writers from the old home with ACLs, so such a refusal is not final.
 AUTHORIZATION_ERRORS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 class PendingSend(NamedTuple):
-    """A call. `number`: the how-manieth it was. `is_spooled`: it is on the disk too."""
+    """A call. `number`: sequence number in the producer. `is_spooled`: also in the spool."""
 
     number: int
     topic: str
@@ -52,7 +47,7 @@ class PendingSend(NamedTuple):
 
 
 class SendArguments(NamedTuple):
-    """Of a call, what is the same wherever it goes."""
+    """The arguments of a call that are the same on any cluster."""
 
     value: bytes | None
     key: bytes | None
@@ -62,8 +57,9 @@ class SendArguments(NamedTuple):
 
 
 def check_arguments(topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> SendArguments:
-    """As a client of librdkafka takes it, and a spool. TypeError or ValueError where either would refuse it: a call
-    that has returned cannot be refused any more."""
+    """Returns the arguments as librdkafka and a spool accept them. TypeError or ValueError where either would refuse:
+    later the call cannot be refused.
+    """
     if not isinstance(topic, str):
         raise TypeError(f"a topic is named by a str, not {type(topic).__name__}")
     if "\0" in topic or len(topic.encode()) > TOPIC_BYTES_MAX:
@@ -85,72 +81,68 @@ def _encoded(one: Any) -> bytes | None:
 
 
 class PendingQueue(Protocol):
-    """`settle`, `prepare` and `tend` are called in the thread that moves, the rest within the producer's gate.
-    `outlives`: what is kept is there after the process."""
+    """Kept calls. The router thread calls `settle`, `prepare` and `tend`; other methods need the producer's gate.
+    `outlives`: calls survive the process.
+    """
 
     outlives: bool
 
     def topics(self) -> set[str]:
-        """Of which calls wait, or are to wait from now on."""
+        """Returns topics whose calls must be kept."""
         ...
 
     def begin(self, topic: str) -> None:
-        """From now on its calls wait."""
+        """Keep this topic's calls from now on."""
         ...
 
     def keep(self, kept: PendingSend) -> Callable[[], None] | None:
-        """What whoever called must call then, outside of the gate: it returns once the call is safe, and raises
-        BufferError where it cannot be. None where there is no room."""
+        """Keep a call. Returns a function to call outside the gate, which returns once the call is safe, or raises
+        BufferError. None where the queue is full.
+        """
         ...
 
     def again(self, kept: PendingSend) -> None:
-        """It was sent, and nobody has it."""
+        """Take back an unacknowledged call."""
         ...
 
     def settle(self) -> None:
-        """What came back is as safe as what was kept."""
+        """Make calls that came back as safe as kept ones."""
         ...
 
     def prepare(self, topic: str) -> None: ...
 
     def head(self, topic: str) -> PendingSend | None:
-        """The next one to send; None where none is there now."""
+        """Returns the next call to send; None where none is ready."""
         ...
 
     def sent(self, topic: str) -> None:
-        """The head was."""
+        """Remove the head, which was sent."""
         ...
 
     def answered(self, kept: PendingSend, error: KafkaError | None) -> None:
-        """A broker has it, or will not have it."""
+        """Note a broker's acknowledgement or refusal."""
         ...
 
     def is_empty(self, topic: str) -> bool:
-        """All of it was sent: calls may go straight."""
+        """Whether all calls were sent, so that direct calls may go."""
         ...
 
-    def end(self, topic: str) -> None:
-        """Its calls wait no more."""
-        ...
+    def end(self, topic: str) -> None: ...
 
-    def full(self) -> str:
-        """Why there is no room."""
-        ...
+    def full(self) -> str: ...
 
     def tend(self) -> None: ...
 
     def __len__(self) -> int: ...
 
     def left(self) -> int | None:
-        """How many calls a producer that is closed leaves to the next one; None where there is none to come."""
+        """Returns how many calls a closed producer leaves to the next one; None where nothing survives."""
         ...
 
     def close(self, *, goodbye: bool) -> None: ...
 
 
 class MemoryQueue:
-    """No more than `calls_max`."""
-
     outlives = False
 
     def __init__(self, calls_max: int) -> None:
@@ -227,8 +219,9 @@ def send_number(kept: PendingSend) -> int:
 
 
 class DeliveryReports:
-    """Until somebody polls: an application's own functions run in its own threads. One thread adds, any thread
-    tells."""
+    """Delivery reports until the application polls: its callbacks run in its own threads. One thread adds, any thread
+    tells.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[DeliveryCallback, KafkaError | None, Message | None]] = deque()
@@ -241,7 +234,7 @@ class DeliveryReports:
             self._waiting.append((told, error, message))
 
     def tell(self) -> int:
-        """How many were told. What one of these functions raises is raised here, and the rest wait."""
+        """Call waiting callbacks. Returns how many. A callback's exception is raised here; later reports stay."""
         called = 0
         while True:
             try:
@@ -253,8 +246,9 @@ class DeliveryReports:
 
 
 class _Refused:
-    """What a Message of librdkafka's says of a record that was not written. That class is not made here: earlier
-    versions cannot, and later ones advise against it."""
+    """A stand-in for librdkafka's Message of a refused record, which old versions cannot construct and new ones
+    discourage.
+    """
 
     __slots__ = ("_error", "_kept")
 
@@ -300,12 +294,12 @@ class _Refused:
 
 
 def refused_message(kept: PendingSend, error: KafkaError) -> Message:
-    """A call that was kept back and that no client took, as its `on_delivery` is given it."""
+    """Returns the message for `on_delivery` of a rejected kept call."""
     return cast(Message, _Refused(kept, error))
 
 
 class RefusedSend(NamedTuple):
-    """`heard_s`: when it was; `amid`: behind a hold that ran out."""
+    """`heard_s`: when the refusal arrived. `is_after_hold`: the topic's hold had run out."""
 
     cluster: str
     kept: PendingSend
@@ -316,19 +310,21 @@ class RefusedSend(NamedTuple):
 
 
 class RefusedSends:
-    """Calls that a topic's home has refused by rules, of one producer, in the thread that moves. A switch says that it
-    holds a topic before its rules keep writers out: so such a refusal counts only once that cluster was read behind
-    it."""
+    """One producer's calls with an authorization error; used in the router thread.
+
+    A switch announces its hold before ACLs fence writers. So a refusal is final only after a later read of that
+    cluster's home records.
+    """
 
     def __init__(self) -> None:
         self.waiting: list[RefusedSend] = []
 
     def topics(self) -> set[str]:
-        """Nothing may overtake what was refused of them."""
+        """Returns topics whose later calls must wait."""
         return {one.kept.topic for one in self.waiting}
 
     def due(self, is_heard: Callable[[RefusedSend], bool]) -> list[RefusedSend]:
-        """Takes out those that can be judged by now."""
+        """Take those that can be judged now."""
         judged = [(one, is_heard(one)) for one in self.waiting]
         self.waiting = [one for one, is_due in judged if not is_due]
         return [one for one, is_due in judged if is_due]
@@ -338,8 +334,9 @@ RESPOOL_BATCH_RECORDS = 1_000
 
 
 class DiskQueue:
-    """In a spool. Whom to tell of an answer is in memory all the same: of `told_max` calls at most. `follows`: whether
-    the producer sends what an earlier one left of a topic."""
+    """Keeps calls in a spool, and at most `told_max` delivery callbacks in memory. `follows`: whether the producer
+    sends what an earlier one left of a topic.
+    """
 
     outlives = True
 
@@ -356,8 +353,8 @@ class DiskQueue:
                 "follow it"
             )
         self._told: dict[int, DeliveryCallback] = {}
-        self._came_back: dict[str, list[PendingSend]] = {}  # not looked at yet
-        self._in_memory: dict[str, deque[PendingSend]] = {}  # in order: what the disk did not take
+        self._came_back: dict[str, list[PendingSend]] = {}  # not settled yet
+        self._in_memory: dict[str, deque[PendingSend]] = {}  # in order: calls that the spool refused
         self._head: dict[str, PendingSend] = {}
 
     def topics(self) -> set[str]:
@@ -394,7 +391,9 @@ class DiskQueue:
         self._spool.given_back(kept.topic, kept.number)
 
     def settle(self) -> None:
-        """Beyond the bound, if need be: these calls were accepted. What the disk does not take stays in memory."""
+        """Write calls that came back to the spool, beyond its limit if need be: they were accepted. Calls that the
+        spool refuses stay in memory.
+        """
         for topic in {*self._came_back, *self._in_memory}:
             self._topics.add(topic)
             self._head.pop(topic, None)
@@ -406,7 +405,6 @@ class DiskQueue:
                 del self._in_memory[topic]
 
     def _write(self, topic: str, back: deque[PendingSend]) -> deque[PendingSend]:
-        """What stays in memory of it, in order."""
         stays: deque[PendingSend] = deque()
         size = RESPOOL_BATCH_RECORDS
         while back:
@@ -418,7 +416,7 @@ class DiskQueue:
                 return stays + back
             except (TypeError, ValueError) as error:
                 if size > 1:
-                    size = 1  # one of them is at fault: the others need not stay with it
+                    size = 1  # one of them is at fault: try each alone
                     continue
                 self._warn(f"a call for topic {topic} that a home gave back is kept in memory: {error}")
                 stays += part
@@ -440,14 +438,14 @@ class DiskQueue:
 
     def head(self, topic: str) -> PendingSend | None:
         if topic in self._came_back:
-            return None  # it is not settled where that stands
+            return None  # not settled yet
         if (found := self._head.get(topic)) is None:
             back = self._in_memory[topic][0] if topic in self._in_memory else None
             record = None
             with self._told_of():
                 record = self._spool.head(topic)
             if record is None and back is not None and self._spool.unsent(topic):
-                return None  # one on the disk may come first
+                return None  # one on disk may come first
             if record is not None and (back is None or record.number < back.number):
                 found = _kept(record, self._told.get(record.number))
             else:
@@ -516,7 +514,7 @@ class DiskQueue:
 
     @contextmanager
     def _told_of(self) -> Iterator[None]:
-        """What the disk refuses is told, and keeps no other topic waiting."""
+        """Turn disk errors into warnings, so that other topics do not wait."""
         try:
             yield
         except (OSError, RefusedError) as error:

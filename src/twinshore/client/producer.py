@@ -1,9 +1,9 @@
 """A producer whose topics may move to another cluster while it writes.
 
-It has one librdkafka producer for each cluster that it writes to, idempotent and with acks of all copies. While a
-topic's route stands, a call goes straight there. When a switch holds the topic, calls are kept back, what is on its way
-is waited for, and that is said; at the new home what was kept back goes first. What a home that died never acknowledged
-is sent again, before anything newer of its topic. With a spool, what is kept back is on the disk.
+Each cluster has one librdkafka producer, idempotent and with acks=all. While a topic has a route, calls go directly.
+While a switch holds the topic, calls are kept; once no call is unanswered, the topic is reported as parked. At the new
+home kept calls go first. Calls that a dead home never acknowledged are sent again, before anything newer of their
+topic. With a spool, kept calls are on disk.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _ALL: weakref.WeakSet[FailoverProducer] = weakref.WeakSet()
 
 
 class FailoverProducer:
-    """`clusters`: each by its name, with the settings by which a client of confluent-kafka reaches it, or the pushes of
-    a configuration centre; `config` holds for all. The first is where topics are written of which no cluster says where
-    they are at home. `topics`: what it
-    writes to, names or beginnings of names with a `*` behind. `max_block_s`: how long a call waits for room. `spool`: a
-    folder of its own, where what is kept back is on the disk, `spool_bytes_max` of it at most; what an earlier producer
-    left there is sent first. `when_full`: whether a call that would be kept back waits for room, or is told at once
-    that there is none. `recognise`: each record gets a header by which it is known again, and what a home that died has
-    not acknowledged is looked for at the new one before it is sent there. `warn` is told what an operator should
-    know."""
+    """A producer that follows its topics.
+
+    `clusters`: by name, confluent-kafka settings of each; or `Pushes`. `config` applies to all. The first cluster is
+    for topics without a home record. `topics`: names, or prefixes with a trailing `*`. `max_block_s`: how long a call
+    waits for space. `spool`: a folder of its own for kept calls, at most `spool_bytes_max`; records of an earlier
+    producer are sent first. `when_full`: wait for space, or raise at once. `recognise`: identify each record by a
+    header, and search the new home for calls that a dead home did not acknowledge before sending them. `warn` gets
+    messages for an operator.
+    """
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class FailoverProducer:
         recognise: bool = False,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        # What can be refused is, before anything begins: a thread, a file, a connection.
+        # Check all arguments before a thread, a file or a connection is opened.
         _must_make_sense(when_full, kept_max, max_block_s, recognise, warn)
         if spool is None and spool_bytes_max != SPOOL_BYTES_MAX:
             raise ConfigError("spool_bytes_max is set, and no spool", hint="spool= names its folder")
@@ -113,7 +113,7 @@ class FailoverProducer:
         _ALL.add(self)
         try:
             self._moves.start()
-        except BaseException:  # as where the machine has no thread left
+        except BaseException:  # for example when no thread can start
             reach.stop()
             waiting.close(goodbye=False)
             raise
@@ -138,9 +138,9 @@ class FailoverProducer:
         *,
         callback: DeliveryCallback | None = None,
     ) -> None:
-        """As a Producer's, whose TypeError and ValueError it raises for what no record can be. BufferError where there
-        is no room for as long as `max_block_s`, or the spool cannot be written; ConfigError for a topic that is none of
-        `topics`."""
+        """Like Producer.produce, with its TypeError and ValueError. BufferError without space for `max_block_s`, or if
+        the spool cannot be written; ConfigError for a topic outside `topics`.
+        """
         told, moves = on_delivery or callback, self._moves
         if (
             headers is None
@@ -155,14 +155,14 @@ class FailoverProducer:
                     if way is not None and steady_s() < moves.direct_until_s:
                         straight = way.free.pop() if way.free else DirectSend(way)
                         straight.number, straight.told = next(self._numbers), told
-                        way.sent += 1  # whoever is interrupted here counts one too many: a hold waits, and loses none
+                        way.sent += 1  # an interrupt here counts one call too many: a hold waits, but no call is lost
                         try:
                             return way.produce(topic, value, key, -1, straight)
                         except Exception:
                             way.sent -= 1
                             raise
             except Exception:
-                pass  # it is met there again
+                pass  # the slow path raises it again
         self._must_be_ours()
         return self._with_care(topic, check_arguments(topic, value, key, partition, timestamp, headers), told)
 
@@ -176,7 +176,7 @@ class FailoverProducer:
                     raise RuntimeError(f"{self._name} is closed")
                 way = moves.routes.get(topic)
                 if not moves.has_room():
-                    pass  # nobody polls
+                    pass  # the application does not poll
                 elif way is not None and steady_s() < moves.until_s:
                     try:
                         return way.send(self._numbered(topic, what, told))
@@ -196,10 +196,10 @@ class FailoverProducer:
                         raise BufferError(self._why(topic, at_once=tells))
                     moves.room.wait(LOOP_INTERVAL_S)
             if safe is not None:
-                return safe()  # outside of the gate: several calls share a write to the disk
+                return safe()  # outside the gate: calls share a write to disk
 
     def poll(self, timeout: float = 0.0) -> int:
-        """Calls the `on_delivery` of what has been answered, for so long at most; how many."""
+        """Call `on_delivery` callbacks, `timeout` at most. Returns how many."""
         until_s = steady_s() + timeout
         while not (called := self._tell()) and (left_s := until_s - steady_s()) > 0:
             self._moves.stopping.wait(min(left_s, LOOP_INTERVAL_S))
@@ -211,7 +211,7 @@ class FailoverProducer:
         return self._moves.answers.tell()
 
     def flush(self, timeout: float = -1) -> int:
-        """Until each call has its answer, or so long at most; how many have none yet."""
+        """Wait until each call is answered, `timeout` at most. Returns the number of unanswered calls."""
         self._must_be_ours()
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
@@ -222,18 +222,19 @@ class FailoverProducer:
             self._moves.stopping.wait(LOOP_INTERVAL_S / 2)
 
     def __len__(self) -> int:
-        """Calls that have no answer yet, or whose `on_delivery` has not been called."""
+        """Calls unanswered, or whose `on_delivery` waits."""
         with self._moves.gate:
             return len(self._moves.waiting) + self._moves.on_their_way() + len(self._moves.answers)
 
     def where(self, topic: str) -> str:
-        """The cluster that the topic is written to now, or why it waits."""
+        """Returns the cluster that the topic is written to now, or why the topic waits."""
         order = self._moves.centre.order(topic)
         return order.cluster if isinstance(order, WriteTo) else order.why
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> int:
-        """Sends what is left, for so long at most, and says goodbye; how many calls were never answered. With a spool:
-        how many are left there for the next producer, and it waits for no answer while no cluster is heard."""
+        """Send what is left, `timeout` at most, and unsubscribe. Returns the number of unanswered calls. With a spool:
+        the number of records left there, without a wait while no cluster is available.
+        """
         if self._is_forked():
             return 0
         try:
@@ -255,7 +256,7 @@ class FailoverProducer:
                     return left
 
     def kill(self) -> None:
-        """Ends it as a process dies: nobody hears of it, and what is on its way is on its own."""
+        """End like a crash: no goodbye, and unanswered calls may or may not have arrived."""
         self._killed = True
         if not self._is_forked():
             self._end(goodbye=False)

@@ -1,13 +1,11 @@
-"""A client of librdkafka for each cluster that a producer writes to, and its ways to topics.
+"""The thread that routes a `FailoverProducer`'s calls, and its librdkafka producers.
 
-Answers are heard in whichever thread comes by, and best in one that calls: each of them needs the interpreter, for
-which another thread waits while calls are made.
+A turn of the thread closes the routes to topics that a switch holds, waits for their unanswered calls and reports the
+topics as parked. At each topic's home, kept calls are sent before new calls go there directly. Calls that a dead home
+never acknowledged are sent again, before anything newer of their topic.
 
-What a producer does as its topics move: in a separate thread, a turn many times a second.
-
-A turn closes the ways to topics that a switch holds, waits for what is on its way to them and says so, and at the home
-of each topic sends what was kept back before a call goes straight there. What a home that died never acknowledged is
-sent again, before anything newer of its topic.
+Any thread may poll delivery reports, best one that calls `produce`: each report needs the interpreter lock, and another
+thread would wait for that lock.
 """
 
 from __future__ import annotations
@@ -43,9 +41,9 @@ from twinshore.routing.core.subscribers import WriteTo
 DEFAULT_SETTINGS: Mapping[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
-    "partitioner": "murmur2_random",  # as Java's clients do it
+    "partitioner": "murmur2_random",  # as in Java clients
 }
-# Each answer is heard of: else nobody knows what a dead home did not take. What was given up might still arrive.
+# Each call gets a report, or calls lost with a dead home would be unknown. A timed-out call might still arrive.
 FORCED_SETTINGS: Mapping[str, Any] = {
     "delivery.report.only.error": False,
     **dict.fromkeys(("message.timeout.ms", "delivery.timeout.ms"), 0),
@@ -53,15 +51,18 @@ FORCED_SETTINGS: Mapping[str, Any] = {
 }
 SETTLE_FLUSH_TIMEOUT_S = 1.0
 WARM_UP_TIMEOUT_S = 1.0
-POLL_SPACING_S = 0.02  # so soon behind another thread the one that moves does not hear of answers as well
+POLL_SPACING_S = 0.02  # the router thread does not poll again so soon after another thread
 
 SendResult = Callable[[PendingSend, KafkaError | None, Message], None]
 
 
 class ClusterProducer:
-    """`answers` get those of calls that were acknowledged; `heard` is told in the thread that moves of those that were
-    not, or were on the disk. A client is silent once its cluster has answered nothing for `silent_s` though something
-    is on its way. `is_dead`: it has met a fatal error, and sends nothing any more."""
+    """One librdkafka producer for one cluster.
+
+    `answers` collects reports of acknowledged calls. `heard` is called in the router thread for failed or spooled
+    calls. `silent_s`: after so long without any answer the client counts as silent. `is_dead`: a fatal error occurred,
+    nothing more is sent.
+    """
 
     def __init__(
         self, settings: Mapping[str, Any], answers: DeliveryReports, heard: SendResult, silent_s: float
@@ -73,14 +74,14 @@ class ClusterProducer:
         self.ways: dict[str, ProducerRoute] = {}
         self.came: deque[tuple[ProducerRoute, PendingSend, KafkaError | None, Message]] = (
             deque()
-        )  # which the thread that moves looks at
+        )  # for the router thread
         self._hearing = threading.Lock()
         self._raised: Exception | None = None
         self._answers_then = 0
         self._heard_s = self._alive_s = steady_s()
 
     def __len__(self) -> int:
-        """What is on its way, and troubles that nobody has heard of."""
+        """librdkafka's count: unanswered calls and errors not polled yet."""
         return len(self._producer)
 
     def __bool__(self) -> bool:
@@ -90,7 +91,6 @@ class ClusterProducer:
         return self.ways.get(topic) or self.ways.setdefault(topic, ProducerRoute(self, topic, self._producer.produce))
 
     def on_its_way(self, topic: str) -> int:
-        """Of this topic, what has no answer yet."""
         way = self.ways.get(topic)
         return way.sent - way.answered if way is not None else 0
 
@@ -98,8 +98,11 @@ class ClusterProducer:
         return sum(way.sent - way.answered for way in self.ways.values())
 
     def hear(self) -> None:
-        """In any thread, unless another one does so now. What a function of the application's own settings raises is
-        raised in the thread that moves: it is no answer to whoever calls."""
+        """Poll delivery reports, in any thread, unless another one polls now.
+
+        Exceptions of callbacks in the application's settings are raised in the router thread: they are no result for
+        this caller.
+        """
         if not self._hearing.acquire(blocking=False):
             return
         try:
@@ -133,13 +136,15 @@ class ClusterProducer:
         return left
 
     def give_up(self) -> None:
-        """What is on its way is given back, in the order in which it was called."""
+        """Purge unanswered calls, which come back in call order."""
         for is_in_queue in (False, True):
             self._producer.purge(in_queue=is_in_queue, in_flight=True, blocking=True)
             self._hear_all()
 
     def ends(self) -> int:
-        """Nothing goes by it any more: its threads end once nobody names it. How many calls it never heard of."""
+        """Drop all routes, so that librdkafka's threads end with the last reference. Returns the number of unanswered
+        calls.
+        """
         never_heard = self.on_their_way()
         for way in self.ways.values():
             way.free.clear()
@@ -147,7 +152,7 @@ class ClusterProducer:
         return never_heard
 
     def warm_up(self, topics: list[str]) -> None:
-        """The first record must not wait for connections."""
+        """Connect, so that the first record does not wait."""
         for topic in topics:
             try:
                 self._producer.list_topics(topic, timeout=WARM_UP_TIMEOUT_S)
@@ -155,7 +160,7 @@ class ClusterProducer:
                 break
 
     def settle(self) -> None:
-        """Of what came, wherever it was heard."""
+        """Process polled reports in the router thread."""
         with self._hearing:
             while self.came:
                 way, kept, error, message = self.came.popleft()
@@ -166,7 +171,7 @@ class ClusterProducer:
                     way.answered += 1
 
     def _hear_all(self) -> None:
-        """There may be so many answers that one look does not bring them all."""
+        """Poll until no report arrives: one flush may not deliver all."""
         before = self.on_their_way() + 1
         while len(self._producer) and self.on_their_way() != before:
             before = self.on_their_way()
@@ -175,8 +180,11 @@ class ClusterProducer:
 
 
 class ProducerRoute:
-    """To a topic on a cluster. A call goes by `produce`, librdkafka's own, with one of `free` to hear of its answer; or
-    it goes by `send`. `sent`: how many did; `answered`: of them."""
+    """The route to one topic on one cluster.
+
+    Direct calls use `produce`, librdkafka's own function, with one of `free` as delivery callback; other calls use
+    `send`. `sent` counts both, `answered` those with a report.
+    """
 
     __slots__ = ("answered", "client", "free", "produce", "sent", "topic")
 
@@ -186,9 +194,9 @@ class ProducerRoute:
         self.sent = self.answered = 0
 
     def send(self, kept: PendingSend) -> None:
-        """BufferError where there is no room; KafkaException where the client does not take the call."""
+        """Send a call. BufferError when the queue is full, KafkaException when librdkafka rejects the call."""
         told = partial(self._answered, kept)
-        self.sent += 1  # its answer may be heard before this returns
+        self.sent += 1  # the report may arrive before this returns
         try:
             headers = list(kept.headers) or None
             self.produce(kept.topic, kept.value, kept.key, kept.partition, told, None, kept.timestamp, headers)
@@ -208,9 +216,9 @@ class ProducerRoute:
 
 
 class DirectSend:
-    """A call that went straight, until its answer is heard; then it serves another one, since objects that are made and
-    forgotten by the hundred thousand cost more than the calls themselves. The call named no partition and no
-    time, which librdkafka gives back of no record that has failed, and had no headers."""
+    """Delivery callback of a direct call, reused: creating hundreds of thousands of objects costs more than the calls.
+    A direct call has no partition, timestamp or headers, which librdkafka does not return for a failed record.
+    """
 
     __slots__ = ("number", "told", "way")
 
@@ -235,23 +243,21 @@ class DirectSend:
 
 
 LOOP_INTERVAL_S = 0.01
-SENDS_PER_TURN = 2_000  # calls that were kept back; other topics' calls wait meanwhile
-RECONFIGURE_TIMEOUT_S = (
-    5.0  # so long what is on its way may be answered before it is sent with other settings, or elsewhere
-)
-LATE_WRITES_S = (
-    2.0  # what a client that was given up had sent may still arrive so long after its connections were closed
-)
-MOVE_FLUSH_TIMEOUT_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
+SENDS_PER_TURN = 2_000  # kept calls; calls of other topics wait for them
+RECONFIGURE_TIMEOUT_S = 5.0  # how long unanswered calls are waited for before they are sent with new settings
+LATE_WRITES_S = 2.0  # how long after close a purged client's calls may still arrive
+MOVE_FLUSH_TIMEOUT_S = 1.0  # the longest wait of calls to topics that stay
 RETRY_DELAY_S = 1.0
 FLUSH_INTERVAL_S = 0.1
-DIRECT_SEND_S = 0.001  # so often whoever calls hears of answers
+DIRECT_SEND_S = 0.001  # how often a calling thread polls reports
 
 
 class ProducerRouter:
-    """`gate` is held by whoever makes a call: a call goes by `routes`, or is kept in `waiting`. `warned` is told what
-    an operator should know. All else is the thread's own, which begins with `start` and has ended when `stop`
-    returns."""
+    """Routes the calls of one producer to the homes of their topics.
+
+    A caller holds `gate`: the call uses a route of `routes`, or is kept in `waiting`. `warned` takes messages for an
+    operator. All other state belongs to the router thread, from `start` until `stop` returns.
+    """
 
     def __init__(
         self,
@@ -269,7 +275,7 @@ class ProducerRouter:
         self._lease_s, self._warned = lease_s, warned
         self.waiting = waiting
         self.doubts: UnconfirmedSends | None = None
-        self.gate = threading.Lock()  # between a call and whoever parks its topic
+        self.gate = threading.Lock()  # between a call and the thread that parks its topic
         self.room = threading.Condition(self.gate)
         self.routes: dict[str, ProducerRoute] = {}
         self.until_s = self.direct_until_s = self._not_before_s = self._replaced_s = 0.0
@@ -277,13 +283,13 @@ class ProducerRouter:
         self.stopping, self.wake = threading.Event(), wake
         self._never_heard = 0
         self._at: dict[str, str] = {}
-        self._late_until_s: dict[str, float] = {}  # by cluster: until then what was given up may land there
+        self._late_until_s: dict[str, float] = {}  # by cluster: until then purged calls may arrive there
         self._shut_out = RefusedSends()
         self._clients: dict[str, ClusterProducer] = {}
         self._thread = client_thread("moves", name, self._run)
 
     def start(self) -> None:
-        with suppress(KafkaException):  # it connects while it is asked where topics are at home
+        with suppress(KafkaException):  # connects while the homes are read
             self.client(self._reach.begin)
         self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
         self._thread.start()
@@ -295,7 +301,7 @@ class ProducerRouter:
             self.direct_until_s = 0.0
         self.wake.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join()  # until then clients, the centre and what is kept are its own
+            self._thread.join()  # until then clients, tracker and kept calls belong to the thread
         clients = self._clients.values()
         all_ends = [client.give_up if killed or len(client) else client.settle for client in clients]
         ends = partial(self.centre.stop, goodbye=goodbye), partial(self.waiting.close, goodbye=goodbye)
@@ -312,19 +318,19 @@ class ProducerRouter:
     # -- within the gate
 
     def on_their_way(self) -> int:
-        """Calls of which nothing was heard since they were sent: a client's own length counts its troubles too."""
+        """Returns the number of calls without a report. (A client's own length counts errors too.)"""
         on_their_way = sum(client.on_their_way() for client in self._clients.values())
         return self._never_heard + len(self._shut_out.waiting) + on_their_way
 
     def close_all(self) -> None:
-        """In a process that was forked: its threads are not there, and what they held stays so for ever."""
+        """Reset after a fork: the child has no router thread, whose locks would stay locked for ever."""
         self.gate = threading.Lock()
         self.direct_until_s = 0.0
 
     # -- answers
 
     def hear(self) -> None:
-        """In any thread, of what was answered meanwhile; for `DIRECT_SEND_S` calls go straight from then on."""
+        """Poll reports in any thread. Then calls may be direct for `DIRECT_SEND_S`."""
         for client in list(self._clients.values()):
             client.hear()
         with self.gate:
@@ -332,12 +338,11 @@ class ProducerRouter:
                 self.direct_until_s = min(self.until_s, steady_s() + DIRECT_SEND_S)
 
     def has_room(self) -> bool:
-        """For answers, which wait for somebody who polls."""
+        """Whether more delivery reports may wait."""
         return len(self.answers) <= self._answers_max
 
     def _delivered(self, cluster: str, kept: PendingSend, error: KafkaError | None, message: Message) -> None:
-        """In the thread that moves: of what has not arrived, which is sent again where it was thrown away for another
-        home, or what was on the disk."""
+        """Handle a failed or spooled call, in the router thread."""
         if error is not None and error.code() in AUTHORIZATION_ERRORS:
             refusal = RefusedSend(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
             self._shut_out.waiting.append(refusal)
@@ -378,8 +383,9 @@ class ProducerRouter:
                 self._warn_of_refusal(kept, f"by {cluster}", error)
 
     def _is_sent_again(self, cluster: str, topic: str, code: int, amid: bool) -> bool:
-        """A refusal by rules counts where the topic is at home there and no hold ran out: else it is a switch that
-        keeps writers out."""
+        """Whether a failed call is sent again. An authorization error is final only at the topic's home without an
+        expired hold: otherwise a switch fences writers.
+        """
         if self.stopping.is_set() and not self.waiting.outlives:
             return False
         return code in PURGE_ERRORS or (code in AUTHORIZATION_ERRORS and (amid or not self._is_at_home(topic, cluster)))
@@ -394,7 +400,7 @@ class ProducerRouter:
         while not self.stopping.is_set():
             try:
                 self.turn()
-            except Exception as error:  # whoever ended here would leave calls waiting for ever, and nobody told
+            except Exception as error:  # if the thread ended, calls would wait for ever
                 self._warned(f"{self._name}: {describe_error(error)}")
             self._warned.tell()
             self.wake.wait(LOOP_INTERVAL_S)
@@ -413,7 +419,7 @@ class ProducerRouter:
         self._judge()
         self.waiting.settle()
         until_s = {cluster: self.centre.until_s(cluster) for cluster in self._reach.sites}
-        held = self.centre.held()  # before it is asked where they go: what is heard between the two is held in both
+        held = self.centre.held()  # before the orders: a hold read between the two counts in both
         with self.gate:
             topics = {*self.routes, *self.waiting.topics(), *self._at}
         orders = {topic: self.centre.order(topic) for topic in topics}
@@ -434,10 +440,11 @@ class ProducerRouter:
             self.room.notify_all()
 
     def _settle(self, topics: set[str], held: frozenset[str]) -> None:
-        """Of a topic that a switch holds, says so once nothing is on its way to it: which is so where nothing is on its
-        way to its cluster at all. Calls to topics that stay there wait meanwhile, but not for long."""
+        """Report held topics as parked once no call to their cluster is unanswered. Calls to its other topics wait
+        briefly.
+        """
         for topic in held - topics:
-            self.centre.parked(topic)  # it never wrote to it
+            self.centre.parked(topic)  # this producer never wrote to the topic
         late = {cluster for cluster, until_s in self._late_until_s.items() if steady_s() < until_s}
         for cluster in {self._at[topic] for topic in held if topic in self._at} - late:
             self._quieten(cluster, {topic for topic in held if self._at.get(topic) == cluster})
@@ -445,7 +452,7 @@ class ProducerRouter:
             self.centre.parked(topic)
 
     def _quieten(self, cluster: str, held: set[str]) -> None:
-        client = self._clients.get(cluster)  # none where it was given up
+        client = self._clients.get(cluster)  # None if purged
         if client is not None and len(client) and steady_s() < self._not_before_s:
             return
         if client is not None:
@@ -455,24 +462,24 @@ class ProducerRouter:
         else:
             for topic in held:
                 self.centre.parked(topic)
-        # Those that stay are sent to again by this very turn.
+        # Topics that stay get their routes back in this turn.
 
     def _go(self, topic: str, cluster: str) -> None:
-        """What was kept back goes first; from then on calls go straight there."""
+        """Send a topic's kept calls to its home, then open the route."""
         before = self._at.get(topic)
         if before is not None and before != cluster:
             self._leave(topic, before)
         client = self.client(cluster)
         self._at[topic] = cluster
         if self.waiting.outlives and client.is_silent():
-            return self._close_routes(client)  # what is called now is safer on the disk
+            return self._close_routes(client)  # new calls are safer on disk
         self.waiting.prepare(topic)
         with self.gate:
             way = client.way(topic)
             if self.routes.get(topic) is way and self.waiting.is_empty(topic):
                 return None
             if not self._is_at_home(topic, cluster):
-                return None  # a switch was heard of since this turn began
+                return None  # a switch began during this turn
             self.routes.pop(topic, None)
             site = self._reach.sites[cluster]
             if self.doubts is not None:
@@ -487,15 +494,15 @@ class ProducerRouter:
                 if self.doubts is not None:
                     self.doubts.forget(topic)
             elif has_room:
-                self.wake.set()  # the next turn goes on with it at once
+                self.wake.set()  # continue in the next turn at once
         return None
 
     def _send_kept(self, way: ProducerRoute) -> bool:
-        """A portion of it; whether the client would have taken more."""
+        """Send a portion. Returns whether the client would take more."""
         topic = way.topic
         for _ in range(SENDS_PER_TURN):
             if steady_s() >= self.until_s:
-                return False  # as after the machine has slept
+                return False  # for example after the machine slept
             kept = self.waiting.head(topic)
             if kept is None:
                 return True
@@ -512,41 +519,42 @@ class ProducerRouter:
                     self._warned(f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}")
                     return False
                 self._set_aside(kept, error.args[0])
-            except Exception as error:  # as of a record that an earlier version has kept
+            except Exception as error:  # for example a record of an earlier version
                 self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, describe_error(error)))
             else:
                 self.waiting.sent(topic)
         return True
 
     def _pass_over(self, kept: PendingSend, record: Message | None) -> None:
-        """The head, which its old home had taken and sent on before it died."""
+        """Report the head as delivered: the old home had replicated the record."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, None)
         self.answers.add(kept.told, None, record)
 
     def _set_aside(self, kept: PendingSend, error: KafkaError) -> None:
-        """The head, which would be refused for ever: its call has returned long ago."""
+        """Fail the head, which would be refused for ever."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, error)
         self.answers.add(kept.told, error, refused_message(kept, error))
         self._warn_of_refusal(kept, "after it was kept back", error)
 
     def _warn_of_refusal(self, kept: PendingSend, where: str, error: KafkaError) -> None:
-        """An operator is told where nobody else is. Of a spool it is told there; of calls that a producer which is
-        closed throws away `close` gives the number."""
+        """Warn of a refused record without a delivery callback. A spool warns by itself, and `close` counts purged
+        calls.
+        """
         if kept.told is None and not kept.is_spooled and error.code() not in PURGE_ERRORS:
             self._warned(f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}")
 
     def _replace(self, cluster: str, client: ClusterProducer) -> None:
-        """A fatal error is the client's own: another one may go on where it stopped."""
         if steady_s() >= self._replaced_s + RETRY_DELAY_S:
             self._replaced_s = steady_s()
             self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")
             self._give_up(cluster, client)
 
     def _leave(self, topic: str, cluster: str) -> None:
-        """The topic's calls go there no more. What it has not acknowledged of them, as a home that died, is sent
-        elsewhere; what other topics have on their way there, with them."""
+        """Stop sending the topic's calls to this cluster. If some are unanswered, all unanswered calls of the client
+        are sent again, also those of other topics.
+        """
         client = self._clients.get(cluster)
         if client is None:
             return
@@ -559,7 +567,7 @@ class ProducerRouter:
             self._give_up(cluster, client)
 
     def _give_up(self, cluster: str, client: ClusterProducer) -> None:
-        """All that it has not acknowledged is sent again, by another client: its numbers have a gap now."""
+        """Send all unanswered calls again by another client: sequence numbers of this one have a gap now."""
         self._close_routes(client)
         is_late = client.on_their_way() > 0
         try:
@@ -573,7 +581,7 @@ class ProducerRouter:
         self.waiting.settle()
 
     def _close_routes(self, client: ClusterProducer) -> None:
-        """Calls to topics that went there are kept back from now on."""
+        """Keep calls to the client's topics from now on."""
         with self.gate:
             for topic in [one for one, route in self.routes.items() if route.client is client]:
                 del self.routes[topic]
@@ -588,7 +596,9 @@ class ProducerRouter:
         return self._clients[cluster]
 
     def _take_up(self) -> None:
-        """What is on its way is waited for; calls are kept back until the clusters that count now were asked."""
+        """Apply new settings: wait for unanswered calls, then ask the new clusters. New calls are kept until these
+        answer.
+        """
         for cluster, client in list(self._clients.items()):
             self._close_routes(client)
             if self._wait_for_answers(client, RECONFIGURE_TIMEOUT_S) and not self.stopping.is_set():
@@ -605,7 +615,7 @@ class ProducerRouter:
             self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
     def _wait_for_answers(self, client: ClusterProducer, for_s: float) -> bool:
-        """Whether some of it is still on its way then; it may be told sooner where the producer is closed."""
+        """Returns whether calls are still unanswered after `for_s`, or at `stop`."""
         until_s = steady_s() + for_s
         while client.flush(max(0.0, min(FLUSH_INTERVAL_S, until_s - steady_s()))):
             if self.stopping.is_set() or steady_s() >= until_s:
@@ -613,12 +623,11 @@ class ProducerRouter:
         return False
 
     def _warm_up(self) -> None:
-        """Where topics may soon be written."""
         for cluster in self._reach.sites.keys() - self._clients.keys():
             self.client(cluster).warm_up(list(self._at)[:10])
 
 
 def check_settings(name: str, lease_s: float, sites: Mapping[str, Site]) -> None:
-    """Raises where a client cannot be made of these settings."""
+    """Raises where librdkafka rejects these settings."""
     for site in sites.values():
         ClusterProducer({"client.id": name, **site.settings()}, DeliveryReports(), lambda *_: None, lease_s)

@@ -1,9 +1,4 @@
-"""A site: one of the clusters that an application may meet, in the words of its client's own settings.
-
-The threads of clients. Each belongs to one object, whose docstring says how it ends.
-
-What an operator should know, told where nothing is locked and by a function that may fail.
-"""
+"""Sites (clusters as an application sets them), client threads, and queued warnings."""
 
 from __future__ import annotations
 
@@ -35,7 +30,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class InlineSecret(Secret):
-    """A secret that the application holds itself: it is read nowhere, and never shown."""
+    """A secret that the application passes itself; `repr` never shows the value."""
 
     value: str = field(default="", repr=False)
 
@@ -48,8 +43,9 @@ class InlineSecret(Secret):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`clients`: what its producers and consumers are set to besides. `cluster_id`: which cluster must answer there;
-    empty for whichever does."""
+    """A cluster with client settings. `clients`: further settings of producers and consumers. `cluster_id`: the
+    expected id; empty accepts any.
+    """
 
     cluster: Cluster
     clients: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -60,20 +56,21 @@ class Site:
         return self.cluster.name
 
     def settings(self) -> dict[str, Any]:
-        """For a client of confluent-kafka. Holds secrets: never log it."""
+        """Returns settings for a confluent-kafka client. They hold secrets: never log them."""
         return {**librdkafka_settings(self.cluster), **self.clients}
 
 
 def sites_of(given: Mapping[str, Mapping[str, Any] | Cluster], shared: Mapping[str, Any]) -> dict[str, Site]:
-    """Each by its name; `shared` holds for all of them. ConfigError where one cannot be followed as it is set, or no
-    broker would answer a producer; NotYetError for a producer of transactions."""
+    """Returns the sites by name; `shared` applies to each. ConfigError for unsupported settings or without
+    acknowledgements; UnsupportedError for a transactional producer.
+    """
     if not given:
         raise ConfigError("no cluster is named", hint='clusters={"east": {"bootstrap.servers": "..."}, "west": {...}}')
     return {name: _site(name, one, shared) for name, one in given.items()}
 
 
 def check_topic_names(topics: Iterable[str]) -> tuple[str, ...]:
-    """TypeError for one word, whose letters would be taken for names; ConfigError for what no topic can meet."""
+    """TypeError for a single string, whose letters would count as names; ConfigError for an impossible pattern."""
     if isinstance(topics, str):
         raise TypeError(f"topics are given as a list of names, not as {topics!r}")
     named = tuple(topics)
@@ -86,7 +83,7 @@ def check_topic_names(topics: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_group_id(site: Site) -> None:
-    """ConfigError where its consumers would be no members of a group."""
+    """ConfigError where `group.id` is not set."""
     if not site.settings().get("group.id"):
         raise ConfigError(f"cluster {site.name}: group.id is not set")
 
@@ -119,8 +116,7 @@ def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, An
 
 
 def _must_be_answered(name: str, every: Mapping[str, Any]) -> None:
-    """Of what no broker answers nobody knows when it has arrived: a switch would be told that nothing is on its way
-    while it is."""
+    """Refuse acks=0: a switch would be told that no call is unanswered while records still arrive."""
     of_topics = every.get("default.topic.config")
     for some in (every, of_topics if isinstance(of_topics, Mapping) else {}):
         for key in ("acks", "request.required.acks"):
@@ -165,12 +161,13 @@ THREAD_NAME_PREFIX = "twinshore"
 
 
 def thread_name(does: str, whose: str = "") -> str:
-    """By which whoever looks at an application's threads knows ours."""
     return f"{THREAD_NAME_PREFIX}-{does} {whose}".rstrip()
 
 
 def client_thread(does: str, whose: str, run: Callable[[], object]) -> threading.Thread:
-    """Not begun yet. No process waits at its end for one: a cluster that is gone may keep it for long."""
+    """Returns a daemon thread, not started: an unreachable cluster may block the thread for long, and no process must
+    wait for that.
+    """
     return threading.Thread(target=run, name=thread_name(does, whose), daemon=True)
 
 
@@ -179,9 +176,11 @@ WARNINGS_KEPT_MAX = 100
 
 
 class WarningQueue:
-    """Called with a sentence it keeps it for `tell`, which whoever holds no lock calls. A trouble that goes on is told
-    once; one that was not heard of for a minute is news again. Any thread may call it. So nobody else in this room
-    keeps in mind what he has said; but who knows when his trouble is over has `config.repeat_filter` for it."""
+    """Queues warnings for `tell`, which a thread without locks calls. Any thread may add one.
+
+    A repeated sentence is reported once, and again after a minute without a repeat. Code that knows when a problem is
+    over uses `config.repeat_filter`.
+    """
 
     def __init__(self, warn: Callable[[str], None], clock: Callable[[], float] = steady_s) -> None:
         self._warn, self._clock = warn, clock
@@ -192,14 +191,14 @@ class WarningQueue:
         now_s = self._clock()
         before_s = self._heard_s.pop(sentence, None)
         self._heard_s[sentence] = now_s
-        with suppress(KeyError, RuntimeError, StopIteration):  # another thread may do the same
+        with suppress(KeyError, RuntimeError, StopIteration):  # another thread may evict too
             while len(self._heard_s) > WARNINGS_KEPT_MAX:
                 del self._heard_s[next(iter(self._heard_s))]
         if before_s is None or now_s >= before_s + WARN_AGAIN_AFTER_S:
             self._waiting.append(sentence)
 
     def tell(self) -> None:
-        """What `warn` raises ends nobody's thread."""
+        """Report queued warnings. Exceptions of `warn` are suppressed."""
         while True:
             try:
                 sentence = self._waiting.popleft()
@@ -208,11 +207,11 @@ class WarningQueue:
             self.at_once(sentence)
 
     def now(self, sentence: str) -> None:
-        """As a call, for whoever holds no lock."""
+        """Queue and report. The caller holds no lock."""
         self(sentence)
         self.tell()
 
     def at_once(self, sentence: str) -> None:
-        """For whoever holds no lock, and knows that it is news."""
+        """Report even a repeat. The caller holds no lock."""
         with suppress(Exception):
             self._warn(sentence)

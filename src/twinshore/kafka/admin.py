@@ -1,10 +1,7 @@
-"""Topics and their settings: read from any broker, changed over a connection that was vouched for right before.
+"""Topics and configs, ACLs, client quotas and SCRAM users of one cluster.
 
-An address that led to one cluster may lead to another now, and a name that meant one topic may mean another. So every
-change names the topic by its id as well, and goes over a connection that just now showed the right cluster and topic.
-No client library offers that, which is why these requests are made here.
-
-ACLs, client quotas and SCRAM users of one cluster: read and changed through any of its brokers.
+An address may lead to another cluster by now, and a name may mean another topic. So each change of a topic names its id
+too, and uses a connection that has just shown the right cluster and topic. No client library offers that.
 """
 
 from __future__ import annotations
@@ -75,7 +72,7 @@ DEFAULT_CONFIG_SOURCE = 5
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """`value` is None for a secret. `source` is Kafka's name for where it was set."""
+    """`value`: None for a secret. `source`: Kafka's name for where it was set."""
 
     name: str
     value: str | None
@@ -85,12 +82,12 @@ class ConfigEntry:
 
     @property
     def own(self) -> bool:
-        """Set on the topic itself."""
+        """Whether the value is set on the topic itself."""
         return self.source == "DYNAMIC_TOPIC_CONFIG"
 
 
 class Admin:
-    """Safe for several threads. `topic_id` says which topic is meant: under another id its name is not acted upon."""
+    """Topic administration. Thread-safe. `topic_id`: a topic of the same name with another id is not changed."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
@@ -104,7 +101,7 @@ class Admin:
         replication_factor: int = -1,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`replication_factor` -1 takes the cluster's default."""
+        """`replication_factor` -1: the cluster's default."""
         configs = tuple(CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items())
         topic = CreatableTopic(
             name=TopicName(name),
@@ -123,7 +120,6 @@ class Admin:
         self._cluster.change(f"create topic {name}", ask)
 
     def create_partitions(self, name: str, total: int, *, topic_id: bytes) -> None:
-        """Grows the topic to `total` partitions."""
         topic = CreatePartitionsTopic(name=TopicName(name), count=i32(total), assignments=None)
         what = f"grow topic {name} to {total} partitions"
 
@@ -135,8 +131,7 @@ class Admin:
         self._cluster.change(what, ask, {name: topic_id})
 
     def delete_topic(self, name: str, *, topic_id: bytes, allow: Callable[[], None] = lambda: None) -> None:
-        """Deletes the topic with this id, whatever else is called so by now. `allow` is called right before each
-        request, and raises where it must not be sent any more."""
+        """Delete the topic with this id. `allow` is called right before each request, and raises to prevent it."""
         topic = DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=topic_id))
         what = f"delete topic {name}"
 
@@ -144,7 +139,7 @@ class Admin:
             allow()
             request = DeleteTopicsRequest(topics=(topic,), timeout=_wait(timeout_s))
             for one in line.call(request, DeleteTopicsResponse, timeout_s=timeout_s).responses:
-                # An id that nobody knows any more: a request of ours whose answer was lost did it, or somebody else.
+                # The id is gone: deleted by our own request whose response was lost, or by another client.
                 gone = int(one.error_code) == Code.UNKNOWN_TOPIC_ID
                 code = Code.UNKNOWN_TOPIC_OR_PARTITION if gone else one.error_code
                 self._check(code, what, one.error_message, f"Delete on topic {name}")
@@ -152,7 +147,7 @@ class Admin:
         self._cluster.change(what, ask, {name: topic_id})
 
     def alter_topic_settings(self, name: str, changes: Mapping[str, str | None], *, topic_id: bytes) -> None:
-        """Changes these settings alone; None takes one back to its default."""
+        """Change only these configs; None restores a default."""
         if not changes:
             return
         configs = tuple(
@@ -172,7 +167,7 @@ class Admin:
         self._cluster.change(what, ask, {name: topic_id})
 
     def topic_settings(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
-        """The settings of each topic that are not Kafka's own defaults; the first that is refused is a KafkaError."""
+        """Returns configs that differ from Kafka's defaults. The first refused topic raises KafkaError."""
         found, refused = self.readable_settings(names)
         for error in refused.values():
             raise error
@@ -181,8 +176,7 @@ class Admin:
     def readable_settings(
         self, names: Iterable[str], keys: Sequence[str] = ()
     ) -> tuple[dict[str, dict[str, ConfigEntry]], dict[str, KafkaError]]:
-        """The same of those topics that may be asked about, and why the others may not: none hinders another. With
-        `keys` these settings alone, and Kafka's own defaults as well."""
+        """Like `topic_settings`, with errors of refused topics. With `keys`: only these configs, defaults too."""
         found: dict[str, dict[str, ConfigEntry]] = {}
         refused: dict[str, KafkaError] = {}
         wanted = list(dict.fromkeys(names))
@@ -199,8 +193,7 @@ class Admin:
         return found, refused
 
     def broker_settings(self, node_id: int, keys: Sequence[str] = ()) -> dict[str, ConfigEntry]:
-        """The settings of a broker that are not Kafka's own defaults; with `keys` these alone, defaults as well. Only
-        it can tell them."""
+        """Returns a broker's configs that differ from Kafka's defaults. With `keys`: only these, defaults too."""
         asking = _describing(BROKER_RESOURCE, [str(node_id)], keys)
         (found,) = self._cluster.at(node_id, f"settings of broker {node_id}", asking)
         what = f"read settings of broker {node_id}"
@@ -248,7 +241,7 @@ def _settings(answer: DescribeConfigsResult, *, defaults: bool) -> dict[str, Con
 
 
 def _wait(timeout_s: float) -> i32Timedelta:
-    """How long a broker may work on it: an answer must still come in time."""
+    """Returns a broker's time limit that leaves time for the response."""
     return i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))
 
 
@@ -259,8 +252,9 @@ RefusedAcls = dict[Acl, KafkaError]
 
 
 def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl] | None:
-    """Every ACL of the cluster; None where it has no authorizer. `broker`: as this one knows and enforces them now,
-    since each hears of a change by itself."""
+    """Returns all ACLs; None without an authorizer. `broker`: as this one enforces them, since each learns changes by
+    itself.
+    """
 
     def ask(connection: Connection, timeout_s: float) -> frozenset[Acl] | None:
         request = DescribeAclsRequest(
@@ -294,8 +288,6 @@ def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl
 
 
 def may_alter_acls(cluster: KafkaCluster) -> bool:
-    """Whether we may change its ACLs."""
-
     def ask(connection: Connection, timeout_s: float) -> bool:
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         answer = connection.call(request, DescribeClusterResponse, timeout_s=timeout_s)
@@ -308,12 +300,12 @@ def may_alter_acls(cluster: KafkaCluster) -> bool:
 
 
 def create_acls(cluster: KafkaCluster, acls: Sequence[Acl]) -> RefusedAcls:
-    """Adds them; what is there already stays. Returns those that were refused, each with its error."""
+    """Add ACLs; existing ones stay. Returns refused ones."""
     return _in_parts(cluster, acls, "add", _create)
 
 
 def delete_acls(cluster: KafkaCluster, acls: Sequence[Acl]) -> RefusedAcls:
-    """Removes exactly these; what is not there is no error. Returns those that were refused."""
+    """Remove exactly these ACLs; a missing one is no error. Returns refused ones."""
     return _in_parts(cluster, acls, "remove", _delete)
 
 
@@ -374,8 +366,6 @@ def _delete(acls: Sequence[Acl], connection: Connection, timeout_s: float) -> li
 
 
 def read_quotas(cluster: KafkaCluster) -> dict[QuotaEntity, dict[str, float]]:
-    """Every client quota of the cluster."""
-
     def ask(connection: Connection, timeout_s: float) -> dict[QuotaEntity, dict[str, float]]:
         request = DescribeClientQuotasRequest(components=(), strict=False)
         answer = connection.call(request, DescribeClientQuotasResponse, timeout_s=timeout_s)
@@ -392,7 +382,7 @@ def read_quotas(cluster: KafkaCluster) -> dict[QuotaEntity, dict[str, float]]:
 
 
 def alter_quotas(cluster: KafkaCluster, entity: QuotaEntity, values: Mapping[str, float | None]) -> None:
-    """Sets these quotas of the entity; None removes one."""
+    """Set these quotas of the entity; None removes one."""
 
     def ask(connection: Connection, timeout_s: float) -> None:
         entry = EntryData(
@@ -411,7 +401,7 @@ def alter_quotas(cluster: KafkaCluster, entity: QuotaEntity, values: Mapping[str
 
 
 def read_scram_users(cluster: KafkaCluster) -> frozenset[ScramUser]:
-    """Every SCRAM credential, without what makes it one: no cluster tells that."""
+    """Returns all SCRAM users. No cluster returns their credentials."""
 
     def ask(connection: Connection, timeout_s: float) -> frozenset[ScramUser]:
         request = DescribeUserScramCredentialsRequest(users=None)
@@ -429,7 +419,6 @@ def read_scram_users(cluster: KafkaCluster) -> frozenset[ScramUser]:
 
 
 def set_scram_password(cluster: KafkaCluster, user: ScramUser, password: str) -> None:
-    """Makes the user, or gives it this password."""
     numbers = {name: number for number, name in SCRAM_MECHANISM_NAMES.items()}
     salt = secrets.token_bytes(32)
     digest = user.mechanism.removeprefix("SCRAM-SHA-")

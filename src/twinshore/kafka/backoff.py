@@ -9,9 +9,9 @@ DELAY_MAX_S = 2.0
 
 
 def delay_s(failures: int, rng: Random, *, first_s: float = FIRST_DELAY_S, longest_s: float = DELAY_MAX_S) -> float:
-    """The wait after so many failures in a row: full jitter under a doubling ceiling, never above `longest_s`.
+    """Returns the wait after so many failures in a row: full jitter under a doubling ceiling, at most `longest_s`.
 
-    Full jitter spreads clients that failed together. A tenth of the ceiling is the floor, so that no loop spins.
+    Full jitter spreads clients that failed together. A tenth of the ceiling is the minimum, so that no loop spins.
     """
     if failures <= 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""What brokers tell of themselves: what their programs can do, which partitions are on the move, how full disks are."""
+"""What brokers report of themselves: features, partition reassignments, disk space."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from twinshore.kafka.protocol.error_codes import kafka_error
 
 
 class PartitionReassignment(NamedTuple):
-    """Replicas that a partition gets, and those that it is rid of once it has them. Until a new one has caught up,
-    metadata names old and new ones alike."""
+    """Replicas being added and removed. Until a new one has caught up, metadata lists both."""
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
 
 def read_reassignments(line: Connection, timeout_s: float) -> dict[TopicPartition, PartitionReassignment]:
-    """Of the whole cluster. Its controller knows, and so does any broker where the controller is none of them."""
+    """Returns all reassignments. The controller answers, or any broker if controllers are separate."""
     wait = i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))
     request = ListPartitionReassignmentsRequest(timeout=wait, topics=None)
     answer = line.call(request, ListPartitionReassignmentsResponse, timeout_s=timeout_s)
@@ -52,9 +51,9 @@ ELIGIBLE_REPLICAS_FEATURE: Final = "eligible.leader.replicas.version"
 
 
 class BrokerFeatures(NamedTuple):
-    """metadata.version rises with each release: `supports` is the highest that the broker knows, `finalized` the one
-    that its cluster works by; 0 where it does not tell. `eligible`: the cluster elects eligible leader replicas
-    (KIP-966)."""
+    """`supports`: the highest metadata.version that the broker supports. `finalized`: the cluster's current one. 0:
+    unknown. `eligible`: the cluster elects eligible leader replicas (KIP-966).
+    """
 
     supports: int
     finalized: int
@@ -81,8 +80,6 @@ LOG_DIRS_TIMEOUT_S = 5.0
 
 
 class LogDir(NamedTuple):
-    """A log directory of one broker, and the volume it is on."""
-
     node_id: int
     log_dir: str
     total_bytes: int
@@ -94,9 +91,8 @@ class LogDir(NamedTuple):
 
 
 def read_log_dirs(cluster: KafkaCluster, node_id: int) -> list[LogDir]:
-    """The broker's log directories, as it tells since Kafka 3.3; those that failed, or whose room is unknown, are
-    left out."""
-    # No topics: what is asked about is the disks, not what lies on them.
+    """Returns log directories (Kafka 3.3 and newer), without failed ones or unknown sizes."""
+    # No topics: only the disks matter.
     request = DescribeLogDirsRequest(topics=())
     answer = cluster.connection_to(node_id).call(request, DescribeLogDirsResponse, timeout_s=LOG_DIRS_TIMEOUT_S)
     if answer.error_code:

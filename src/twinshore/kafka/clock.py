@@ -1,7 +1,4 @@
-"""The clock by which grants and leases are judged, in drivers, pumps and clients; and the one that people read.
-
-The clocks, as the rooms above know them; the client side ships without this room and asks `kafka/clock.py`.
-"""
+"""The steady clock, by which replication and clients judge leases, and the wall clock for people."""
 
 from __future__ import annotations
 
@@ -15,5 +12,5 @@ steady_s: Callable[[], float] = time.monotonic if _SINCE_BOOT is None else parti
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970, as far as this machine knows."""
+    """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""One cluster: who leads what, where each log ends, who wrote to it. Asks the right broker, with bounded patience."""
+"""One cluster: leaders, log ends, producers. Requests go to the right broker, with retries in a time limit."""
 
 from __future__ import annotations
 
@@ -45,12 +45,10 @@ Value = TypeVar("Value")
 
 
 class KafkaCluster:
-    """Safe for several threads; calls to the same broker take turns, so give a slow errand an object of its own.
+    """A cluster. Thread-safe; calls to a broker take turns, so slow work needs an object of its own.
 
-    Every question is asked again, after fresh metadata and a growing pause, while the failure is one that may pass;
-    after `patience_s`, whoever is silent, it is a KafkaError. `cluster_id` is which cluster it must be; without it the
-    first one seen. `pool`: connections that it shares with others; without it they are its own. `clock`, `sleep` and
-    `rng` are arguments so that tests need no patience.
+    Retriable failures are retried with fresh metadata and growing pauses; after `patience_s` KafkaError is raised.
+    `cluster_id`: the expected cluster; empty for the first one seen. `pool`: shared connections.
     """
 
     def __init__(
@@ -87,41 +85,39 @@ class KafkaCluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """Topics and settings."""
-        from twinshore.kafka.admin import Admin  # its import costs, and pumps do without
+        from twinshore.kafka.admin import Admin  # the import is slow, and tasks do without
 
         return Admin(self)
 
     def errand(self) -> AbstractContextManager[None]:
-        """All that this thread asks within it ends within `patience_s` together."""
+        """Bound this thread's requests in the block by `patience_s` together."""
         return self._patience.errand()
 
     def left_s(self) -> float:
-        """What this thread's errand has left; `inf` outside of any."""
+        """Returns this thread's time left; `inf` outside `errand`."""
         return self._patience.left_s()
 
     def cluster_id(self) -> str:
-        """The cluster's own identity; the same for all its bootstrap addresses."""
         return self._memory.cluster_id or self.metadata([], refresh=True).cluster_id
 
     def expect_cluster_id(self, cluster_id: str) -> None:
-        """From now on it must be this cluster; KafkaError where another was seen before."""
+        """Require this cluster. KafkaError where another was seen before."""
         self._memory.same(cluster_id)
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
-        """Of these topics, or of all. With `refresh=False` what was seen before will do, if it covers the question."""
+        """Returns metadata of these topics, or all. `refresh=False` allows cached data."""
         return self._patience.retry("metadata", lambda: self._look(topics, refresh))
 
     def partition_of(self, named: TopicPartition, *, refresh: bool = False) -> PartitionMetadata:
-        """The partition's leader, epoch and replicas; KafkaError where it does not exist."""
+        """KafkaError where the partition does not exist."""
         return self._find(named, refresh=refresh, led=False)
 
     def leader_of(self, named: TopicPartition) -> int:
-        """The node that leads the partition; KafkaError (retriable) while none does."""
+        """Retriable KafkaError without a leader."""
         return self._find(named, refresh=False, led=True).leader
 
     def connection_to(self, node_id: int) -> Connection:
-        """The shared connection to this broker, which was seen to be one of the right cluster."""
+        """Returns the shared connection, checked to be of the right cluster."""
         self._nodes.silence.check()
         connection = self._nodes.kept(self._address_of(node_id), timeout_s=self._time_s())
         if not connection.cluster_id:
@@ -131,7 +127,7 @@ class KafkaCluster:
         return connection
 
     def dial(self, node_id: int) -> Connection:
-        """A new connection to this broker of the right cluster, the caller's own to drive and close."""
+        """Open a connection, checked to be of the right cluster. The caller closes it."""
         connection = self._nodes.dial(self._address_of(node_id), timeout_s=self._time_s())
         try:
             self._vouch(connection, {})
@@ -141,21 +137,22 @@ class KafkaCluster:
         return connection
 
     def list_offsets(self, parts: Iterable[TopicPartition], which: OffsetKind) -> dict[TopicPartition, int]:
-        """One end of each log. All or nothing: the first partition that cannot be read is a KafkaError."""
+        """Returns one offset of each log. The first one without an answer raises KafkaError."""
         ask = self._timed(list_offsets, asked=which.value)
         return self._leaders.ask(parts, LeaderQuery(_end_in_words(which), "Describe", ask))
 
     def offsets_of_each(
         self, parts: Iterable[TopicPartition], which: OffsetKind
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """One end of each log that can be read now, and why the others cannot: none waits for another. KafkaError where
-        the cluster itself does not answer."""
+        """Returns one offset of each readable log, and errors of others, which delay none. KafkaError where the cluster
+        does not answer.
+        """
         question = LeaderQuery(_end_in_words(which), "Describe", self._timed(list_offsets, asked=which.value))
         return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
 
     def first_since(self, named: TopicPartition, timestamp_ms: int) -> int:
-        """The offset below which no record has a time stamp that is as late; -1 where no record has."""
-        # Of several that bear one time stamp a broker's index may name a later one; of the time before it names none.
+        """Returns the offset below which no record has this or a later timestamp; -1 where no record has."""
+        # Of several records with one timestamp the index may return a later one; the timestamp before avoids that.
         asked = (max(0, timestamp_ms - 1), *OffsetKind.HIGH_WATERMARK.value[1:])
         question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
         return self._leaders.ask([named], question)[named]
@@ -163,28 +160,28 @@ class KafkaCluster:
     def first_since_each(
         self, parts: Iterable[TopicPartition], timestamp_ms: int
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """The first offset whose record has a time stamp that is as late, -1 where none has, of each partition that can
-        be asked now, and why the others cannot."""
+        """Returns first offsets with this or a later timestamp, -1 for none, and errors of partitions."""
         asked = (max(0, timestamp_ms), *OffsetKind.HIGH_WATERMARK.value[1:])
         question = LeaderQuery("first offset since a time", "Describe", self._timed(list_offsets, asked=asked))
         return self._patience.retry(question.what, lambda: self._leaders.each(parts, question))
 
     def describe_producers(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """Who wrote to these partitions, as their leaders remember; it speaks of the log end."""
+        """Returns producers as leaders know them at the log end."""
         ask = self._timed(describe_producers)
         return self._leaders.ask(parts, LeaderQuery("producers", "Read", ask))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
     ) -> dict[TopicPartition, int]:
-        """Cuts each log below the offset, on its leader; returns the new log starts. `ids`: which topic each name must
-        still mean, asked over the same connection right before."""
+        """Delete records below these offsets. Returns new log starts. `ids`: expected topic ids, checked over the same
+        connection right before.
+        """
         return self._leaders.ask(before, self._cut(before, ids))
 
     def delete_records_of_each(
         self, before: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """The same of those logs that can be cut now, and why the others cannot: none waits for another."""
+        """Like `delete_records`, with errors of partitions."""
         question = self._cut(before, ids)
         return self._patience.retry(question.what, lambda: self._leaders.each(before, question))
 
@@ -200,18 +197,19 @@ class KafkaCluster:
         return LeaderQuery("deletion of records", "Delete", ask)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """(The largest leader epoch up to the one given that wrote there, where it ended); (-1, -1) where the leader
-        does not know."""
+        """Returns (largest leader epoch not above the given one, its end offset); (-1, -1) where the leader does not
+        know.
+        """
         ask = self._timed(offset_for_leader_epoch, epochs=epochs)
         return self._leaders.ask(epochs, LeaderQuery("end of a leader epoch", "Describe", ask))
 
     def read_tail_batch(self, named: TopicPartition, offset: int) -> BatchHeader | None:
-        """The header of the batch that covers `offset`; None while it is above the high watermark."""
+        """Returns the header of the batch with `offset`; None above the high watermark."""
         found = self.read_batch(named, offset)
         return found[1] if found else None
 
     def read_batch(self, named: TopicPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
-        """The batch that covers `offset`, its CRC not checked; None while it is above the high watermark, or gone."""
+        """Returns the batch with `offset`, CRC unchecked; None where gone or above the high watermark."""
 
         def ask(
             connection: Connection, wanted: Sequence[LeaderPartition]
@@ -221,7 +219,7 @@ class KafkaCluster:
         return self._leaders.ask([named], LeaderQuery(f"batch at offset {offset}", "Read", ask))[named]
 
     def read_from(self, named: TopicPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartitionById:
-        """Batches from the one on that covers `offset`, as far as a consumer may read; never less than one whole."""
+        """Returns batches from the one with `offset` on, as a consumer may read; at least one."""
 
         def ask(
             connection: Connection, wanted: Sequence[LeaderPartition]
@@ -234,13 +232,13 @@ class KafkaCluster:
         return found
 
     def init_producer_id(self) -> tuple[int, int]:
-        """A new producer id and its epoch."""
+        """Returns a new producer id and its epoch."""
         return self._patience.retry(
             "a new producer id", lambda: self._anybody(partial(init_producer_id, place=self.name))
         )
 
     def anybody(self, what: str, ask: Callable[[Connection, float], Value]) -> Value:
-        """What any broker answers; `ask` gets a connection and a time-out in seconds, perhaps several times."""
+        """Ask any broker. `ask` gets a connection and a timeout in seconds, perhaps repeatedly."""
 
         def once(connection: Connection, *, timeout_s: float) -> Value:
             return ask(connection, timeout_s)
@@ -248,14 +246,14 @@ class KafkaCluster:
         return self._patience.retry(what, lambda: self._anybody(once))
 
     def at(self, node_id: int, what: str, ask: Callable[[Connection, float], Value]) -> Value:
-        """What this broker answers."""
         return self._patience.retry(what, lambda: ask(self.connection_to(node_id), self._time_s()))
 
     def change(
         self, what: str, ask: Callable[[Connection, float], Value], ids: Mapping[str, bytes] | None = None
     ) -> Value:
-        """Changes something of the whole cluster, at its controller, over a connection that was vouched for right
-        before. `ids`: which topic each name must mean; under another id nothing is asked."""
+        """Change the cluster at its controller, over a connection checked right before. `ids`: expected topic ids; a
+        topic with another id is not changed.
+        """
 
         def attempt() -> Value:
             controller = self._look([], refresh=True).controller
@@ -271,7 +269,7 @@ class KafkaCluster:
         return self._patience.retry(what, attempt)
 
     def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
-        """Whoever is at the connection's other end is the right cluster, and has these topics under these ids."""
+        """Check that the connection leads to the right cluster, and the topics' ids."""
         seen = self._recognised(connection, list(ids), timeout_s=self._time_s())
         for name, topic_id in ids.items():
             topic = seen.topics.get(name)
@@ -286,14 +284,14 @@ class KafkaCluster:
                 )
 
     def _recognised(self, connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
-        """What the other end says of the topics; KafkaError where it is another cluster."""
+        """Returns the broker's metadata. KafkaError for another cluster."""
         seen = read_metadata(connection, topics, timeout_s=timeout_s)
         connection.cluster_id = seen.cluster_id
         self._same(connection, seen.cluster_id)
         return seen
 
     def _same(self, connection: Connection, cluster_id: str) -> None:
-        """KafkaError where the connection's other end is another cluster than it must be."""
+        """KafkaError for another cluster."""
         try:
             self._memory.same(cluster_id)
         except KafkaError:
@@ -318,7 +316,7 @@ class KafkaCluster:
         return self._patience.retry(f"partition {named}", attempt)
 
     def _look(self, topics: Sequence[str] | None, refresh: bool) -> ClusterMetadata:
-        """One attempt at metadata: from memory where that will do, else from the first broker that answers."""
+        """One attempt at metadata, cached if allowed, else from any broker."""
         known = None if refresh else self._memory.recall(topics)
         if known is not None:
             return known
@@ -328,7 +326,7 @@ class KafkaCluster:
         return seen
 
     def _anybody(self, ask: Callable[..., Value]) -> Value:
-        """Asks brokers in turn until one answers; a final refusal of one is the refusal of all."""
+        """Ask brokers in turn. One broker's final error ends the search."""
         with self._nodes.silence.asking():
             return self._whoever(ask)
 
@@ -338,7 +336,7 @@ class KafkaCluster:
         for number, address in enumerate(addresses):
             if last is not None and self._patience.left_s() <= 0:
                 break
-            # One that is silent must leave time for the next, however short it is.
+            # A broker without an answer must leave time for the next.
             until_s = time.monotonic() + self._time_s(min(_SHARES_MAX, len(addresses) - number))
             try:
                 connection = self._nodes.kept(address, timeout_s=until_s - time.monotonic())
@@ -360,7 +358,7 @@ class KafkaCluster:
         return timed
 
     def _time_s(self, shares: int = 1) -> float:
-        """How long one call may take, so that its errand ends in time."""
+        """Returns one call's timeout, within this thread's time left."""
         left_s = self._patience.left_s()
         if left_s <= 0:
             raise KafkaError(f"{self.name}: no time is left", retriable=True)

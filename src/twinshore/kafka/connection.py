@@ -1,7 +1,5 @@
-"""A control connection to one broker: handshake, then one request at a time, every wait bounded.
-
-How a fleet.Cluster is entered: by a new control connection, dialled, handshaken and authenticated, or by
-confluent-kafka's settings.
+"""A control connection to one broker: handshake, authentication, then one request at a time with a timeout. Also
+librdkafka settings for a cluster.
 """
 
 from __future__ import annotations
@@ -49,9 +47,9 @@ Value = TypeVar("Value")
 
 
 class Connection:
-    """Calls from several threads take turns. After a time-out or a lost connection it is closed for good.
+    """A connection to one broker. Threads take turns. A timeout or lost connection closes it.
 
-    `expires_at` is on time.monotonic(): when the broker will want a new authentication; `inf` where it never will.
+    `expires_at`: when the broker requires a new authentication, by time.monotonic(); `inf` for never.
     """
 
     def __init__(self, transport: Transport, *, client_id: str, timeout_s: float) -> None:
@@ -59,9 +57,9 @@ class Connection:
         self.place = transport.place
         self.expires_at = math.inf
         self.closed = False
-        # The address that was dialled.
+        # The address connected to.
         self.address = ("", 0)
-        # Which cluster its broker was seen to belong to: as long as it is open it leads to no other.
+        # The broker's cluster, once seen: an open connection leads to no other.
         self.cluster_id = ""
         # One for each call that waits for its turn, or for its answer.
         self.callers: deque[None] = deque()
@@ -80,7 +78,7 @@ class Connection:
         self.transport.close()
 
     def retire(self) -> None:
-        """Closes it now, or at the end of the call that another thread has under way."""
+        """Close now, or after another thread's current call."""
         self._retired = True
         if self._turn.acquire(blocking=False):
             try:
@@ -89,12 +87,12 @@ class Connection:
                 self._turn.release()
 
     def handwritten_version(self, api_key: int) -> int:
-        """The version in which to send what is written here by hand."""
+        """Returns the version for a request encoded in `kafka.protocol`."""
         lowest_ours, highest_ours = HANDWRITTEN_VERSIONS[api_key]
         return self.api_version(api_key, highest_ours, lowest_ours)
 
     def api_version(self, api_key: int, highest_ours: int, lowest_ours: int = 0) -> int:
-        """The version both sides know; KafkaError names API and broker when there is none."""
+        """Returns the highest version that both sides know. KafkaError where there is none."""
         offered = self._versions.get(api_key)
         if offered is None:
             raise KafkaError(
@@ -113,14 +111,13 @@ class Connection:
         return version
 
     def call(self, request: RequestPayload, answer: type[Payload], *, timeout_s: float | None = None) -> Payload:
-        """Sends a kio request and reads the kio response type that belongs to it."""
         api_key, version = int(request.__api_key__), int(request.__version__)
         if self._versions:
             self.api_version(api_key, version, version)
         return self._decode(self.call_raw(api_key, version, _encode(request), timeout_s=timeout_s), answer, api_key)
 
     def call_raw(self, api_key: int, version: int, body: bytes, *, timeout_s: float | None = None) -> memoryview:
-        """Sends an encoded body; returns the response's body, after its header."""
+        """Send an encoded body. Returns the response's body."""
         try:
             answer = self._take_turn(api_key, version, body, timeout_s)
         finally:
@@ -137,7 +134,7 @@ class Connection:
         *,
         timeout_s: float | None = None,
     ) -> Value:
-        """Sends an encoded body, and what `read` makes of the answer's; KafkaError where it cannot."""
+        """Send an encoded body. Returns the result of `read`; KafkaError where that fails."""
         view = self.call_raw(api_key, version, body, timeout_s=timeout_s)
         try:
             return read(view)
@@ -145,19 +142,19 @@ class Connection:
             raise self._unreadable(api_key, error) from error
 
     def hand_over(self, client_id: str) -> InFlightRequests:
-        """For callers that drive the transport themselves after the handshake: what was agreed, asked and received."""
+        """Returns the request state, for callers that drive the transport themselves after the handshake."""
         self._exchange.client_id = client_id
         return self._exchange
 
     def lend(self, buffer: bytearray) -> None:
-        """The next answer is received into this buffer, or into a larger one instead of it."""
+        """Receive the next response into this buffer, or into a larger one."""
         try:
             self._exchange.framer.lend(buffer)
         except WireError as error:
             raise protocol_violation_error(error, self.place) from error
 
     def begin(self, api_key: int, version: int, parts: Sequence[Buffer], *, timeout_s: float) -> None:
-        """Sends a request whose answer is to be had by `finish`."""
+        """Send a request. `finish` returns its response."""
         deadline_s = time.monotonic() + timeout_s
         waiting = self._exchange.ask(api_key, version, parts, deadline_s)
         while waiting:
@@ -168,8 +165,9 @@ class Connection:
                 raise self._late(api_key)
 
     def finish(self, timeout_s: float | None = None) -> Response:
-        """The answer to the oldest request that was begun, within the time that this had, or so much from now: who
-        asked ahead may have been busy meanwhile. Any error is the end of the connection."""
+        """Returns the response to the oldest request, within its own timeout or `timeout_s` from now: the caller may
+        have been busy. After any error close the connection.
+        """
         exchange = self._exchange
         if timeout_s is not None:
             exchange.extend_deadline(time.monotonic() + timeout_s)
@@ -196,7 +194,7 @@ class Connection:
         return answer
 
     def hold(self, talk: Dialogue[Result], *, timeout_s: float) -> Result:
-        """Asks what the talk wants to know, all within this time; what it learnt."""
+        """Drive a dialogue within `timeout_s`. Returns its result."""
         deadline = time.monotonic() + timeout_s
         key = API_VERSIONS
         try:
@@ -254,7 +252,7 @@ class Connection:
         if self.closed:
             raise KafkaError(f"{self.place}: the connection is closed", retriable=True)
         try:
-            # Each answer has a buffer of its own: whoever asked may keep it.
+            # Each response has its own buffer, which the caller may keep.
             self.lend(bytearray())
             self.begin(api_key, version, [body], timeout_s=limit_s)
             return self.finish()
@@ -268,7 +266,6 @@ class Connection:
 
 
 def protocol_violation_error(error: WireError, place: str) -> KafkaError:
-    """What an operator is told of a peer that does not keep to the protocol."""
     return KafkaError(f"{place}: {error.message}", retriable=isinstance(error, ResponseOrderError), hint=error.hint)
 
 
@@ -278,7 +275,7 @@ def _encode(request: RequestPayload) -> bytes:
     return buffer.getvalue()
 
 
-# Leave before the broker shows us the door: it closes a connection that speaks after its session's end.
+# Leave before the broker closes the connection for a request after the session's end.
 _LIFETIME_PART = 0.8
 
 
@@ -292,9 +289,9 @@ def open_connection(
     cluster: str = "",
     given: str = "",
 ) -> Connection:
-    """Dials, learns API versions, authenticates, all within `timeout_s`; later calls get `call_s`, the same where it is
-    not given. Errors name the address, and the cluster where it is given. `given`: a password in place of the one that
-    is kept."""
+    """Connect, learn API versions and authenticate, within `timeout_s`. Later calls get `call_s`, by default the same.
+    Errors name the address, and the cluster. `given`: a password in place of the configured one.
+    """
     deadline = time.monotonic() + timeout_s
     transport = dial(address, security, connect_timeout_s=timeout_s, cluster=cluster)
     connection = Connection(transport, client_id=client_id, timeout_s=timeout_s if call_s is None else call_s)
@@ -312,7 +309,7 @@ def open_connection(
 def _authenticate(
     connection: Connection, security: Security, mechanism: SaslMechanism, deadline: float, given: str
 ) -> float:
-    """Returns when the session ends on time.monotonic(), `inf` for never."""
+    """Returns the session's end by time.monotonic(), `inf` for never."""
 
     def left_s() -> float:
         return max(0.1, deadline - time.monotonic())
@@ -324,8 +321,7 @@ def _authenticate(
 
 
 def read_credentials(security: Security, mechanism: SaslMechanism, timeout_s: float, given: str = "") -> Credentials:
-    """Read now, so a rotated secret counts at the next connection; a password or a token that was `given` needs no
-    reading."""
+    """Read secrets now, so that rotated ones count at the next connection. `given` replaces the secret."""
     if mechanism is SaslMechanism.OAUTHBEARER:
         return Credentials(mechanism, security.username, given or fetch_token(security, timeout_s=timeout_s).text)
     if not security.username:
@@ -338,7 +334,7 @@ _TOKEN_LIFETIME_S = 300.0
 
 
 def librdkafka_settings(cluster: Cluster) -> dict[str, Any]:
-    """For a Producer, Consumer or AdminClient. Holds secrets as they stand now: never log it, never keep it."""
+    """Returns settings for confluent-kafka. They hold current secrets: never log or store them."""
     security = cluster.security
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(cluster.bootstrap),

@@ -1,8 +1,8 @@
-"""The consumer groups of one cluster: which there are, where they stand, commits for those without members, and
-the members of one of the classic protocol, who can be sent away.
+"""The consumer groups of one cluster: listing, committed offsets, commits for groups without members, and removal of
+classic members.
 
-Every request goes to the broker that coordinates the group, many groups in one; `asked` counts them. Nothing here asks
-twice: whoever looks every second asks again then. One broker that is away hinders no group of the others.
+Requests go to coordinators, many groups in each; `asked` counts them. Nothing here retries: callers that poll ask
+again. An unavailable broker affects only its own groups.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ from twinshore.kafka.protocol.response_check import check_response
 LIST_GROUPS_KEY = 16
 GROUPS_PER_OFFSET_FETCH = 500
 GROUPS_PER_FIND_COORDINATOR = 1000
-# A broker answers one commit of a connection after the other, and takes some milliseconds over each.
+# A broker processes a connection's commits one by one, some milliseconds each.
 COMMIT_CONNECTIONS = 16
-# A coordinator's batch is 1 MB at most where nobody has changed that. Where it is less, groups that turn out to be too
+# A coordinator's batch is 1 MB at most by default. Where the limit is lower, groups that are too
 # large are committed in smaller parts.
 COMMIT_BYTES, COMMIT_BYTES_MIN = 256 * 1024, 8 * 1024
-# What coordinators say of a commit that is too large; since Kafka 4.0 they have no name for it.
+# Error codes for a commit that is too large; since Kafka 4.0 it is UNKNOWN_SERVER_ERROR.
 _TOO_LARGE = frozenset(
     {Code.UNKNOWN_SERVER_ERROR, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_COMMIT_OFFSET_SIZE}
 )
 SHARE_TYPE, STREAMS_TYPE, CONSUMER_TYPE, CLASSIC_TYPE = "share", "streams", "consumer", "classic"
-# A coordinator that is moving, or that nobody can reach.
+# A coordinator that is moving or unavailable.
 COORDINATOR_UNAVAILABLE_CODES = frozenset(
     {Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR}
 )
@@ -78,12 +78,12 @@ Item = TypeVar("Item")
 
 
 def always_allowed() -> bool:
-    """Whoever commits by hand is not superseded."""
+    """The default of `still`: a manual commit cannot be superseded."""
     return True
 
 
 class GroupListing(NamedTuple):
-    """A group as its coordinator lists it: `kind` is classic, consumer, share or streams."""
+    """`kind`: classic, consumer, share or streams."""
 
     group: str
     state: str
@@ -93,32 +93,33 @@ class GroupListing(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether it has members, or is about to have some."""
+        """Whether the group has members, or will soon."""
         return self.state not in ("Empty", "Dead")
 
     @property
     def reads_by_offsets(self) -> bool:
-        """Whether its places are offsets committed for partitions; Connect's workers and share groups have none."""
+        """Whether the group commits partition offsets. Connect workers and share groups do not."""
         return self.kind != SHARE_TYPE and self.protocol in ("", "consumer", "streams")
 
 
 class GroupListings(NamedTuple):
-    """Every group by name; `away` says which brokers could not be asked, and why."""
+    """All groups by name. `away`: errors of brokers that did not answer."""
 
     groups: dict[str, GroupListing]
     away: dict[int, KafkaError]
 
 
 class GroupCoordinators(NamedTuple):
-    """The broker that coordinates each group; one whose coordinator is not there now is in neither."""
+    """Each group's coordinator. A group without one now is in neither field."""
 
     nodes: dict[str, int]
     refused: dict[str, KafkaError]
 
 
 class ConsumerGroups:
-    """One cluster's. Use it from one thread; its commits take some threads of their own. `close` ends their lines.
-    `stable`: committed offsets that an open transaction is about to move are errors of their partitions."""
+    """The groups of one cluster; for one thread, while commits use threads of their own. `close` closes connections.
+    `stable`: an offset that an open transaction may change is an error.
+    """
 
     def __init__(self, cluster: KafkaCluster, *, stable: bool = False) -> None:
         self.cluster, self.stable = cluster, stable
@@ -133,7 +134,7 @@ class ConsumerGroups:
         self._lines.clear()
 
     def listed(self) -> GroupListings:
-        """Every group of every broker; each lists those that it coordinates."""
+        """Returns all groups; each broker lists its own."""
         self.asked["Metadata"] += 1
         brokers = self.cluster.metadata([], refresh=True).brokers
         listed, away = query_each_broker(brokers, self._list_at)
@@ -144,12 +145,12 @@ class ConsumerGroups:
         wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
         known: Mapping[str, GroupOffsets],
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
-        """The places of these groups, by coordinator; and which coordinators did not answer."""
+        """Returns committed offsets of groups, given by coordinator, and errors of unavailable coordinators."""
         found, away = query_each_broker(wanted, lambda node: self._places_at(node, wanted[node], known))
         return {one.group: one for one in found}, away
 
     def all_places(self) -> tuple[dict[str, GroupListing], dict[str, GroupOffsets], list[KafkaError]]:
-        """Every group that reads by offsets, its places, and why brokers do not answer."""
+        """Returns groups that commit offsets, their committed offsets, and errors of brokers."""
         listed = self.listed()
         ours = {name: one for name, one in listed.groups.items() if one.reads_by_offsets}
         wanted: dict[int, dict[str, None]] = {}
@@ -159,11 +160,10 @@ class ConsumerGroups:
         return ours, found, [*listed.away.values(), *away.values()]
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
-        """Which broker coordinates each, of those that `located` finds."""
         return self.located(groups).nodes
 
     def located(self, groups: Sequence[str]) -> GroupCoordinators:
-        """Which broker coordinates each, and which groups this user may not even ask about: they hinder no other."""
+        """Returns coordinators, and groups that this user may not describe."""
         found = GroupCoordinators({}, {})
         for start in range(0, len(groups), GROUPS_PER_FIND_COORDINATOR):
             some = tuple(groups[start : start + GROUPS_PER_FIND_COORDINATOR])
@@ -180,10 +180,11 @@ class ConsumerGroups:
         places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
         still: Callable[[], bool] = always_allowed,
     ) -> dict[str, dict[TopicPartitionTuple, int]]:
-        """Commits for groups by their coordinators; Kafka's code for each place. A group with members is refused by
-        its coordinator, so that none is overtaken. What is missing from the answer was not reached, perhaps. A group
-        with many places, or long texts beside them, is committed in several requests.
-        `still` is asked before each request: once it says no, nothing more is sent.
+        """Commit offsets for groups, given by coordinator. Returns Kafka's code for each offset.
+
+        A coordinator refuses a group with members, so none is overtaken. An offset missing from the result may or may
+        not be committed. Large groups take several requests. `still` is called before each: once false, nothing more is
+        sent.
         """
         answers: dict[str, dict[TopicPartitionTuple, int]] = {}
         for node, groups in places.items():
@@ -205,7 +206,7 @@ class ConsumerGroups:
         shares: Sequence[tuple[Connection, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]]],
         still: Callable[[], bool],
     ) -> list[tuple[dict[str, dict[TopicPartitionTuple, int]], int]]:
-        """Each share over its line; threads only where there are several, and only for so long."""
+        """Commit each share over its connection, in threads if there are several."""
         if len(shares) == 1:
             return [self._commit_on(*shares[0], still)]
         with ThreadPoolExecutor(len(shares), thread_name_prefix=f"commits {self.name}") as pool:
@@ -217,7 +218,7 @@ class ConsumerGroups:
         groups: Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]],
         still: Callable[[], bool],
     ) -> tuple[dict[str, dict[TopicPartitionTuple, int]], int]:
-        """What was answered, and how many requests it took."""
+        """Returns codes, and the number of requests."""
         answers: dict[str, dict[TopicPartitionTuple, int]] = {}
         requests = 0
         try:
@@ -247,7 +248,7 @@ class ConsumerGroups:
         places: Mapping[TopicPartitionTuple, CommittedOffset],
         codes: Mapping[TopicPartitionTuple, int],
     ) -> bool:
-        """Whether the coordinator may take them in smaller parts; from now on the group gets those."""
+        """Whether to retry in smaller parts, which the group then keeps using."""
         most = self._commit_bytes.get(group, COMMIT_BYTES)
         refused = bool(codes) and _TOO_LARGE.issuperset(codes.values())
         if not refused or most <= COMMIT_BYTES_MIN or len(places) < 2:
@@ -297,7 +298,6 @@ class ConsumerGroups:
 
 
 def parse_coordinators(answer: FindCoordinatorResponse, cluster: str) -> GroupCoordinators:
-    """What one answer says, of each group by itself."""
     found = GroupCoordinators({}, {})
     for one in answer.coordinators:
         code = int(one.error_code)
@@ -312,7 +312,7 @@ def parse_coordinators(answer: FindCoordinatorResponse, cluster: str) -> GroupCo
 def query_each_broker(
     nodes: Iterable[int], ask: Callable[[int], Iterable[Item]]
 ) -> tuple[list[Item], dict[int, KafkaError]]:
-    """What each broker says; and those that did not answer, or not to the end."""
+    """Returns items of all brokers, and errors of those without a complete answer. Raises final errors."""
     found: list[Item] = []
     away: dict[int, KafkaError] = {}
     for node in nodes:
@@ -335,19 +335,19 @@ GROUPS_PER_DESCRIBE = 100
 
 
 class GroupMembers(NamedTuple):
-    """`state` as its coordinator calls it. `members`: those of a name that lasts have it, by their ids."""
+    """`state`: as the coordinator names it. `members`: group.instance.id by member id, None for dynamic members."""
 
     state: str
     members: dict[str, str | None]
 
     @property
     def settled(self) -> bool:
-        """Whether nobody is just joining."""
+        """Whether no member is joining now."""
         return self.state in (DEAD_STATE, EMPTY_STATE, "Stable")
 
 
 def read_group_members(cluster: KafkaCluster, node: int, group: str) -> GroupMembers:
-    """As the coordinator on this broker knows them; KafkaError where it is none."""
+    """KafkaError where the broker does not coordinate the group."""
 
     (found,) = cluster.at(node, "members of a group", partial(_describe, [group])).groups
     if found.error_code and int(found.error_code) != Code.GROUP_ID_NOT_FOUND:
@@ -359,8 +359,7 @@ def read_group_members(cluster: KafkaCluster, node: int, group: str) -> GroupMem
 def read_assigned_partitions(
     cluster: KafkaCluster, node: int, groups: Iterable[str]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """What the members of each hold now. A group that the coordinator does not describe, or that deals out something
-    else than partitions, is left out."""
+    """Returns partitions assigned in each group. Groups not described, or with other assignments, are left out."""
     named, held = sorted(groups), {}
     for start in range(0, len(named), GROUPS_PER_DESCRIBE):
         describe = partial(_describe, named[start : start + GROUPS_PER_DESCRIBE])
@@ -372,10 +371,10 @@ def read_assigned_partitions(
 
 
 def parse_assignment(said: bytes) -> Iterator[TopicPartition]:
-    """The partitions in a member's share, as the group's leader wrote it; none where these bytes are no such share."""
+    """Yields partitions of a member's assignment, as the group leader wrote it; none for other bytes."""
     body = memoryview(said)
     try:
-        # The first two bytes are its version; later ones begin alike.
+        # The first two bytes are its version; later versions begin in the same way.
         found = entity_reader(ConsumerProtocolAssignment)(check_response(body[2:], ConsumerProtocolAssignment), 0)[0]
     except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError):
         return
@@ -390,8 +389,7 @@ def _describe(groups: Iterable[str], connection: Connection, timeout_s: float) -
 
 
 def remove_members(cluster: KafkaCluster, node: int, group: str, members: Mapping[str, str | None]) -> None:
-    """These leave the group, as far as they are still in it. They learn of it with their next request, and join
-    anew."""
+    """Remove members still in the group. They learn so with their next request, and join again."""
     named = [MemberIdentity(member_id=one, group_instance_id=name) for one, name in sorted(members.items())]
     for start in range(0, len(named), MEMBERS_PER_LEAVE_GROUP):
         some = tuple(named[start : start + MEMBERS_PER_LEAVE_GROUP])
@@ -412,11 +410,12 @@ SHARE_GROUPS_PER_REQUEST = 100
 
 
 class ShareGroups:
-    """From which offset each partition of a share group is still delivered, asked and set. Kafka 4.1 and newer. Records
-    above a start that were acknowledged one by one are known to the group's own cluster alone; whoever sets a start
-    elsewhere delivers those again there, which a share group may do at any time.
+    """Start offsets of share groups (Kafka 4.1 and newer), with the interface of `ConsumerGroups`: a committed offset
+    is a start offset, without metadata.
 
-    Answers and takes places as `ConsumerGroups` does; a place is a start here, without metadata."""
+    Records above the start that were acknowledged singly are known only to the group's own cluster. Elsewhere they are
+    delivered again, which share groups allow.
+    """
 
     def __init__(self, cluster: KafkaCluster, groups: ConsumerGroups) -> None:
         self._cluster, self._groups = cluster, groups
@@ -431,12 +430,11 @@ class ShareGroups:
         wanted: Mapping[int, Mapping[str, Iterable[TopicPartitionTuple] | None]],
         known: Mapping[str, GroupOffsets],
     ) -> tuple[dict[str, GroupOffsets], dict[int, KafkaError]]:
-        """The starts of these groups, by coordinator; and which coordinators did not answer."""
+        """Returns start offsets of groups, given by coordinator, and errors of unavailable coordinators."""
         found, away = query_each_broker(wanted, lambda node: self._described(node, list(wanted[node])))
         return {said.group: _again(said, known) for said in found}, away
 
     def located(self, groups: Sequence[str]) -> GroupCoordinators:
-        """Which broker coordinates each."""
         return self._groups.located(groups)
 
     def commit(
@@ -444,7 +442,7 @@ class ShareGroups:
         places: Mapping[int, Mapping[str, Mapping[TopicPartitionTuple, CommittedOffset]]],
         still: Callable[[], bool] = always_allowed,
     ) -> dict[str, dict[TopicPartitionTuple, int]]:
-        """Sets starts; Kafka's code for each. A group with members is refused by its coordinator."""
+        """Set start offsets. Returns Kafka's code for each. The coordinator refuses a group with members."""
         answers: dict[str, dict[TopicPartitionTuple, int]] = {}
         for node, groups in places.items():
             for group, ours in groups.items():
@@ -504,6 +502,6 @@ def _places(answer: DescribeShareGroupOffsetsResponseGroup) -> GroupOffsets:
 
 
 def _again(said: GroupOffsets, known: Mapping[str, GroupOffsets]) -> GroupOffsets:
-    """The very object of last time where nothing has changed."""
+    """Returns the previous object where nothing changed."""
     before = known.get(said.group)
     return before if before == said else said

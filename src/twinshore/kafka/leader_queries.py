@@ -1,4 +1,4 @@
-"""The questions that only a partition's leader can answer, as kio requests, and their answers as plain values."""
+"""Requests that only a partition's leader can answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEBUG_REPLICA_ID = -2
 
 
 class OffsetKind(Enum):
-    """Which end of a log. Never mix heights: HIGH_WATERMARK may be behind LOG_END, LAST_STABLE behind both."""
+    """Which offset of a log. HIGH_WATERMARK may be below LOG_END, LAST_STABLE below both: never mix them."""
 
     EARLIEST = (-2, 0, CONSUMER_REPLICA_ID)
     HIGH_WATERMARK = (-1, 0, CONSUMER_REPLICA_ID)
@@ -51,7 +51,7 @@ class OffsetKind(Enum):
 
 
 class ProducerState(NamedTuple):
-    """What the leader remembers of one producer. `current_txn_start` is -1 outside a transaction."""
+    """The leader's state of one producer. `current_txn_start`: -1 outside a transaction."""
 
     producer_id: int
     epoch: int
@@ -62,7 +62,7 @@ class ProducerState(NamedTuple):
 
 
 class LeaderPartition(NamedTuple):
-    """A partition as the asker's metadata knows it; the epoch lets a deposed leader refuse instead of answering."""
+    """A partition as known from metadata. With the epoch a deposed leader refuses to answer."""
 
     named: TopicPartition
     topic_id: bytes
@@ -79,7 +79,7 @@ def _by_topic(wanted: Iterable[LeaderPartition]) -> dict[str, list[LeaderPartiti
 def list_offsets(
     connection: Connection, wanted: Sequence[LeaderPartition], asked: tuple[int, int, int], *, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Code and offset of each partition. `asked`: as the values of OffsetKind, or a time stamp in the first's place."""
+    """Returns code and offset by partition. `asked`: a value of OffsetKind, or with a timestamp in the first field."""
     timestamp, isolation, replica = asked
     topics = tuple(
         ListOffsetsTopic(
@@ -107,7 +107,6 @@ def list_offsets(
 def describe_producers(
     connection: Connection, wanted: Sequence[LeaderPartition], *, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, list[ProducerState]]]:
-    """Code and producer states of each partition."""
     topics = tuple(
         TopicRequest(name=TopicName(topic), partition_indexes=tuple(i32(one.named.partition) for one in ours))
         for topic, ours in _by_topic(wanted).items()
@@ -135,7 +134,7 @@ def describe_producers(
 def delete_records(
     connection: Connection, wanted: Sequence[LeaderPartition], before: Mapping[TopicPartition, int], *, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Code and new log start of each partition, whose records below `before` are deleted."""
+    """Delete records below `before`. Returns code and new log start by partition."""
     topics = tuple(
         DeleteRecordsTopic(
             name=TopicName(topic),
@@ -159,7 +158,7 @@ def delete_records(
 def offset_for_leader_epoch(
     connection: Connection, wanted: Sequence[LeaderPartition], epochs: Mapping[TopicPartition, int], *, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, tuple[int, int]]]:
-    """Code and (the largest epoch not above the one asked for, where it ended); (-1, -1) when there is none."""
+    """Returns code and (largest epoch not above the given one, its end offset) by partition; (-1, -1) for none."""
     topics = tuple(
         OffsetForLeaderTopic(
             topic=TopicName(topic),
@@ -189,8 +188,8 @@ def offset_for_leader_epoch(
 def fetch_batch(
     connection: Connection, wanted: LeaderPartition, offset: int, *, timeout_s: float
 ) -> tuple[int, tuple[bytes, BatchHeader] | None]:
-    """Code, and bytes and header of the batch that covers `offset`; None where a consumer may not read it yet."""
-    # Brokers send the first batch whole whatever its size: so one byte means one batch.
+    """Returns code, and bytes and header of the batch with `offset`; None where a consumer may not read it yet."""
+    # Brokers send the first batch whole, whatever its size, so one byte means one batch.
     code, fetched = fetch_records(connection, wanted, offset, bytes_max=1, committed=False, timeout_s=timeout_s)
     for view, header in split_batches(fetched.records) if fetched is not None and not code else ():
         if header.base_offset <= offset <= header.last_offset:
@@ -201,7 +200,7 @@ def fetch_batch(
 def fetch_records(
     connection: Connection, wanted: LeaderPartition, offset: int, *, bytes_max: int, committed: bool, timeout_s: float
 ) -> tuple[int, FetchedPartitionById | None]:
-    """Code and what the partition holds from the batch on that covers `offset`."""
+    """Returns code, and data from the batch with `offset` on."""
     place = FetchPartitionById(wanted.topic_id, wanted.named.partition, offset, wanted.leader_epoch, -1, bytes_max)
     body = encode_fetch_by_id(max_bytes=bytes_max, isolation=int(committed), partitions=[place])
     connection.handwritten_version(FETCH_KEY)
@@ -212,7 +211,7 @@ def fetch_records(
 
 
 def init_producer_id(connection: Connection, place: str, *, timeout_s: float) -> tuple[int, int]:
-    """A new producer id and its epoch, without a transactional id."""
+    """Returns a new producer id and its epoch, without a transactional id."""
     request = InitProducerIdRequest(
         transactional_id=None, transaction_timeout=i32Timedelta.parse(datetime.timedelta(minutes=1))
     )
@@ -229,7 +228,9 @@ ATTEMPTS_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class LeaderQuery(Generic[Value]):
-    """`what` names it in errors, `right` is what it needs on the topic; `ask` gives code and value by partition."""
+    """`what`: the request's name in errors. `right`: the right needed on the topic. `ask` returns code and value by
+    partition.
+    """
 
     what: str
     right: str
@@ -238,9 +239,11 @@ class LeaderQuery(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class LeaderQuerier:
-    """Puts one question to the leaders of many partitions, and again where a leader has moved or does not answer.
-    `metadata` looks up topics, anew when the second argument is true; `meet` lends a connection to a node and `part` is
-    told when that connection failed."""
+    """Sends a request to the leaders of many partitions, again where one moved or does not answer.
+
+    `metadata` looks up topics, fresh if its second argument is true. `meet` returns a connection; `part` is called when
+    that failed.
+    """
 
     place: str
     patience: RetryPolicy
@@ -249,7 +252,7 @@ class LeaderQuerier:
     part: Callable[[int], None]
 
     def ask(self, parts: Iterable[TopicPartition], question: LeaderQuery[Value]) -> dict[TopicPartition, Value]:
-        """All or nothing: the first partition that cannot be answered for is a KafkaError."""
+        """Returns all values. The first final error of a partition raises KafkaError."""
         found: dict[TopicPartition, Value] = {}
         pending = list(dict.fromkeys(parts))
         started = self.patience.clock()
@@ -272,8 +275,9 @@ class LeaderQuerier:
     def each(
         self, parts: Iterable[TopicPartition], question: LeaderQuery[Value]
     ) -> tuple[dict[TopicPartition, Value], dict[TopicPartition, KafkaError]]:
-        """The answers that can be had now, and why the others cannot. A partition without an answer is asked for
-        once more, with fresh metadata; nothing waits longer for it. KafkaError where no broker tells who leads what."""
+        """Returns available values, and errors. A failed partition is asked once more with fresh metadata. KafkaError
+        without any metadata.
+        """
         found: dict[TopicPartition, Value] = {}
         failed: dict[TopicPartition, KafkaError] = {}
         pending = list(dict.fromkeys(parts))
@@ -292,7 +296,7 @@ class LeaderQuerier:
         *,
         refresh: bool,
     ) -> dict[TopicPartition, KafkaError]:
-        """Adds what was answered to `found`; returns the failures."""
+        """Add values to `found`. Returns the errors."""
         routes, failed = self._route(pending, question, refresh=refresh)
         for leader, wanted in routes.items():
             try:
@@ -336,7 +340,7 @@ class LeaderQuerier:
 
 
 def partition_error_code(topic: TopicMetadata | None, partition: int) -> int:
-    """The code that says why the partition is not there; 0 when it is."""
+    """Returns why the partition does not exist; 0 where it does."""
     if topic is None:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     if topic.error:

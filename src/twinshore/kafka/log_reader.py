@@ -1,8 +1,4 @@
-"""A few batches, records or offsets of a log, and where many logs end or begin, asked for over the cluster's shared
-connections.
-
-A long stretch of one log, streamed from its leader over a separate connection, one fetch always under way.
-"""
+"""Reads logs: batches, records and offsets over shared connections, a long offset range over a separate one."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ from twinshore.kafka.protocol.rewrite import REWRITE_BYTES_MAX
 from twinshore.kafka.protocol.visibility import AbortedTransactions, DatedContent, RecordContent, visible_spans
 
 FETCH_BYTES = 4 << 20
-# How far below control records the last record is looked for, in offsets.
+# How far below control records to look for the last record, in offsets.
 LOOKBACK_OFFSETS = (16, 256, 4096)
 Batch = tuple[memoryview, BatchHeader]
 
@@ -54,19 +50,18 @@ Batch = tuple[memoryview, BatchHeader]
 def read_batches(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[Batch]:
-    """The batches that hold offsets from `offset` up to `end`, as far as a consumer may read."""
+    """Yields batches with offsets in [offset, end), as far as a consumer may read."""
     for view, header, _ in _fetched(cluster, named, offset, end, committed=committed):
         yield view, header
 
 
 def read_log_bounds(cluster: KafkaCluster, named: TopicPartition) -> tuple[int, int]:
-    """Where the log begins and ends."""
     start, end = (cluster.list_offsets([named], kind)[named] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
     return start, end
 
 
 def read_visible_runs(cluster: KafkaCluster, named: TopicPartition, offset: int) -> Iterator[tuple[int, int]]:
-    """The offsets [first, end) from `offset` on that a consumer of committed records sees, in order."""
+    """Yields offset runs [first, end) from `offset` on that read-committed consumers see."""
     at = offset
     for view, header, aborted in _fetched(cluster, named, offset, sys.maxsize, committed=True):
         check_crc(view, header)
@@ -77,8 +72,7 @@ def read_visible_runs(cluster: KafkaCluster, named: TopicPartition, offset: int)
 def find_missing_runs(
     ours: Iterable[tuple[int, int]], theirs: Iterable[tuple[int, int]], begin: int, end: int
 ) -> list[tuple[int, int]]:
-    """Where in [begin, end) one log shows nothing and the other something, by the runs of offsets that they show, in
-    order: each is gone through once."""
+    """Returns runs in [begin, end) that `theirs` has and `ours` lacks. Both are ordered, and read once."""
     found: list[tuple[int, int]] = []
     others = iter(theirs)
     run = next(others, None)
@@ -96,7 +90,7 @@ def find_missing_runs(
 def read_contents(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool = False
 ) -> Iterator[tuple[int, RecordContent]]:
-    """Offset and content of each record in [offset, end); with `committed`, without those of aborted transactions."""
+    """Yields offset and content of records in [offset, end); with `committed`, without aborted ones."""
     for record, _ in _records(cluster, named, offset, end, committed=committed):
         yield record.offset, RecordContent(record.key, record.value, record.headers)
 
@@ -104,7 +98,7 @@ def read_contents(
 def read_dated_contents(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool, theirs: bool
 ) -> Iterator[tuple[int, DatedContent]]:
-    """As `read_contents`, with time stamps. `theirs`: as consumers of the source are told them, whoever gave them."""
+    """Like `read_contents`, with timestamps. `theirs`: as consumers see them; otherwise None for LogAppendTime."""
     for record, by_broker in _records(cluster, named, offset, end, committed=committed):
         told = None if by_broker and not theirs else record.timestamp
         yield record.offset, DatedContent(RecordContent(record.key, record.value, record.headers), told)
@@ -113,7 +107,7 @@ def read_dated_contents(
 def _records(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[tuple[Record, bool]]:
-    """Each record in [offset, end), and whether its broker gave it its time stamp."""
+    """Yields records in [offset, end), and whether the timestamp is LogAppendTime."""
     for view, header, aborted in _fetched(cluster, named, offset, end, committed=committed):
         hidden = aborted.hides(view, header) if committed else bool(header.attributes & CONTROL_FLAG)
         for record in () if hidden else iter_records(view, header, limit_bytes=REWRITE_BYTES_MAX):
@@ -124,10 +118,7 @@ def _records(
 def _fetched(
     cluster: KafkaCluster, named: TopicPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[tuple[memoryview, BatchHeader, AbortedTransactions]]:
-    """Each batch that holds offsets from `offset` up to `end`, and what its fetch said of aborted transactions.
-
-    The last fetch may bring some behind `end`.
-    """
+    """Yields batches with offsets in [offset, end), perhaps more, and aborted transactions of their fetch."""
     while offset < end:
         fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
         aborted, before = AbortedTransactions(fetched.aborted), offset
@@ -140,7 +131,7 @@ def _fetched(
 
 
 def read_visible_record(cluster: KafkaCluster, named: TopicPartition, offset: int) -> RecordContent | None:
-    """The record at `offset`; None where there is none."""
+    """Returns the record at `offset`, or None."""
     found = cluster.read_batch(named, offset)
     if found is None:
         return None
@@ -153,8 +144,9 @@ def read_visible_record(cluster: KafkaCluster, named: TopicPartition, offset: in
 def find_last_record(
     cluster: KafkaCluster, named: TopicPartition, low: int, end: int, *, committed: bool = False
 ) -> int:
-    """The offset of the last record below `end`, past control records; -1 where there is none, or none near. With
-    `committed`, past those of aborted transactions too."""
+    """Returns the offset of the last record below `end`, before control records (with `committed`, aborted ones too);
+    -1 where none is near.
+    """
     for width in LOOKBACK_OFFSETS:
         begin = max(low, end - width)
         at = max((offset for offset, _ in read_contents(cluster, named, begin, end, committed=committed)), default=-1)
@@ -163,26 +155,26 @@ def find_last_record(
     return -1
 
 
-# So long topics are asked for one by one after all together could not be answered for; the others stay unseen.
+# How long topics are asked one by one after a joint request failed; the rest is skipped.
 TOPIC_BY_TOPIC_TIMEOUT_S = 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """`gone`: topics that the cluster does not have. `mute`: those that it does not answer for now."""
+    """Log ends by partition. `gone`: topics that do not exist. `mute`: topics without an answer now."""
 
     of: dict[TopicPartition, int]
     gone: frozenset[str] = frozenset()
     mute: frozenset[str] = frozenset()
 
     def without(self, topics: Collection[str]) -> LogEnds:
-        """These topics count as mute: what they end at says nothing of their twins."""
+        """Move these topics to `mute`: their ends say nothing about their twins."""
         found = {named: end for named, end in self.of.items() if named.topic not in topics}
         return LogEnds(found, self.gone, self.mute | {named.topic for named in self.of if named.topic in topics})
 
 
 def read_log_starts(cluster: KafkaCluster, topics: Collection[str]) -> dict[TopicPartition, int]:
-    """Where the logs of these topics begin: nothing of them has crossed."""
+    """Returns log starts of topics without replicated records."""
     if not topics:
         return {}
     seen = cluster.metadata(sorted(topics), refresh=True).topics
@@ -192,7 +184,7 @@ def read_log_starts(cluster: KafkaCluster, topics: Collection[str]) -> dict[Topi
 
 
 def find_existing_partitions(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Those whose topic the cluster has: about one that is deleted every other question takes seconds."""
+    """Returns partitions whose topics exist: other requests about a deleted topic take seconds."""
     topics = sorted({named.topic for named in parts})
     seen = cluster.metadata(topics, refresh=True).topics
     gone = {one for one in topics if one not in seen or seen[one].error == Code.UNKNOWN_TOPIC_OR_PARTITION}
@@ -202,9 +194,9 @@ def find_existing_partitions(cluster: KafkaCluster, parts: Collection[TopicParti
 def read_log_ends(
     cluster: KafkaCluster, parts: Collection[TopicPartition], which: OffsetKind = OffsetKind.HIGH_WATERMARK
 ) -> LogEnds:
-    """This end of each log; KafkaError where nobody answers. One topic's trouble leaves it out, and no other."""
+    """Returns log ends. KafkaError where the cluster does not answer; one topic's error affects no other."""
     if not parts:
-        # Whether it is there at all.
+        # Only check that the cluster answers.
         cluster.metadata([], refresh=True)
         return LogEnds({})
     found, failed = cluster.offsets_of_each(parts, which)
@@ -234,8 +226,7 @@ def _one_by_one(cluster: KafkaCluster, parts: Iterable[TopicPartition], which: O
 
 
 class ReadThrottle:
-    """Bytes per second, held to by pauses. After each read it waits until so many bytes are due; 0: no bound. What was
-    not used is not saved up."""
+    """Limits bytes per second by pauses after reads; 0: no limit. Unused quota is not saved."""
 
     def __init__(
         self,
@@ -247,7 +238,7 @@ class ReadThrottle:
         self._due_s = clock()
 
     def taken(self, size: int) -> None:
-        """So many bytes were read."""
+        """Account for a read, and pause."""
         if not self._bytes_s:
             return
         now_s = self._clock()
@@ -256,14 +247,12 @@ class ReadThrottle:
             self._sleep(self._due_s - now_s)
 
     def most(self, wanted: int) -> int:
-        """How much to ask for at once, so that no pause is long."""
+        """Returns how much to request at once, for short pauses."""
         return wanted if not self._bytes_s else int(min(wanted, max(16 << 10, self._bytes_s / 4)))
 
 
 NO_PROGRESS_TIMEOUT_S = 45.0
-EMPTY_FETCH_TIMEOUT_S = (
-    10.0  # A new leader may show less than was there, until its followers have told it how far they are.
-)
+EMPTY_FETCH_TIMEOUT_S = 10.0  # A new leader may show a lower end until its followers have reported.
 FETCH_TIMEOUT_S = 30.0
 FETCH_MAX_WAIT_MS = 500
 READ_COMMITTED = 1
@@ -271,9 +260,9 @@ _MOVED = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.UN
 
 
 class FetchedRange(NamedTuple):
-    """A stretch up to `end`, from where the one before it ended: whole batches, and perhaps the beginning of another.
+    """Offsets up to `end`, from the previous range on: whole batches, perhaps then a partial one.
 
-    `aborted`: producer id and first offset of each transaction among them that was aborted.
+    `aborted`: producer id and first offset of aborted transactions.
     """
 
     end: int
@@ -282,8 +271,11 @@ class FetchedRange(NamedTuple):
 
 
 class LogReader:
-    """Reads up to `end`, below the last stable offset. `position` is behind what was given out, `read_bytes` all that
-    came; `skipped_to` is where the log begins when it no longer held the first offsets wanted."""
+    """Streams a log up to `end`, below the last stable offset, with one fetch always in flight.
+
+    `position`: the offset after delivered batches. `read_bytes`: bytes received. `skipped_to`: the log start, if the
+    first wanted offsets are gone.
+    """
 
     def __init__(
         self,
@@ -308,7 +300,7 @@ class LogReader:
         self._rng = Random()
 
     def fetches(self) -> Iterator[FetchedRange]:
-        """What each fetch brought, without a gap, to `end` or beyond; each is good until the next is asked for."""
+        """Yields consecutive ranges to `end` or beyond. A range is valid until the next one."""
         progress_s = time.monotonic()
         failures = 0
         while self.position < self._end:
@@ -345,7 +337,7 @@ class LogReader:
         self._asked_at = -1
 
     def _skip(self) -> FetchedRange:
-        """The log begins later by now: so far nobody sees anything."""
+        """Continue at the new log start."""
         self.close()
         start = self._kafka.list_offsets([self._named], OffsetKind.EARLIEST)[self._named]
         if start <= self.position:
@@ -367,7 +359,6 @@ class LogReader:
         self._kafka.partition_of(self._named, refresh=True)
 
     def _fetched(self) -> FetchedPartitionById:
-        """The answer to the fetch at `position`."""
         if self._asked_at != self.position:
             self._ask(self.position)
         assert self._line is not None
@@ -384,7 +375,7 @@ class LogReader:
         return answer.partitions[0]
 
     def _ask(self, position: int) -> None:
-        """Sends the fetch of what lies at `position`, unless that is the end."""
+        """Send the next fetch, unless at the end."""
         if position >= self._end:
             return
         found = self._kafka.partition_of(self._named)
@@ -401,7 +392,7 @@ class LogReader:
             isolation=READ_COMMITTED,
             partitions=[FetchPartitionById(topic_id, self._named.partition, position, found.leader_epoch, -1, most)],
         )
-        # What the fetch before it brought may be in use still.
+        # The previous fetch may still be in use.
         self._turn ^= 1
         self._line.lend(self._buffers[self._turn])
         self._line.begin(FETCH_KEY, version, [body], timeout_s=FETCH_TIMEOUT_S)
@@ -409,7 +400,7 @@ class LogReader:
 
 
 def end_of_last_batch(records: memoryview) -> int:
-    """The offset behind the last complete batch of a fetch, -1 where none is complete."""
+    """Returns the offset after the last complete batch, or -1."""
     compiled = compiled_loops()
     if compiled is not None and len(records):
         after, place = compiled.last_of(np.frombuffer(records.toreadonly(), dtype=np.uint8), 0)

@@ -1,4 +1,4 @@
-"""Which brokers, topics, partitions and leaders a cluster has, as one answer of one broker says."""
+"""Brokers, topics, partitions and leaders of a cluster, as one broker reports them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from twinshore.kafka.protocol.error_codes import Code
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)
-# Far beyond what a cluster can bear: what claims more has not understood us, or means harm.
+# Far beyond any cluster: a larger claim is a fault or an attack.
 PARTITIONS_MAX = 1_000_000
 
 
@@ -30,7 +30,7 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """`leader` is -1 while there is none; `error` is Kafka's code."""
+    """`leader`: -1 for none. `error`: Kafka's code."""
 
     partition: int
     leader: int
@@ -42,7 +42,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """`partitions[n]` is partition n. `topic_id` is 16 bytes, all zero for a topic that does not exist."""
+    """`partitions[n]` is partition n. `topic_id`: 16 bytes, all zero where the topic does not exist."""
 
     name: str
     topic_id: bytes
@@ -60,7 +60,7 @@ class ClusterMetadata:
 
 
 def read_metadata(connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
-    """Of these topics, or of all. Never creates a topic."""
+    """Returns metadata of these topics, or all. Never creates one."""
     wanted = None if topics is None else tuple(MetadataRequestTopic(topic_id=None, name=TopicName(t)) for t in topics)
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
     answer = connection.call(request, MetadataResponse, timeout_s=timeout_s)
@@ -101,10 +101,10 @@ def _partition(answer: MetadataResponsePartition) -> PartitionMetadata:
 
 
 class MetadataCache:
-    """Safe for several threads."""
+    """The last metadata seen. Thread-safe."""
 
     def __init__(self, place: str, cluster_id: str = "") -> None:
-        """`cluster_id`: which cluster it must be; without it the first one seen."""
+        """`cluster_id`: the expected cluster; empty for the first one seen."""
         self._place = place
         self._guard = threading.Lock()
         self._cluster_id = cluster_id
@@ -113,11 +113,11 @@ class MetadataCache:
 
     @property
     def cluster_id(self) -> str:
-        """Empty before anything was seen or said."""
+        """Empty before any cluster was seen or expected."""
         return self._cluster_id
 
     def same(self, cluster_id: str) -> None:
-        """KafkaError when it is another cluster than before: then nothing known of the first may be used on it."""
+        """KafkaError for another cluster than before, for which cached data is wrong."""
         with self._guard:
             before = self._cluster_id
             if before and cluster_id != before:
@@ -128,7 +128,7 @@ class MetadataCache:
             self._cluster_id = cluster_id
 
     def recall(self, topics: Sequence[str] | None) -> ClusterMetadata | None:
-        """These topics (None: all) as last seen; None where one was not seen, or was in trouble."""
+        """Returns these topics (None: all) as last seen; None where one is unknown or had an error."""
         with self._guard:
             seen, complete = self._seen, self._complete
         if not seen.cluster_id or topics is None:
@@ -139,7 +139,7 @@ class MetadataCache:
         return ClusterMetadata(seen.cluster_id, seen.controller, seen.brokers, known)
 
     def learn(self, seen: ClusterMetadata, *, everything: bool) -> None:
-        """KafkaError as `same` has it."""
+        """KafkaError for another cluster than before."""
         self.same(seen.cluster_id)
         with self._guard:
             topics = seen.topics if everything else {**self._seen.topics, **seen.topics}

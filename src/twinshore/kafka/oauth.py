@@ -1,4 +1,4 @@
-"""Bearer tokens: from a file that something else renews, or from a token endpoint with client credentials."""
+"""Bearer tokens, from a file or from a token endpoint with client credentials."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LATER = frozenset({408, 429})
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`expires_s` is Unix time; 0 when the token does not say."""
+    """`expires_s`: Unix time; 0 when unknown."""
 
     text: str = field(repr=False)
     expires_s: float = 0.0
 
 
 def fetch_token(security: Security, *, timeout_s: float) -> Token:
-    """A token as it stands now. Without file or endpoint it is an unsecured one, which only lab listeners accept."""
+    """Returns a current token. Without file or endpoint it is unsecured, for lab listeners only."""
     if security.token_file:
         text = _read(security.token_file)
     elif security.token_url:
@@ -43,7 +43,7 @@ def fetch_token(security: Security, *, timeout_s: float) -> Token:
 
 def unsecured_token(principal: str, *, lifetime_s: float) -> str:
     """A JWT with algorithm none, for brokers' OAuthBearerUnsecuredValidatorCallbackHandler."""
-    # A broker refuses a token from the future, be it by the part of a millisecond that rounding adds.
+    # A broker refuses a token from the future, even by the fraction of a millisecond that rounding adds.
     now_s = int(time.time()) - 1
     claims = {"sub": principal, "iat": now_s, "exp": now_s + lifetime_s}
     return ".".join((_part({"alg": "none"}), _part(claims), ""))
@@ -100,14 +100,14 @@ def _ask(security: Security, timeout_s: float) -> str:
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """A redirected request would take the client's secret along, to whatever host the answer names."""
+    """Refuses redirects, which would send the secret to another host."""
 
     def redirect_request(self, *_: Any) -> None:
-        """None is followed; the answer becomes an HTTPError."""
+        """Returns None, so that the response becomes an HTTPError."""
 
 
 def _answer(request: urllib.request.Request, deadline: float) -> bytes:
-    """The body, all of it by the deadline: time-outs of sockets begin anew with each byte."""
+    """Returns the body before the deadline. Socket timeouts restart with each byte."""
     done: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -118,7 +118,7 @@ def _answer(request: urllib.request.Request, deadline: float) -> bytes:
         except Exception as error:
             done.put(error)
 
-    # Headers, and TLS, trickle in where nothing can be read in pieces: so the deadline is kept from outside.
+    # Headers and TLS may arrive slowly inside one blocking call: so the deadline is kept from outside.
     threading.Thread(target=ask, name="token endpoint", daemon=True).start()
     try:
         found = done.get(timeout=max(0.1, deadline - time.monotonic()))

@@ -1,12 +1,7 @@
-"""How long to keep trying: the one loop around everything that may fail now and succeed later; which clusters are
-waited for at this moment, for a command that tells a person why it is silent; and who asks a cluster that answers
-nobody.
+"""Retries, the availability of clusters, and pooled connections.
 
-Many links share a cluster. If all of them waited for an answer that does not come, they would hold all the threads
-that there are, and nothing else would be done. So one at a time asks, and the others hear at once what he heard last. A
-short silence is waited out as ever: a broker may just begin again.
-
-The brokers of one cluster: where they are, connections that are kept to them, and whom to ask first.
+Many links share a cluster. If all of them waited for an unavailable one, they would block all threads. So one thread at
+a time asks, and others get its last error at once. Short outages, such as a broker restart, are waited out by all.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ from twinshore.kafka.protocol.error_codes import Code
 
 
 class ClusterWait(NamedTuple):
-    """A question to a cluster that has no answer yet, and since when."""
+    """A request that waits for a cluster, and since when."""
 
     cluster: str
     at: str
@@ -42,7 +37,7 @@ _NOW: dict[object, ClusterWait] = {}
 
 @contextmanager
 def track_wait(cluster: str, at: str) -> Iterator[None]:
-    """Around a question with all its attempts. Safe for several threads."""
+    """Register a request with all its attempts. Thread-safe."""
     key = object()
     _NOW[key] = ClusterWait(cluster, at, time.monotonic())
     try:
@@ -52,27 +47,29 @@ def track_wait(cluster: str, at: str) -> Iterator[None]:
 
 
 def current_waits() -> list[ClusterWait]:
-    """Those of all threads, by `time.monotonic`."""
+    """Returns the waits of all threads, by `time.monotonic`."""
     return list(_NOW.values())
 
 
 # A topic that was just created may be unknown to some broker for a moment; one that does not exist stays unknown.
 UNKNOWN_TOPIC_TIMEOUT_S = 3.0
-# Our knowledge of the topic is out of date, and fresh metadata mends it.
+# Cached metadata is out of date; fresh metadata helps.
 _STALE = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 Value = TypeVar("Value")
 
 
 def is_retriable(error: KafkaError) -> bool:
-    """Trying again, with fresh metadata, may succeed."""
+    """Whether a retry with fresh metadata may succeed."""
     return error.retriable or error.code in _STALE
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`limit_s` bounds the whole of one errand of a thread: its attempts, its pauses, and the errands within it, as far
-    as every call takes no more than `left_s`. `gave_up` hears that nobody answered in that time; `at`: where `place` is
-    asked, for people."""
+    """Retries within a time limit for each thread.
+
+    `limit_s` bounds a thread's outermost `errand`: attempts, pauses and nested calls, if each call takes at most
+    `left_s`. `gave_up` is called when the cluster did not answer in time. `at`: addresses of `place`, for messages.
+    """
 
     place: str
     limit_s: float
@@ -85,7 +82,7 @@ class RetryPolicy:
 
     @contextmanager
     def errand(self) -> Iterator[None]:
-        """An errand within another has no more time than that."""
+        """Start this thread's time limit; a nested errand shares the outer one."""
         if self._deadline() < math.inf:
             yield
             return
@@ -96,14 +93,14 @@ class RetryPolicy:
             self._errands.deadline = math.inf
 
     def left_s(self) -> float:
-        """What this thread's errand has left, zero or less when it is over; `inf` outside of any."""
+        """Returns this thread's time left: zero or less when over, `inf` outside `errand`."""
         return self._deadline() - self.clock()
 
     def _deadline(self) -> float:
         return float(getattr(self._errands, "deadline", math.inf))
 
     def retry(self, what: str, attempt: Callable[[], Value]) -> Value:
-        """Attempts until one succeeds, fails for good, or time is up."""
+        """Attempt until success, a final error, or the time limit."""
         started = self.clock()
         failures = 0
         with self.errand(), track_wait(self.place, self.at):
@@ -115,7 +112,7 @@ class RetryPolicy:
                     self.pause(what, error, failures, started)
 
     def pause(self, what: str, error: KafkaError, failures: int, started: float) -> None:
-        """Waits before the next attempt; raises when another would not help or would come too late."""
+        """Wait before the next attempt. Raises when that would not help, or come too late."""
         if not is_retriable(error):
             raise error
         wait_s = delay_s(failures, self.rng)
@@ -138,11 +135,11 @@ PROBE_INTERVAL_S = 0.25
 
 
 class ClusterUnavailableError(KafkaError):
-    """The cluster was not asked: it has been silent for a while, and somebody else asks already."""
+    """The cluster was not asked: it has been unavailable for a while."""
 
 
 class ClusterAvailability:
-    """Of one cluster, for all that ask it. Safe for several threads. A silence begins when no broker of it answers."""
+    """Whether a cluster answers, shared by its users. Thread-safe. An outage begins when no broker answers."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -152,18 +149,19 @@ class ClusterAvailability:
         self._prober: int | None = None
 
     def check(self) -> None:
-        """SilentError where it is not to be asked by this thread now."""
+        """ClusterUnavailableError where this thread must not ask now."""
         with self._guard:
             if self._gated() and self._prober != threading.get_ident():
                 raise self._refusal()
 
     def gave_up(self) -> None:
-        """Somebody has waited for it for as long as he would."""
+        """Note that a caller's time limit ended without an answer."""
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Around a question to whichever broker answers: SilentError where it is not to be asked now; what becomes of
-        the question is what the others hear."""
+        """Guard a request to any broker, and share its result. ClusterUnavailableError where this thread must not ask
+        now.
+        """
         with self._guard:
             if self._gated():
                 if self._prober is not None or self._clock() - self._probed_s < PROBE_INTERVAL_S:
@@ -180,7 +178,7 @@ class ClusterAvailability:
         self._heard(None)
 
     def _heard(self, silent: KafkaError | None) -> None:
-        """`silent`: nobody answered; None: somebody did, whatever he said."""
+        """`silent`: the error when no broker answered; None after any answer."""
         with self._guard:
             now_s = self._clock()
             if self._prober == threading.get_ident():
@@ -200,7 +198,7 @@ class ClusterAvailability:
 
 
 class FailFastAvailability(ClusterAvailability):
-    """Of a command that looks once: when one of its askers has waited for the cluster in vain, no other waits."""
+    """For one-shot commands: after one caller waited in vain, no other waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,14 +209,13 @@ class FailFastAvailability(ClusterAvailability):
             self._gave_up = self._last is not None
 
     def check(self) -> None:
-        """SilentError once it was waited for in vain."""
+        """ClusterUnavailableError once a caller waited in vain."""
         with self._guard:
             if self._gated():
                 raise self._refusal()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """The same, around a question; what becomes of that is what the others hear."""
         self.check()
         with super().asking():
             yield
@@ -228,14 +225,13 @@ class FailFastAvailability(ClusterAvailability):
 
 
 class UntrackedAvailability(ClusterAvailability):
-    """Where nobody shares a cluster, nobody is spared."""
+    """For a cluster that is not shared: all may ask."""
 
     def check(self) -> None:
-        """Anybody may ask."""
+        """Always allowed."""
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Anybody may ask."""
         yield
 
 
@@ -244,13 +240,12 @@ UNTRACKED = UntrackedAvailability()
 
 
 class ConnectionPool:
-    """Connections that are kept for whoever asks: some to each address, lent to many at once, who take turns on them.
-    Safe for several threads. At most `each` are kept to one address for one user. A connection is kept for as long as
-    one of those that asked by it is there."""
+    """Shared connections, at most `each` for one address and user; callers take turns. Thread-safe. Connections are
+    kept until all askers of their address have left.
+    """
 
     def __init__(self, each: int = 1, *, spares: bool = False, once: bool = False) -> None:
-        """`spares`: a cluster that is silent is asked by one of its askers only, for all of them. `once`: after one of
-        them has waited in vain, by none."""
+        """`spares`: one caller at a time asks an unavailable cluster. `once`: after one waited in vain, none."""
         self._each, self._spares, self._once = each, spares, once
         self._silences: dict[object, ClusterAvailability] = {}
         self._kept: dict[ConnectionKey, list[Connection]] = {}
@@ -259,7 +254,7 @@ class ConnectionPool:
         self._guard = threading.Lock()
 
     def availability_of(self, cluster: object) -> ClusterAvailability:
-        """Of the cluster that all who give the same value ask."""
+        """Returns the availability shared by callers with an equal `cluster` key."""
         if not self._spares and not self._once:
             return UNTRACKED
         with self._guard:
@@ -268,8 +263,7 @@ class ConnectionPool:
             return self._silences[cluster]
 
     def lend(self, key: ConnectionKey, asker: object, dial: Callable[[], Connection]) -> Connection:
-        """A connection on which nobody waits for an answer; a new one while there is room, else the one on which the
-        fewest do."""
+        """Returns an idle connection, else a new one up to `each`, else the least busy one."""
         with self._guard:
             self._askers.setdefault(key, set()).add(asker)
             usable, lost = self._sorted(key)
@@ -282,7 +276,7 @@ class ConnectionPool:
         return known or self._dialled(key, asker, dial)
 
     def leave(self, asker: object, but: Collection[tuple[str, int]] = ()) -> None:
-        """It asks no more at any address but these."""
+        """Stop using connections for this asker, except to addresses in `but`."""
         with self._guard:
             ours = [key for key, askers in self._askers.items() if asker in askers and key[0] not in but]
             left: list[Connection] = []
@@ -315,7 +309,7 @@ class ConnectionPool:
         return usable[0] if usable else fresh
 
     def _sorted(self, key: ConnectionKey) -> tuple[list[Connection], list[Connection]]:
-        """Those that can be used, the least busy first, which alone are kept from now on; and the others."""
+        """Returns usable connections, least busy first, which alone stay pooled, and lost ones."""
         kept = self._kept.get(key, [])
         usable = sorted((one for one in kept if one.usable), key=lambda one: len(one.callers))
         if kept:
@@ -328,7 +322,7 @@ MISROUTED_CONNECTION_S = 5.0
 
 
 class NodeConnections:
-    """Safe for several threads."""
+    """One cluster's broker addresses and connections. Thread-safe."""
 
     def __init__(
         self,
@@ -356,7 +350,7 @@ class NodeConnections:
         self._guard = threading.Lock()
 
     def learn(self, brokers: dict[int, BrokerAddress]) -> None:
-        """These are the brokers now; connections to others are let go."""
+        """Set the current brokers, and release connections to others."""
         with self._guard:
             self._known = dict(brokers)
             valid = {(broker.host, broker.port) for broker in brokers.values()} | set(self._bootstrap)
@@ -369,7 +363,7 @@ class NodeConnections:
         return (broker.host, broker.port) if broker else None
 
     def bootstrap_order(self) -> list[Address]:
-        """Addresses to ask what every broker knows: brokers first, then bootstrap; those that failed lately last."""
+        """Returns addresses for requests to any broker: brokers, then bootstrap; recent failures last."""
         with self._guard:
             known = [(broker.host, broker.port) for broker in self._known.values()]
             self._rng.shuffle(known)
@@ -378,14 +372,14 @@ class NodeConnections:
         return addresses
 
     def kept(self, address: Address, *, timeout_s: float) -> Connection:
-        """A connection that is kept to this address, a new one where it was lost or its session is over."""
+        """Returns a pooled connection, or a new one."""
         if self._closed:
             raise KafkaError(f"{self._cluster.name}: this client was closed")
         key = (address, self._cluster.security)
         return self._pool.lend(key, self, lambda: self.dial(address, timeout_s=timeout_s))
 
     def dial(self, address: Address, *, timeout_s: float) -> Connection:
-        """A new connection for the caller alone."""
+        """Open a connection for the caller alone."""
         name = self._cluster.name
         try:
             connection = open_connection(
@@ -410,8 +404,9 @@ class NodeConnections:
             self._failed_at[address] = self._clock()
 
     def leads_elsewhere(self, connection: Connection) -> None:
-        """The connection is kept for some seconds only, as its address may be set right again, and the address is
-        asked after the others. It is not closed at once: else the wrong broker would be dialled at each question."""
+        """Handle a connection to another cluster: keep it for some seconds, and try its address last. Closing at once
+        would mean a connection to the wrong broker for each request.
+        """
         connection.expires_at = min(connection.expires_at, time.monotonic() + MISROUTED_CONNECTION_S)
         self.note_failure(connection.address)
 
@@ -421,7 +416,7 @@ class NodeConnections:
 
 
 def parse_address(text: str, place: str) -> Address:
-    """`host:port`, `[v6]:port`; ConfigError names the cluster."""
+    """Parse `host:port` or `[v6]:port`. ConfigError names the cluster."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"cluster {place}: bootstrap address {text!r} is not host:port")

@@ -1,4 +1,4 @@
-"""Small records of Twinshore's own in a topic of one partition: appended in batches, read from an offset on."""
+"""Twinshore's own small records in a topic with one partition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RETRY_DELAY_S = 0.2
 REQUEST_TIMEOUT_MIN_S = 0.01
 EMPTY_FETCHES_MAX = 20
 READ_BYTES = 1 << 20
-UNPACKED_BATCH_BYTES_MAX = 1 << 26  # unpacked
+UNPACKED_BATCH_BYTES_MAX = 1 << 26  # decompressed
 BATCH_HEAD_BYTES = 61
 APPEND_BYTES_MAX = 1 << 18
 
@@ -48,7 +48,7 @@ class StateRecord(NamedTuple):
 
 
 def split_into_batches(lines: Iterable[KeyValue]) -> Iterator[list[KeyValue]]:
-    """In the order given, in batches that any broker takes: what fits into one batch stands whole or not at all."""
+    """Split into batches that any broker accepts. Each is written whole or not at all."""
     some: list[KeyValue] = []
     size = 0
     for key, value in lines:
@@ -63,7 +63,7 @@ def split_into_batches(lines: Iterable[KeyValue]) -> Iterator[list[KeyValue]]:
 
 
 class StateTopic:
-    """One topic. `exists` is asked of the cluster each time; nothing is created unless `make` is called."""
+    """One topic. Only `make` creates it."""
 
     def __init__(
         self, cluster: KafkaCluster, topic: str, *, call_s: float = 5.0, rng: random.Random | None = None
@@ -78,16 +78,16 @@ class StateTopic:
         return topic is not None and not topic.error
 
     def seen(self) -> tuple[bytes, int]:
-        """The topic's id, another one where it was deleted and made again, and its leader's epoch: under the same one
-        nothing was overwritten, as far as brokers know. No id: the topic is not there."""
+        """Returns the topic's id, which changes when the topic is recreated (empty: it does not exist), and its leader
+        epoch: while that stays, no record was overwritten as far as brokers know.
+        """
         topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
         return (
             (topic.topic_id, topic.partitions[0].leader_epoch) if topic is not None and not topic.error else (b"", -1)
         )
 
     def make(self, settings: dict[str, str], copies_max: int = 3, *, lasting: bool = False) -> None:
-        """Creates it; one that is there already stays as it is. `lasting`: what was written outlives one broker's loss
-        wherever there are brokers enough."""
+        """Create the topic unless it exists. `lasting`: records survive the loss of one broker, if there are enough."""
         brokers = len(self._cluster.metadata([], refresh=True).brokers)
         copies = min(copies_max, max(1, brokers))
         if lasting:
@@ -102,7 +102,7 @@ class StateTopic:
                 raise
 
     def append(self, entries: Sequence[KeyValue], now_ms: int) -> None:
-        """Adds keys and values in one batch; after a lost answer they may be there twice."""
+        """Append in one batch. After a lost response the records may be there twice."""
         records = [Record(index, now_ms, key, value) for index, (key, value) in enumerate(entries)]
         batch = encode_batch(records)
         head, body = batch[:BATCH_HEAD_BYTES], batch[BATCH_HEAD_BYTES:]
@@ -122,15 +122,14 @@ class StateTopic:
         self._persist(ask)
 
     def bounds(self) -> tuple[int, int]:
-        """Where the log begins and ends now."""
+        """Returns log start and log end."""
         return self._bound(OffsetKind.EARLIEST), self.end()
 
     def end(self) -> int:
-        """Where it ends now."""
         return self._bound(OffsetKind.HIGH_WATERMARK)
 
     def read(self, offset: int, bounds: tuple[int, int] | None = None) -> tuple[list[StateRecord], int]:
-        """The notes from `offset` on as far as the log goes now, or as `bounds` say, and where to go on."""
+        """Returns the records from `offset` to the log end or to `bounds`, and the next offset."""
         found: list[StateRecord] = []
         bounds = bounds or self.bounds()
         position = max(offset, bounds[0])
@@ -140,7 +139,7 @@ class StateTopic:
         return found, position
 
     def pages(self, offset: int, bounds: tuple[int, int] | None = None) -> Iterator[tuple[list[StateRecord], int]]:
-        """The same piece by piece, for a log that may be too large to be held whole."""
+        """Like `read`, in pages, for logs too large for memory."""
         start, end = bounds or self.bounds()
         position = max(offset, start)
         idle = 0
@@ -151,7 +150,7 @@ class StateTopic:
             idle = idle + 1 if position == before else 0
 
     def last(self, count: int = 1) -> list[StateRecord]:
-        """The newest notes, oldest first; fewer when there are not so many."""
+        """Returns the newest `count` records, oldest first."""
         end = self.end()
         notes, _ = self.read(max(0, end - count))
         return notes[-count:]
@@ -176,7 +175,7 @@ class StateTopic:
             raise kafka_error(code, place, right=f"{right} on topic {self._named.topic}")
 
     def _time_s(self) -> float:
-        """How long one call may take, so that what it belongs to ends in time."""
+        """Returns one call's timeout, within the caller's time limit."""
         return max(REQUEST_TIMEOUT_MIN_S, min(self._call_s, self._cluster.left_s()))
 
     def _persist(self, ask: Callable[..., Value]) -> Value:
@@ -215,7 +214,7 @@ def _notes(records: memoryview, position: int) -> tuple[list[StateRecord], int]:
         onward = header.last_offset + 1
         if header.attributes & 0x20:
             continue
-        # Whoever may write there may write a batch that cannot be read: it hides no line behind it.
+        # Strangers may write unreadable batches there: these must not hide later records.
         with suppress(WireError):
             some = decode_batch(data, header, limit_bytes=UNPACKED_BATCH_BYTES_MAX)
             found += [StateRecord(*record[:4]) for record in some if record.offset >= position]

@@ -1,7 +1,6 @@
-"""Transactional ids of our own: the talk with their coordinators, one blocking request at a time.
+"""Twinshore's own transactional ids: blocking requests to their coordinators.
 
-The versions asked for are those of every broker since 3.1; newer ones would let a coordinator raise the epoch with each
-transaction.
+All brokers since 3.1 know the versions used. In newer ones a coordinator may raise the epoch with each transaction.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ _MOVED = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.C
 _BUSY_S = 0.002
 _MOVED_S = 0.05
 _UNKNOWN_ID = 105
-_UNDONE = 55  # answered for partitions that had no fault of their own
+_UNDONE = 55  # the code of partitions without an error of their own
 Value = TypeVar("Value")
 ResponseType = TypeVar("ResponseType", bound=ResponsePayload)
 
 
 class TransactionalProducer(NamedTuple):
-    """Who may write under a transactional id: whoever asked for it last."""
+    """The producer that acquired a transactional id last, and alone may write under it."""
 
     name: str
     producer_id: int
@@ -55,15 +54,18 @@ class TransactionalProducer(NamedTuple):
 
 
 class TransactionalIds:
-    """Of one cluster, for one thread. `go` is asked before every request and raises where none may be sent any more."""
+    """One cluster's transactional ids; for one thread. `go` is called before each request, and raises where none may be
+    sent.
+    """
 
     def __init__(self, cluster: KafkaCluster, *, patience_s: float, go: Callable[[], None]) -> None:
         self._cluster, self._patience_s, self._go = cluster, patience_s, go
         self._coordinators: dict[str, int] = {}
 
     def acquire(self, name: str, timeout_s: float) -> TransactionalProducer:
-        """Takes the id. What its last holder left open is aborted, with its markers in the logs, before this returns;
-        of what that holder still sends nothing is accepted any more."""
+        """Acquire the id, and fence its last holder. Returns after the holder's open transaction is aborted, with
+        markers in the logs.
+        """
         request = InitProducerIdRequest(
             transactional_id=TransactionalId(name),
             transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=timeout_s)),
@@ -72,8 +74,9 @@ class TransactionalIds:
         return TransactionalProducer(name, int(answer.producer_id), int(answer.producer_epoch))
 
     def begin(self, writer: TransactionalProducer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Opens a transaction on these; what its end will append to each is one marker. It waits for the last one to be
-        complete. Empty when it is open; else it is not, and these are why."""
+        """Open a transaction, once the previous one is complete. Returns an empty dict, or the errors that prevented
+        it. Its end appends one marker to each partition.
+        """
         topics: dict[str, list[i32]] = {}
         for named in partitions:
             topics.setdefault(named.topic, []).append(i32(named.partition))
@@ -90,7 +93,7 @@ class TransactionalIds:
         return {named: code for named, code in _codes(answer) if code not in (0, _UNDONE)}
 
     def abort(self, writer: TransactionalProducer) -> None:
-        """Ends the transaction; its markers are in the logs when `complete` returns."""
+        """Abort the transaction. Its markers are in the logs when `complete` returns."""
         request = EndTxnRequest(
             transactional_id=TransactionalId(writer.name),
             producer_id=ProducerId(writer.producer_id),
@@ -100,7 +103,7 @@ class TransactionalIds:
         self._settle(writer.name, request, EndTxnResponse, lambda one: int(one.error_code))
 
     def complete(self, writer: TransactionalProducer) -> None:
-        """Waits until all markers of the last transaction are confirmed: the coordinator will repeat none of them."""
+        """Wait until all markers of the last transaction are confirmed: the coordinator repeats none."""
         until_s = time.monotonic() + self._patience_s
         while (now := self._look(writer.name)).state not in CLOSED_STATES:
             self._wait(until_s, _BUSY_S, kafka_error(Code.CONCURRENT_TRANSACTIONS, self._place(writer.name)))
@@ -108,11 +111,11 @@ class TransactionalIds:
             raise kafka_error(Code.PRODUCER_FENCED, self._place(writer.name))
 
     def open_of(self, prefix: str) -> set[TopicPartition]:
-        """Where markers are due: partitions in open transactions of all ids that begin so."""
+        """Returns partitions in open transactions of ids with this prefix, where markers are due."""
         return {named for parts in self.open_by_id(prefix).values() for named in parts}
 
     def open_by_id(self, prefix: str) -> dict[str, frozenset[TopicPartition]]:
-        """The same for each of these ids."""
+        """Like `open_of`, by id."""
         names: set[str] = set()
         for node in self._cluster.metadata([], refresh=True).brokers:
             self._go()
@@ -138,7 +141,7 @@ class TransactionalIds:
         return self._persist(name, lambda line: line.call(request, answer), code_of)
 
     def _persist(self, name: str, ask: Callable[[Connection], Value], code_of: Callable[[Value], int]) -> Value:
-        """Asks the id's coordinator until its answer is none of those that pass by themselves."""
+        """Ask the coordinator until the response is no temporary error."""
         until_s = time.monotonic() + self._patience_s
         while True:
             node = self._coordinator(name)
@@ -147,7 +150,7 @@ class TransactionalIds:
                 self._go()
                 found = ask(line)
             except KafkaError:
-                self.forget(name)  # where it is not reached, another one may coordinate by now
+                self.forget(name)  # if unavailable, another broker may coordinate by now
                 raise
             code = code_of(found)
             if not code:
@@ -183,7 +186,7 @@ class TransactionalIds:
             self._wait(until_s, _MOVED_S, error)
 
     def forget(self, name: str) -> None:
-        """Its coordinator may be another one by now."""
+        """Look up the coordinator again next time."""
         self._coordinators.pop(name, None)
 
     def _wait(self, until_s: float, pause_s: float, error: KafkaError) -> None:

@@ -1,6 +1,4 @@
-"""A byte stream to one broker, over TCP or TLS, that a selectors loop or a blocking caller can drive. TLS contexts are
-made from files, and TLS failures are told in plain words.
-"""
+"""A byte stream to one broker over TCP or TLS, for selectors and blocking callers."""
 
 from __future__ import annotations
 
@@ -19,16 +17,16 @@ from twinshore.config.model import Security
 
 WOULD_BLOCK = -1
 BUFFER_BYTES = 4 << 20
-# A peer that vanished without a word is noticed within this time, idle or not.
+# A vanished peer is detected within this time, idle or not.
 DEAD_PEER_TIMEOUT_S = 20
 _IOV_MAX = 512
 _TLS_CHUNK_BYTES = 256 << 10
-# Half of what the least of Linux's receive buffers holds when it has grown.
+# Half of the smallest grown receive buffer on Linux.
 _BULK = 256 << 10
 
 
 class Transport:
-    """Not for two threads at once. After any error it is closed for good."""
+    """A connected socket, for one thread at a time. Any error closes it."""
 
     def __init__(self, sock: socket.socket, address: tuple[str, int], place: str) -> None:
         self.address = address
@@ -47,31 +45,33 @@ class Transport:
         self._sock.setblocking(blocking)
 
     def drop_unsent_at_close(self) -> None:
-        """From now on a close, or this process's death, takes back what the peer has not been sent yet. By default the
-        kernel goes on delivering it, long after another writer may have taken over."""
+        """Drop unsent bytes when closed or killed. By default the kernel goes on sending them, long after another
+        writer may have taken over.
+        """
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def set_ack_timeout(self, silence_s: float) -> None:
-        """What the peer has not acknowledged for so long is never delivered, even while this process is stopped."""
+        """Drop bytes unacknowledged for `silence_s`, even while this process is stopped."""
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silence_s))
 
     def expect_bytes(self, size: int, bulk: int = _BULK) -> None:
-        """The peer is to send at least so many bytes more: until a bulk of them is there nobody need be woken. With 1,
-        or an end of the stream, all is as it was."""
+        """Set how many bytes make the socket readable: the smaller of `size` and `bulk`; 1 is the default. The end of
+        the stream always does.
+        """
         low = min(bulk, size)
         if low == self._low or self._tls is not None:
             return
-        with contextlib.suppress(OSError):  # where there is no such thing, one is woken more often
+        with contextlib.suppress(OSError):  # unsupported: more wake-ups
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
         self._low = low
 
     def pending(self) -> bool:
-        """True when decrypted bytes wait here that no selector will announce."""
+        """Whether decrypted bytes wait, which no selector reports."""
         return self._tls is not None and self._tls.pending() > 0
 
     def recv_into(self, view: memoryview) -> int:
-        """Bytes received; WOULD_BLOCK (-1) when none are there; 0 when the peer has closed."""
+        """Returns bytes received; WOULD_BLOCK (-1) for none now; 0 at the end of the stream."""
         try:
             if self._tls is None:
                 return self._sock.recv_into(view)
@@ -98,8 +98,9 @@ class Transport:
         return total
 
     def sendv(self, buffers: Sequence[bytes | memoryview]) -> int:
-        """Bytes taken from the front of `buffers`; WOULD_BLOCK (-1) when none were. What was not taken must be offered
-        again, the same bytes first."""
+        """Returns bytes sent from the front of `buffers`; WOULD_BLOCK (-1) for none. Offer unsent bytes again, the same
+        first.
+        """
         try:
             if self._tls is None:
                 return self._sock.sendmsg(buffers[:_IOV_MAX])
@@ -110,8 +111,8 @@ class Transport:
             raise self._lost(error) from error
 
     def _send_tls(self, tls: ssl.SSLSocket, buffers: Sequence[bytes | memoryview]) -> int:
-        # OpenSSL wants a write that blocked to be repeated with the same bytes. The caller offers them again, wherever
-        # they lie by then, so only their number is kept.
+        # OpenSSL requires a blocked write to be repeated with the same bytes. The caller offers them again, perhaps in
+        # other buffers, so only their number is kept.
         chunk = _joined(buffers, self._unsent) if self._unsent else _first_chunk(buffers)
         self._unsent = len(chunk)
         sent = tls.send(chunk) if chunk else 0
@@ -119,7 +120,7 @@ class Transport:
         return sent
 
     def wait(self, *, writable: bool = False, deadline: float) -> bool:
-        """Waits until it can be read (or written); False when time.monotonic() reaches `deadline` first."""
+        """Wait until readable (or writable). False at `deadline`, by time.monotonic()."""
         if not writable and self.pending():
             return True
         left_s = deadline - time.monotonic()
@@ -152,8 +153,9 @@ def dial(
     silence_s: int = DEAD_PEER_TIMEOUT_S,
     cluster: str = "",
 ) -> Transport:
-    """A connected, non-blocking transport. Certificates are read from their files now, so a new one counts at once.
-    Errors name the address, and the cluster where it is given."""
+    """Returns a connected, non-blocking transport. Certificate files are read each time. Errors name the address, and
+    the cluster.
+    """
     context = client_context(security) if security.tls else None
     place = f"{cluster} {address[0]}:{address[1]}".strip()
     deadline = time.monotonic() + connect_timeout_s
@@ -194,7 +196,7 @@ def _connect(address: tuple[str, int], place: str, deadline: float, buffer_bytes
             sock.settimeout(left_s / (len(choices) - number))
             sock.connect(resolved)
             return sock
-        except OSError as error:  # also a kind of address that this machine does not have, or no more files
+        except OSError as error:  # also an unsupported address family, or too many open files
             failure = error
             if sock is not None:
                 sock.close()
@@ -227,8 +229,9 @@ def _tune(sock: socket.socket, buffer_bytes: int, silence_s: int) -> None:
 
 
 def _fixed_size_helps(buffer_bytes: int, limit: str, automatic: str) -> bool:
-    """Linux cuts a fixed size to its limit and then stops growing by itself: on most machines that means 0.2 MB
-    instead of 6 MB. So a size is fixed only where the kernel grants it and would not grow as far alone."""
+    """Whether to fix a buffer size. Linux caps fixed sizes and stops automatic growth: mostly 0.2 MB instead of 6 MB.
+    So a size is fixed only where granted in full and larger than growth allows.
+    """
     if buffer_bytes <= 0:
         return False
     if sys.platform != "linux":
@@ -242,14 +245,13 @@ def _fixed_size_helps(buffer_bytes: int, limit: str, automatic: str) -> bool:
 
 
 def _first_chunk(buffers: Sequence[bytes | memoryview]) -> bytes | memoryview:
-    """A large first buffer as it is, small ones joined: a TLS write is a call, a copy of small parts costs less."""
+    """Returns a large first buffer as it is, small ones joined: copies cost less than TLS writes."""
     if buffers and len(buffers[0]) >= _TLS_CHUNK_BYTES // 4:
         return memoryview(buffers[0])[:_TLS_CHUNK_BYTES]
     return _joined(buffers, _TLS_CHUNK_BYTES)
 
 
 def _joined(buffers: Sequence[bytes | memoryview], size: int) -> bytes | memoryview:
-    """The first `size` bytes, fewer if there are fewer."""
     if buffers and len(buffers[0]) >= size:
         return memoryview(buffers[0])[:size]
     parts: list[bytes | memoryview] = []
@@ -262,7 +264,7 @@ def _joined(buffers: Sequence[bytes | memoryview], size: int) -> bytes | memoryv
 
 
 def client_context(security: Security) -> ssl.SSLContext:
-    """Read anew for each connection, so that exchanged certificates count without a restart."""
+    """Returns a TLS context from the current files, so that new certificates need no restart."""
     for name, path in (
         ("ca_file", security.ca_file),
         ("cert_file", security.cert_file),
@@ -301,7 +303,7 @@ def _load_own_certificate(context: ssl.SSLContext, security: Security) -> None:
 
 
 def explain_tls_error(error: ssl.SSLError, place: str) -> KafkaError:
-    """A KafkaError that says which side refused what."""
+    """Returns a KafkaError that says which side refused what."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return KafkaError(
             f"{place}: its certificate is not accepted: {error.verify_message}",

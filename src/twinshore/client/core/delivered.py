@@ -1,8 +1,7 @@
-"""How far a member of a group has handed out each partition, and what that is worth where a topic moves to. Pure.
+"""How far a group member has delivered each partition, and what that means after a move.
 
-A topic and its twin hold the same records at the same offsets up to the point at which the topic changes homes. Behind
-that point, after a switch by force, other records lie at the new home: a place that was reached at the old one says
-nothing of them. How a consumer commits, as it is set, is among its habits.
+A topic and its twin hold the same records at the same offsets up to the point where the home changed. After a forced
+switch other records follow, so an offset beyond that point means nothing at the new home.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from twinshore.routing.core.home_records import HomeRecord
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMode:
-    """Of a consumer as it is set: whether it commits by itself, whether a commit without offsets takes what it has
-    handed out, and whether partitions are dealt to it bit by bit."""
+    """`commits`: auto-commit. `stores`: a commit without offsets takes what was delivered. `is_incremental`: partitions
+    are assigned incrementally.
+    """
 
     commits: bool
     stores: bool
@@ -25,7 +25,7 @@ class ConsumerMode:
 
 
 def consumer_mode(settings: Mapping[str, Any]) -> ConsumerMode:
-    """As librdkafka reads them: its words for no are these, small or large."""
+    """Read the settings as librdkafka does."""
     strategy = str(settings.get("partition.assignment.strategy", ""))
 
     def says(key: str) -> bool:
@@ -39,8 +39,9 @@ def consumer_mode(settings: Mapping[str, Any]) -> ConsumerMode:
 
 
 def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeRecord | None) -> dict[int, int]:
-    """These places, by partition, kept under the term `was`, as the home of term `now` counts; `line` is the newest
-    that is known of the topic. Those of which nobody knows are left out."""
+    """Translate offsets by partition from the home of term `was` to that of `now`. `line`: the topic's newest home
+    record. Unknown partitions are omitted.
+    """
     if was == now:
         return dict(places)
     points = common_ends(was, now, line)
@@ -48,7 +49,7 @@ def translate_offsets(places: Mapping[int, int], was: int, now: int, line: HomeR
 
 
 def common_ends(was: int, now: int, line: HomeRecord | None) -> tuple[int, ...]:
-    """Up to where the homes of two terms hold the same records, by partition, as the newest line tells it."""
+    """Returns by partition up to which offset both homes hold the same records; empty where unknown."""
     return tuple(line.points) if line is not None and (line.term, was + 1) == (now, now) else ()
 
 
@@ -56,38 +57,31 @@ TopicPartitionTuple = tuple[str, int]
 
 
 class DeliveredOffsets:
-    """`next`: behind the last record of each partition, where its topic is read now. `paused`: what the application
-    wants no record of for now, on whichever cluster."""
+    """One member's delivered, sought and deferred offsets. `next`: offset after the last delivered record, on the
+    topic's current cluster. `paused`: partitions paused by the application, on any cluster.
+    """
 
     def __init__(self) -> None:
         self.next: dict[TopicPartitionTuple, int] = {}
-        self._behind: dict[str, dict[int, int]] = {}  # the same of topics that were left
-        self._carry: dict[
-            TopicPartitionTuple, int
-        ] = {}  # the same at the new home, until partitions are dealt out there
-        self._owed: dict[
-            TopicPartitionTuple, int
-        ] = {}  # what was committed of a topic between two homes, or while it left one
-        # Of topics that changed homes: up to where a record that was read before is the one that lies here.
+        self._behind: dict[str, dict[int, int]] = {}  # `next` of topics that were left
+        self._carry: dict[TopicPartitionTuple, int] = {}  # `next` at the new home, until partitions are assigned there
+        self._owed: dict[TopicPartitionTuple, int] = {}  # commits of a topic between two homes, or while leaving one
+        # Of moved topics: up to which offset records read before are the same here.
         self._alike: dict[str, dict[int, int]] = {}
-        self._sought: dict[
-            TopicPartitionTuple, int
-        ] = {}  # where an application wants to read on, once partitions are dealt out
-        self._exact: dict[
-            TopicPartitionTuple, int
-        ] = {}  # sought since they were: the group's place says nothing of these
-        self._committed: dict[TopicPartitionTuple, int] = {}  # what was committed last
+        self._sought: dict[TopicPartitionTuple, int] = {}  # offsets to seek once partitions are assigned
+        self._exact: dict[TopicPartitionTuple, int] = {}  # sought after assignment: the committed offset does not count
+        self._committed: dict[TopicPartitionTuple, int] = {}  # the last commits
         self.paused: set[TopicPartitionTuple] = set()
 
-    # -- places
+    # -- offsets
 
     def leave(self, topic: str) -> None:
-        """With nothing read since the move before, that move's place is carried on."""
+        """Start leaving a topic. Without records since the previous move, the carried offsets stay valid."""
         waiting = [where for where in self._carry if where[0] == topic]
         self._behind[topic] = {where[1]: self._carry.pop(where) for where in waiting}
 
     def left(self, places: Iterable[TopicPartitionTuple]) -> None:
-        """Partitions of topics that leave, with the member."""
+        """Save the offsets of partitions whose topics leave."""
         for where in places:
             exact, at = self._exact.get(where), self.forget(where)
             if exact is not None:
@@ -96,7 +90,7 @@ class DeliveredOffsets:
                 self._behind[where[0]][where[1]] = at
 
     def forget(self, where: TopicPartitionTuple) -> int | None:
-        """Another member may read on: how far this one came says nothing any more, but that it was read here."""
+        """Drop a partition that another member may read now. Kept is only how far records were read here."""
         at = self.next.pop(where, None)
         self._exact.pop(where, None)
         self._committed.pop(where, None)
@@ -105,8 +99,9 @@ class DeliveredOffsets:
         return at
 
     def arrive(self, topic: str, was: int, now: int, line: HomeRecord | None) -> list[TopicPartitionTuple]:
-        """At the home of the term `now`, which `line` tells of. Returns where an application wanted to read on at a
-        place of which nobody knows what is there now."""
+        """Translate the topic's offsets to the home of term `now`, described by `line`. Returns partitions whose sought
+        offset is unknown there.
+        """
         behind = self._behind.pop(topic, None)
         if behind is not None and was != now:
             self._alike[topic] = dict(enumerate(common_ends(was, now, line)))
@@ -118,7 +113,7 @@ class DeliveredOffsets:
         return self._seek_on(topic, lambda places: translate_offsets(places, was, now, line))
 
     def arrive_anywhere(self, topic: str) -> list[TopicPartitionTuple]:
-        """Nobody says that the two clusters hold the same: the group's place there counts."""
+        """Arrive on a cluster that may hold other records: the committed offset there counts."""
         self._owed_of(topic)
         _pop(self._committed, topic)
         if self._behind.pop(topic, None) is not None:
@@ -126,7 +121,7 @@ class DeliveredOffsets:
         return self._seek_on(topic, lambda _: {})
 
     def _seek_on(self, topic: str, worth: Callable[[dict[int, int]], dict[int, int]]) -> list[TopicPartitionTuple]:
-        """The beginning and the end are that everywhere."""
+        """Translate sought offsets. Beginning and end are valid on each cluster."""
         sought = _pop(self._sought, topic)
         kept = worth({number: at for number, at in sought.items() if at >= 0})
         kept |= {number: at for number, at in sought.items() if at < 0}
@@ -136,33 +131,34 @@ class DeliveredOffsets:
     def take_carried_offsets(
         self, dealt: Collection[str], asked: Iterable[TopicPartitionTuple]
     ) -> dict[TopicPartitionTuple, int]:
-        """Of partitions for which it is asked, once the topics are dealt out: how far each was handed out before the
-        move. It is said once."""
+        """Take offsets of `asked` partitions delivered before the move. Those of other partitions of `dealt` topics are
+        dropped.
+        """
         found = {where: self._carry[where] for where in asked if where in self._carry}
         self._carry = {where: at for where, at in self._carry.items() if where[0] not in dealt}
         return found
 
     def seek(self, where: TopicPartitionTuple, offset: int) -> None:
-        """It is read on there from now on."""
+        """Read the assigned partition from this offset."""
         self._exact[where] = offset
         self.next.pop(where, None)
         if offset >= 0:
             self.next[where] = offset
 
     def seek_later(self, where: TopicPartitionTuple, offset: int) -> None:
-        """As soon as it is dealt out: at another home that place is worth what others are."""
+        """Read from this offset once assigned, translated at a move."""
         self._sought[where] = offset
 
     def take_sought(self, dealt: Iterable[TopicPartitionTuple]) -> dict[TopicPartitionTuple, int]:
-        """Of these. It is said once."""
+        """Take sought offsets of these partitions."""
         return {where: self._sought.pop(where) for where in dealt if where in self._sought}
 
     def drop_sought(self, topics: Collection[str]) -> list[TopicPartitionTuple]:
-        """What is left of these."""
+        """Drop sought offsets. Returns their partitions."""
         return [(topic, number) for topic in topics for number in _pop(self._sought, topic)]
 
     def position(self, where: TopicPartitionTuple) -> int | None:
-        """Also between two homes, and before partitions are dealt out."""
+        """Returns the position, also between two homes and before partitions are assigned."""
         behind = self._behind.get(where[0], {}).get(where[1])
         return self._sought.get(where, self.next.get(where, self._carry.get(where, behind)))
 
@@ -172,26 +168,27 @@ class DeliveredOffsets:
         self._committed |= dict(places)
 
     def committed_offset(self, where: TopicPartitionTuple) -> int | None:
-        """What was committed last of it, or is to be where its topic arrives."""
+        """Returns the offset committed last, or deferred until the topic arrives."""
         return self._owed.get(where, self._committed.get(where))
 
     def known(self, where: TopicPartitionTuple, offset: int) -> int | None:
-        """Up to where a place may be committed where the topic is read now: what was read at its old home beyond the
-        point at which they part is not there. None where nobody knows of any record that is."""
+        """Returns up to which offset a commit is valid on the current cluster: records read at the old home beyond the
+        common end do not exist here. None where nothing is known to be common.
+        """
         alike = self._alike.get(where[0])
         if alike is None or offset <= max(alike.get(where[1], 0), self.next.get(where, 0)):
             return offset
         return alike.get(where[1])
 
     def defer_commit(self, where: TopicPartitionTuple, offset: int) -> None:
-        """To be committed once the topic has arrived."""
+        """Commit this offset once the topic has arrived."""
         self._owed[where] = offset
 
     def defer_commits_of_left_topics(self) -> None:
         self._owed |= {(topic, number): at for topic, places in self._behind.items() for number, at in places.items()}
 
     def take_deferred_commits(self, topics: Collection[str]) -> dict[TopicPartitionTuple, int]:
-        """What is to be committed of these topics. It is said once."""
+        """Take deferred commits of these topics."""
         found = {where: at for where, at in self._owed.items() if where[0] in topics}
         for where in found:
             del self._owed[where]
@@ -201,11 +198,11 @@ class DeliveredOffsets:
         return {number: at for (_, number), at in self.take_deferred_commits([topic]).items()}
 
     def clear(self) -> None:
-        """What an application wants of topics that it subscribes to no more."""
+        """Forget seeks and pauses."""
         self._sought.clear()
         self.paused.clear()
 
 
 def _pop(places: dict[TopicPartitionTuple, int], topic: str) -> dict[int, int]:
-    """Those of the topic, by partition."""
+    """Take the topic's offsets, by partition."""
     return {where[1]: places.pop(where) for where in [one for one in places if one[0] == topic]}

@@ -1,9 +1,8 @@
-"""Settings that a configuration centre pushes to an application's clients: understood as a whole, or refused. Pure.
+"""Parses pushed settings. A push is valid as a whole or changes nothing.
 
-A push is one JSON object: the `clusters` by name, the `home` among them of topics of which no cluster says where they
-are at home, `settings` for all clients, and the `topics` that it is meant for. One that is cut off, misspelt, or meant
-for topics that the application does not have, changes nothing. What the application sets itself of logins, keys and ids
-of clusters wins.
+A push is one JSON object: `clusters` by name, `home` (the cluster for topics without a home record), `settings` for all
+clients, and `topics` that it is meant for. Topics that the application does not have make it invalid. The application's
+own logins, keys and cluster ids win.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ PUSH_KEYS = ("clusters", "home", "settings", "topics")
 
 @dataclass(frozen=True, slots=True)
 class ApplicationSettings:
-    """What the application itself sets: `shared` for all clusters, `clusters` by name. `in_clear`: pushes come over a
-    line on which anybody may change them, so the home and names of its own clusters are taken, and nothing else."""
+    """The application's own settings: `shared` for all clusters, `clusters` by name. `in_clear`: others may change
+    pushes in transit, so only the home and the names of the application's own clusters are taken.
+    """
 
     shared: Mapping[str, Any] = field(default_factory=dict, repr=False)
     clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
@@ -44,7 +44,7 @@ class ApplicationSettings:
 
 @dataclass(frozen=True, slots=True)
 class PushedSettings:
-    """`sites` by name, `begin` the home of topics of which no cluster tells; `digest` differs where the text does."""
+    """`begin`: the site for topics without a home record. `digest`: SHA-256 of the text."""
 
     sites: Mapping[str, Site]
     begin: str
@@ -52,8 +52,7 @@ class PushedSettings:
 
 
 def read_pushed(text: str, own: ApplicationSettings, topics: Iterable[str]) -> PushedSettings:
-    """`topics`: which the application has. ConfigError, in one sentence without what may be secret, where the text is
-    no such push."""
+    """Parse a push for an application with these `topics`. ConfigError, without secrets, for anything else."""
     raw = _object(text)
     if strange := sorted(raw.keys() - set(PUSH_KEYS)):
         raise ConfigError(f"{strange[0]!r} is no part of a push", hint=f"known are {', '.join(PUSH_KEYS)}")
@@ -87,7 +86,7 @@ def _must_be_known(clusters: Iterable[str], own: ApplicationSettings) -> None:
 
 
 def _own_first(own: Mapping[str, Any], cluster: str, pushed: Mapping[str, Any]) -> dict[str, Any]:
-    """A push may not have the application run code, nor send its own password in clear or to anybody."""
+    """Merge settings. A push may not run code, nor send passwords in clear or to another server."""
     if owned := sorted(name for name in pushed if name.startswith(_ITS_OWN)):
         raise ConfigError(f"cluster {cluster}: {owned[0]} cannot be pushed: the application sets it itself")
     mine = tuple(one for one in _GROUPS if any(name.startswith(one) for name in own))
@@ -117,7 +116,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Whoever checks a push and whoever takes it must see the same of it."""
+    """Refuse duplicate keys, which parsers read differently."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ConfigError("it names something twice")
@@ -143,8 +142,7 @@ _FORM = re.compile(r'(?:W/)?"(?P<revision>[0-9]{1,18})-(?P<digest>[0-9a-f]{64})"
 
 @dataclass(frozen=True, slots=True)
 class PushTag:
-    """Which revision a push is, and the digest by which its text is known to be whole. Of two servers of one store one
-    may be behind for a while: a client passes over what is older than what it has heard."""
+    """The revision of a push, and the digest of its text. A server may lag: clients ignore older revisions."""
 
     revision: int
     digest: str
@@ -154,11 +152,10 @@ class PushTag:
 
 
 def digest_of(text: str) -> str:
-    """By which a push, or a token, is known."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_tag(header: str) -> PushTag | None:
-    """The tag in a header; None where that is none."""
+    """Returns the tag in an ETag header, or None."""
     found = _FORM.fullmatch(header.strip())
     return PushTag(int(found["revision"]), found["digest"]) if found else None

@@ -1,23 +1,18 @@
-"""What a segment of a spool is made of: a header, and records, each in a frame with its length and checksum. Pure.
+"""The spool's files: segments of framed records, and marks of what is done.
 
-A frame also says where its batch began: what was written to disk together, and synced before anything was written
-behind it. So a frame that can be read proves of everything before its batch that it was on disk once.
+A segment has a header, then records in frames with length and checksum. Each frame names its batch: records written and
+synced together before anything later. So a readable frame proves that everything before its batch was on disk.
 
-What of a spool is done, and what is not yet. Pure.
+For each topic marks give a number below which all records are done, except those listed. They are one line: checksum
+and JSON. With unreadable marks everything on disk is sent again. `next_number` exceeds each number ever given, so no
+mark covers a later record.
 
-Marks say it for each topic: a number below which all is done, but for a few that are named. They are one line of text:
-its checksum, and JSON. A line that cannot be read marks nothing: what is on disk is sent again then, and nothing is
-lost. `next_number` is above every number that was ever given, so that no mark covers a later record.
+A topic index holds what is not done, in send order. Most records are in number order: these are **ahead**, and only
+counted. Records that came back or came late are listed, at most as many as librdkafka holds.
 
-A book has what of one topic is not done, in the order in which it must be sent. Most records lie in the order of their
-numbers: these are **ahead**, and only how many there are is kept here. Those that were given back, or came late, are
-named one by one: no more than a client of librdkafka holds at a time.
-
-Reads a segment of a spool, and says of bytes that cannot be read what they are. Pure: how to read is an argument.
-
-A write that never ended leaves a **torn** tail: nothing that can be read lies behind it, and nobody was promised it.
-Bytes that were on disk once and cannot be read now are **damaged**: a record behind them proves it. Between the two is
-an **unfinished** batch: some of what was written together can be read, and no later write proves that all of it was.
+Unreadable bytes are **torn**, **damaged** or **unfinished**. Torn: a write never ended; no readable record follows, and
+no caller was told of success. Damaged: a later record proves that the bytes were on disk. Unfinished: part of a batch
+is readable, and no later write proves the rest.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ _CRC = struct.Struct(">I")
 _PREFIX = struct.Struct(">4sIQI")  # magic, length of the whole frame, batch, checksum of both and of what follows
 _COUNTED = struct.Struct(">IQ")
 _BODY = struct.Struct(">QqqiHiiI")  # number, made, timestamp, partition, lengths of topic, key, value; headers
-_HEAD = struct.Struct(">Hi")  # of a record's header: lengths of its name and value
+_HEAD = struct.Struct(">Hi")  # a record header: lengths of name and value
 HEADER_BYTES = _HEADER.size + _CRC.size
 PREFIX_BYTES = _PREFIX.size
 _ABSENT = -1
@@ -51,8 +46,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """`salt` is in every checksum of the segment, so that a frame in somebody's value is not taken for one of ours.
-    `first_number`: no record in it has a lower one, but for those that come late."""
+    """`salt` is part of each checksum, so that a frame inside a record's value is never taken for one of the segment.
+    `first_number`: the lowest number, late records excepted.
+    """
 
     sequence: int
     first_number: int
@@ -60,7 +56,7 @@ class SegmentHeader:
 
 
 class SpoolRecord(NamedTuple):
-    """A call that was kept back. `number`: the how-manieth of the spool it is; `made_ms`: when it was kept."""
+    """A kept call. `number`: sequence number in the spool. `made_ms`: when the call was kept."""
 
     number: int
     topic: str
@@ -73,7 +69,9 @@ class SpoolRecord(NamedTuple):
 
 
 class FramedRecord(NamedTuple):
-    """A record where it lies in its segment. `batch`: all before there was on disk when this was written."""
+    """A record and its bytes in a segment. `batch`: everything before this byte was on disk when the record was
+    written.
+    """
 
     record: SpoolRecord
     at: int
@@ -87,7 +85,7 @@ def header_bytes(header: SegmentHeader) -> bytes:
 
 
 def read_header(text: bytes) -> SegmentHeader | None:
-    """None where it cannot be read; NotYetError where it is of a later version."""
+    """None where unreadable; UnsupportedError for a later version."""
     if len(text) < HEADER_BYTES or crc32c(text[: _HEADER.size]) != _CRC.unpack_from(text, _HEADER.size)[0]:
         return None
     magic, version, _, salt, sequence, first_number = _HEADER.unpack_from(text)
@@ -101,7 +99,7 @@ def read_header(text: bytes) -> SegmentHeader | None:
 
 
 def body_bytes(record: SpoolRecord) -> bytes:
-    """All of its frame but what depends on where it lies. ValueError where something of it is too long."""
+    """Returns the frame without what depends on its position. ValueError where a field is too long."""
     topic = record.topic.encode()
     parts = [topic, record.key or b"", record.value or b""]
     try:
@@ -129,7 +127,7 @@ def frame_bytes(body: bytes, batch: int, salt: int) -> bytes:
 
 
 def frame_length(prefix: bytes) -> int | None:
-    """How long the frame is that begins so; None where none does."""
+    """Returns the length of the frame with this prefix, or None."""
     if len(prefix) < _PREFIX.size:
         return None
     magic, length, _, _ = _PREFIX.unpack_from(prefix)
@@ -137,7 +135,7 @@ def frame_length(prefix: bytes) -> int | None:
 
 
 def read_frame(text: bytes, at: int, salt: int) -> FramedRecord | None:
-    """The frame that these bytes are, which lie there in a segment; None where its checksum is another one."""
+    """Returns the frame in these bytes, which begin at `at`; None where the checksum differs."""
     if frame_length(text) != len(text):
         return None
     whole = text[_PREFIX.size :]
@@ -161,8 +159,7 @@ def read_frame(text: bytes, at: int, salt: int) -> FramedRecord | None:
 
 
 def normalize_headers(given: Any) -> Headers:
-    """As confluent-kafka takes them: a dict, or pairs. TypeError or ValueError where they are none that a record can
-    have."""
+    """Accepts headers as confluent-kafka does, a dict or pairs. TypeError or ValueError for others."""
     if not given:
         return ()
     pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
@@ -190,7 +187,7 @@ def _cut(whole: bytes, at: int, length: int) -> tuple[bytes | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """Of one topic: records with a number below `below` are done, but for those in `open`."""
+    """Records with numbers below `below` are done, except those in `open`."""
 
     below: int = 0
     open: tuple[int, ...] = ()
@@ -198,9 +195,9 @@ class TopicMark:
 
 @dataclass(frozen=True, slots=True)
 class SpoolMarks:
-    """`end`: the segment, and the byte of it, where the spool ended then. A mark says nothing of what lies behind: what
-    comes late has a low number. `gaps`: bytes before there, by segment and where they begin, that are of writes which
-    may never have ended: an earlier start said so, when nothing lay behind them yet."""
+    """`end`: segment and byte where the spool ended; later records are not covered, since a late one has a low number.
+    `gaps`: unfinished bytes before `end`, by segment and byte, found when nothing followed them.
+    """
 
     next_number: int = 0
     end: tuple[int, int] = (0, 0)
@@ -217,7 +214,7 @@ class SpoolMarks:
 
 
 def read_marks(text: bytes) -> SpoolMarks | None:
-    """None where it cannot be read; NotYetError where it is of a later version."""
+    """None where unreadable; UnsupportedError for a later version."""
     checksum, _, body = text.removesuffix(b"\n").partition(b" ")
     if not body or checksum != b"%08x" % crc32c(body):
         return None
@@ -242,29 +239,30 @@ def find_send_id(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
 
 
 def find_own_send_id(headers: Sequence[tuple[str, bytes | None]], number: int) -> bytes | None:
-    """By which the call of this number is known. None where it bears only what it was read with, as of a program that
-    sends records on: that is the mark of another call."""
+    """Returns the id of the call with this number. None where the record has another call's id, as when a program
+    forwards headers.
+    """
     mark = find_send_id(headers)
     return mark if mark is not None and _parted(mark)[1] == number else None
 
 
 def _parted(mark: bytes) -> tuple[bytes, int]:
-    """Who called, and the how-manieth call it was; -1 of what was made by nobody of ours."""
+    """Split an id into sender and number, -1 in a foreign id."""
     who, _, number = mark.rpartition(b"-")
     return who, int(number) if number.isdigit() and len(number) <= SEND_NUMBER_DIGITS_MAX else -1
 
 
 class EarlierSends:
-    """Of one topic, the calls that an earlier process left and may have sent, and that bear a mark of their own: a
-    header by which each is known again, wherever it was copied to. `below`: most calls with a lower number are done.
-    `since_ms`: none of them has an earlier time; None where there are none."""
+    """One topic's calls with an id that an earlier process left and may have sent. `below`: most calls with lower
+    numbers are done. `since_ms`: their earliest time; None without calls.
+    """
 
     __slots__ = ("_below", "_first", "_last", "_named", "_who", "since_ms")
 
     def __init__(self, below: int) -> None:
         self._below = below
-        self._named: set[int] = set()  # those that have a lower number all the same
-        self._first = self._last = -1  # of the others, which lie there one behind the other
+        self._named: set[int] = set()  # calls with numbers below `below`
+        self._first = self._last = -1  # range of the others
         self._who: set[bytes] = set()
         self.since_ms: int | None = None
 
@@ -282,18 +280,16 @@ class EarlierSends:
             self._last = max(self._last, number)
 
     def __contains__(self, mark: bytes) -> bool:
-        """Whether it is one of them, or one of their neighbours: each is not kept in mind, as they may be millions."""
+        """Whether this is such a call, or between two: there may be millions, so only the range is stored."""
         who, number = _parted(mark)
         return who in self._who and (number in self._named or 0 <= self._first <= number <= self._last)
 
 
-OPEN_NUMBERS_MAX = (
-    10_000  # numbers in a mark; with more of them open it covers less, and more is sent again after a kill
-)
+OPEN_NUMBERS_MAX = 10_000  # numbers in a mark; with more open it covers less, and a crash repeats more
 
 
 class SpoolPosition(NamedTuple):
-    """Where a record lies."""
+    """The byte range of a record."""
 
     segment: int
     at: int
@@ -301,13 +297,13 @@ class SpoolPosition(NamedTuple):
 
 
 class TopicIndex:
-    """`mark`: what an earlier process left of it as done."""
+    """One topic's records that are not done. `mark`: what an earlier process left as done."""
 
     __slots__ = ("_flying", "_highest", "_open", "_reached", "ahead", "back", "begin", "below", "pending", "refused")
 
     def __init__(self, mark: TopicMark | None = None) -> None:
         mark = mark or TopicMark()
-        self.below = mark.below  # above every number that was ever handed out
+        self.below = mark.below  # above each number ever sent
         self._open = frozenset(mark.open)
         self._highest = self._reached = -1
         self.ahead = 0
@@ -323,12 +319,11 @@ class TopicIndex:
 
     @property
     def left(self) -> int:
-        """On disk, and not done."""
+        """The number of records on disk that are not done."""
         return self.ahead + len(self.back) + len(self._flying) + len(self.refused)
 
     def add_found(self, number: int, place: SpoolPosition, *, covered: bool) -> bool:
-        """A record that an earlier process wrote; whether it is still to be sent. `covered`: it was there when the
-        mark was made."""
+        """Add an earlier process's record. Returns whether to send it. `covered`: the mark is newer than the record."""
         done = covered and number < self.below and number not in self._open
         if done:
             self._highest = max(self._highest, number)
@@ -337,7 +332,7 @@ class TopicIndex:
         return True
 
     def added(self, number: int, place: SpoolPosition) -> None:
-        """It is on disk now."""
+        """Add a record that is now on disk."""
         if number < self._highest or number < self.below:
             heapq.heappush(self.back, (number, place))
         else:
@@ -346,15 +341,16 @@ class TopicIndex:
         self._highest = max(self._highest, number)
 
     def meet(self, number: int) -> bool:
-        """A record is met where reading goes on; whether it is ahead. It is not where it is done or named here: what
-        came late has a lower number than one that was met before it."""
+        """Returns whether a record met by the reader is ahead, not done or listed: a late record has a lower number
+        than one before it.
+        """
         if number < self.below or number <= self._reached:
             return False
         self._reached = number
         return True
 
     def handed_out(self, number: int, place: SpoolPosition, *, came_back: bool) -> None:
-        """`came_back`: it was one of those that are named, though a lower one may have come since."""
+        """`came_back`: the record was listed, though a lower number may have been added since."""
         if came_back:
             self.back.remove((number, place))
             heapq.heapify(self.back)
@@ -364,14 +360,14 @@ class TopicIndex:
         self.below = max(self.below, number + 1)
 
     def given_back(self, number: int) -> None:
-        """It was not sent after all, or nobody acknowledged it: it goes before whatever has a higher number."""
+        """List a record again that was not acknowledged. It goes before higher numbers."""
         heapq.heappush(self.back, (number, self._flying.pop(number)))
 
     def done(self, number: int) -> SpoolPosition | None:
         return self._flying.pop(number, None)
 
     def refuse(self, number: int) -> None:
-        """A broker will not have it, and nobody is there to hear of it: it stays, and is tried at the next start."""
+        """Keep a record that a broker refused, without a delivery callback, for the next start."""
         self.refused[number] = self._flying.pop(number)
 
     def mark(self) -> TopicMark:
@@ -394,7 +390,7 @@ class SegmentGapKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentGap:
-    """Bytes of a segment that are no record; reading goes on at `until`."""
+    """Bytes of a segment that hold no record; reading continues at `until`."""
 
     at: int
     until: int
@@ -402,14 +398,13 @@ class SegmentGap:
 
 
 class BlockReader:
-    """Bytes up to `end`, read a block at a time."""
+    """Reads bytes up to `end`, a block at a time."""
 
     def __init__(self, read: ReadBytes, end: int) -> None:
         self._read, self.end = read, end
         self._begin, self._block = 0, b""
 
     def bytes_at(self, at: int, size: int) -> bytes:
-        """So many, or as many as there are."""
         size = max(0, min(size, self.end - at))
         if at < self._begin or at + size > self._begin + len(self._block):
             self._begin, self._block = at, self._read(at, min(max(size, BLOCK_BYTES), self.end - at))
@@ -425,7 +420,7 @@ class BlockReader:
 
 
 def read_framed_records(pages: BlockReader, salt: int, begin: int) -> Iterator[FramedRecord]:
-    """Records from there on, up to the first bytes that are none."""
+    """Yields records up to the first unreadable bytes."""
     at = begin
     while at < pages.end and (found := pages.frame_at(at, salt)) is not None:
         yield found
@@ -433,7 +428,7 @@ def read_framed_records(pages: BlockReader, salt: int, begin: int) -> Iterator[F
 
 
 def scan_segment(read: ReadBytes, header: SegmentHeader, end: int) -> Iterator[FramedRecord | SegmentGap]:
-    """The whole segment in its order: each record that can be read, and each gap between them."""
+    """Yields readable records and gaps, in order."""
     pages, at = BlockReader(read, end), HEADER_BYTES
     while at < end:
         found = pages.frame_at(at, header.salt)
@@ -447,7 +442,7 @@ def scan_segment(read: ReadBytes, header: SegmentHeader, end: int) -> Iterator[F
 
 
 def gap_at(pages: BlockReader, salt: int, at: int) -> SegmentGap:
-    """What the bytes are that begin there and are no record."""
+    """Classify the unreadable bytes at `at`."""
     begin = _next(pages, salt, at + 1)
     if begin is None:
         return SegmentGap(at, pages.end, SegmentGapKind.TORN)
@@ -465,7 +460,7 @@ def gap_at(pages: BlockReader, salt: int, at: int) -> SegmentGap:
 
 
 def _next(pages: BlockReader, salt: int, at: int) -> int | None:
-    """Where the next record begins that can be read."""
+    """Returns where the next readable record begins."""
     while at < pages.end:
         block = pages.bytes_at(at, BLOCK_BYTES)
         place = block.find(SPOOL_FRAME_MAGIC)

@@ -1,1 +1,1 @@
-"""Where a client learns that its topics have moved: from the clusters, or from a configuration service."""
+"""Where a client learns that topics moved: from the clusters, or from a configuration service."""

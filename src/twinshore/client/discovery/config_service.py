@@ -1,14 +1,8 @@
-"""What a client keeps in files for its next start: the last push that was understood, for an application that starts
-while its centre is away, and where topics were at home when it last heard of it.
+"""Settings pushed to an application, and files kept for its next start.
 
-It may hold passwords: only the user of the application can read it.
-
-Where pushes come from. Each source hands out the text that stands there whenever it has changed.
-
-`PushFile` is a file that somebody, or an orchestrator, replaces. `PushQuery` asks a database by connections of the
-application's own. Apollo's source is in `apollo`, that of Twinshore's own server in `served`.
-
-One application's pushes: asked for in a thread of their own, understood or refused, and the last good one kept.
+`PushFile` reads a file, `PushQuery` asks a database over the application's connections; Apollo and Twinshore's own
+server are in `client.discovery.http`. The last good push and the last known homes are kept in files, which only the
+application's user can read: they may hold passwords.
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ from twinshore.routing.core.home_records import HomeConflict, HomeLog, HomeRecor
 
 
 def save_last_push(path: Path, text: str) -> None:
-    """Whole, or as it was before. OSError where it cannot be written."""
+    """Replace the file atomically. OSError where that fails."""
     part = path.with_name(f"{path.name}.part")
     data = text.encode()
     try:
@@ -51,7 +45,7 @@ def save_last_push(path: Path, text: str) -> None:
 
 
 def load_last_push(path: Path) -> str | None:
-    """None where there is none, or where it is damaged."""
+    """Returns the text; None where the file is missing or damaged."""
     try:
         head, _, data = path.read_bytes().partition(b"\n")
     except OSError:
@@ -60,10 +54,11 @@ def load_last_push(path: Path) -> str | None:
 
 
 class RememberedHomes:
-    """Where topics were at home: a file beside the spool, or beside the last good push. A client that starts while its
-    topics' home is silent would else believe an old home, back from a forced switch.
+    """The file of last known homes, beside the spool or the last good push; thread-safe.
 
-    `path`: the file, empty for none. Threads may share it. `warn` is told where it cannot be written."""
+    A client that starts while the home is unavailable would otherwise use a home from before a forced switch. `path`:
+    None for no file. `warn` is called on write errors.
+    """
 
     def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
         self._path, self._warn, self._guard = path, warn, threading.Lock()
@@ -76,7 +71,7 @@ class RememberedHomes:
         return dict(self._lines)
 
     def keep(self, told: Mapping[str, HomeRecord | HomeConflict]) -> None:
-        """Those that are settled. Of a topic that a switch has just now the line before stays."""
+        """Save settled records. A topic in a switch keeps the record from before."""
         if self._path is None:
             return
         with self._guard:
@@ -115,21 +110,20 @@ QUERY_INTERVAL_S = 2.0
 
 
 class PushSource(Protocol):
-    """One place that pushes come from. Whatever it raises may pass: it is asked again. `in_clear`: anybody on the way
-    may change what it answers, so no settings are taken from it."""
+    """Where pushes come from. Any exception is temporary, and the source is asked again. `in_clear`: others on the
+    network may change responses, so no settings are taken.
+    """
 
     name: str
     in_clear: bool
 
     def news(self, stop: threading.Event) -> str | None:
-        """The text that stands there, once it may be another one than it handed out last; None where it is the same
-        after a while, or `stop` is set."""
+        """Wait for a change. Returns the text, possibly unchanged; None after a while, or once `stop` is set."""
         ...
 
 
 class PushQuery:
-    """The text is what `ask` returns: one value of one row, as an application reads it from its database, by
-    connections of its own. It is asked every `every_s`."""
+    """Calls `ask` every `every_s` for the text, for example one value in a database."""
 
     in_clear = False
 
@@ -147,7 +141,7 @@ class PushQuery:
 
 
 class PushFile(PushQuery):
-    """The text is the file's. It is looked at twice a second, and is best replaced as a whole, by a rename."""
+    """Reads the text from a file twice a second. Best replaced by a rename."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(
@@ -161,10 +155,11 @@ UNAPPLIED_RETRY_S = 5.0
 
 
 class Pushes:
-    """What `source` pushes. `clusters`: those that the application has itself, by name, with its own settings.
-    `last_good`: the file that keeps the last push that was understood, for a start while the
-    centre is away; `first_s`: how long a start waits for the centre. One of these for each client. Its thread ends
-    behind `stop`, once a request that is under way is answered."""
+    """The pushes of `source` for one client.
+
+    `clusters`: the application's own settings, by cluster. `last_good`: file of the last valid push, for a start
+    without `source`. `first_s`: how long a start waits. After `stop` the thread ends with its current request.
+    """
 
     def __init__(
         self,
@@ -183,7 +178,7 @@ class Pushes:
         self._check: Callable[[PushedSettings], None] = lambda _: None
         self._told: Callable[[PushedSettings], None] = lambda _: None
         self._trouble = ""
-        self._untaken, self._untaken_s = "", 0.0  # a push of which no client could be made then, and when that was
+        self._untaken, self._untaken_s = "", 0.0  # a push that `check` refused, and when
         self._now: PushedSettings | None = None
         self._heard, self._stopping = threading.Event(), threading.Event()
         self._guard = threading.Lock()
@@ -197,8 +192,9 @@ class Pushes:
         told: Callable[[PushedSettings], None],
         check: Callable[[PushedSettings], None] = lambda _: None,
     ) -> PushedSettings:
-        """What the client begins with; `told` hears each push that comes later, from another thread. `check` raises
-        where no client can be made of it. ConfigError where nothing was understood, now or before."""
+        """Returns the first push, received or remembered; ConfigError where neither is valid. `told` is called from
+        another thread with each later push. `check` raises where no client can be made of a push.
+        """
         if self._thread is not None:
             raise ConfigError(
                 "these pushes belong to another client", hint="one for each client, also for one that was refused"
@@ -218,18 +214,18 @@ class Pushes:
 
     @property
     def memory(self) -> Path | None:
-        """Where a client remembers homes: beside the last good push."""
+        """The file for remembered homes, beside the last good push."""
         return self._last_good.with_name(f"{self._last_good.name}.homes") if self._last_good else None
 
     def stop(self) -> None:
-        """Nothing more is told. A request that is under way ends by itself."""
+        """Report no more pushes. Does not wait."""
         self._stopping.set()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 text = self._source.news(self._stopping)
-            except Exception as error:  # whatever a database's driver raises
+            except Exception as error:  # any exception of a database driver
                 self._asking.say(f"{self._source.name} cannot be asked: {describe_error(error)}")
                 self._heard.set()
                 self._stopping.wait(RETRY_DELAY_S)
@@ -245,11 +241,11 @@ class Pushes:
         self._untaken = ""
         try:
             pushed = self._read(text)
-            # Why no client can be made of it may pass, as where a file of certificates is just being replaced.
+            # `check` may fail only for now, for example while certificate files are replaced.
             self._untaken, self._untaken_s = text, steady_s()
             self._check(pushed)
             self._untaken = ""
-        except Exception as error:  # whatever is wrong with it, or with the check: the next one may be well
+        except Exception as error:  # any fault: the next push may be valid
             why = error.args[0].str() if isinstance(error, KafkaException) else error
             self._taking.say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
             return
@@ -279,7 +275,7 @@ class Pushes:
             pushed = self._read(text)
             self._check(pushed)
         except Exception:
-            return None  # the application is another one than when it was kept
+            return None  # the application has changed since
         why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
         self._warn(f"{why}: it goes by the last push that was understood, in {self._last_good}")
         return pushed

@@ -1,12 +1,4 @@
-"""One request to a centre that speaks HTTP, and what it answers.
-
-Apollo, by its HTTP long poll: a request that is answered when a namespace has changed, or after a minute.
-
-The push is the value of one key of a namespace, `twinshore.clients` where nothing else is said. Requests are signed
-where the application has an access key.
-
-Twinshore's own centre, as `twinshore push serve` serves it: a request is answered once the push has changed.
-"""
+"""Push sources over HTTP: Apollo, and Twinshore's own server (`twinshore push serve`). Both are long polls."""
 
 from __future__ import annotations
 
@@ -36,14 +28,14 @@ ERROR_BODY_BYTES_MAX = 200
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What authorizes a request is for the server that was named, and nobody else's answer is believed."""
+    """Refuses redirects: credentials and trust apply to the configured server only."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def parse_server_url(given: str, what: str) -> str:
-    """Without a slash at its end; ConfigError where it is none that can be asked."""
+    """Returns the URL without a trailing slash. ConfigError for anything but http:// or https://."""
     parts = urlsplit(given)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{what} address {given!r} is no http:// or https:// address")
@@ -51,7 +43,7 @@ def parse_server_url(given: str, what: str) -> str:
 
 
 def is_unencrypted(given: str) -> bool:
-    """Whether anybody on the way may read and change what that address answers."""
+    """Whether others on the network may read and change responses."""
     parts = urlsplit(given)
     host = parts.hostname or ""
     try:
@@ -64,8 +56,9 @@ def is_unencrypted(given: str) -> bool:
 def http_get(
     url: str, headers: Mapping[str, str], timeout_s: float, trust: ssl.SSLContext | None = None
 ) -> tuple[bytes, str] | None:
-    """What it answers, with the answer's tag; None where nothing has changed. ConfigError where it refuses, and
-    whatever a network raises."""
+    """Returns body and ETag; None for 304. ConfigError for an error status or a body that is too long; network errors
+    pass through.
+    """
     request = urllib.request.Request(url, headers=dict(headers))
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect())
     try:
@@ -88,8 +81,11 @@ FIRST_NOTIFICATION_ID = -1
 
 
 class Apollo:
-    """`server`: the address of its configuration service. `insecure_http`: what an http:// address beyond this machine
-    answers is believed in whole."""
+    """Pushes from Apollo: the value of one `key` of a namespace.
+
+    Apollo answers the long poll when the namespace changes, or after a minute. `access_key` signs requests. `server`:
+    URL of Apollo's configuration service. `insecure_http`: trust http:// beyond this machine.
+    """
 
     def __init__(
         self,
@@ -107,7 +103,7 @@ class Apollo:
         self.in_clear = is_unencrypted(server) and not insecure_http
         self.name = f"Apollo {self._server}, {app_id}/{cluster}/{namespace}"
         self._number = FIRST_NOTIFICATION_ID
-        self._read = FIRST_NOTIFICATION_ID - 1  # of which notification the text was read
+        self._read = FIRST_NOTIFICATION_ID - 1  # the notification of the text read last
 
     def news(self, stop: threading.Event) -> str | None:
         if self._read == self._number and not (self._hear() and not stop.is_set()):
@@ -125,7 +121,7 @@ class Apollo:
         return text
 
     def _hear(self) -> bool:
-        """Waits for the next notification; whether it was one of this namespace."""
+        """Wait for the next notification. Returns whether this namespace changed."""
         asked = json.dumps([{"namespaceName": self._namespace, "notificationId": self._number}])
         words = urlencode({"appId": self._app, "cluster": self._cluster, "notifications": asked})
         found = self._get(f"/notifications/v2?{words}", LONG_POLL_TIMEOUT_S)
@@ -136,7 +132,7 @@ class Apollo:
         return False
 
     def _get(self, path: str, timeout_s: float) -> Any:
-        """What it answers, as JSON; None where nothing has changed."""
+        """Returns the response as JSON; None where nothing changed."""
         try:
             found = http_get(f"{self._server}{path}", self._signed(path), timeout_s)
         except ConfigError as error:
@@ -159,9 +155,11 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
 
 
 class PushServer:
-    """`server`: its address; `app`: the name that the application has there. `token`, or the file that holds it, which
-    is read anew for each request; `ca_file`: which authorities are trusted, the system's where none is given.
-    `insecure_http`: what an http:// address beyond this machine answers is believed in whole."""
+    """Pushes from Twinshore's own server, which answers once the push changes.
+
+    `app`: the application's name there. Either `token` or `token_file`, read for each request. `ca_file`: trusted
+    authorities, default the system's. `insecure_http`: trust http:// beyond this machine.
+    """
 
     def __init__(
         self,
@@ -184,7 +182,7 @@ class PushServer:
         if token:
             _checked(token)
         self._seen: PushTag | None = None
-        self._seen_s = 0.0  # when a server last knew of it
+        self._seen_s = 0.0  # when a server last returned it
 
     def news(self, stop: threading.Event) -> str | None:
         token = self._given if self._token_file is None else self._token_file.read_text(encoding="utf-8")
@@ -203,7 +201,9 @@ class PushServer:
         return text
 
     def _is_behind(self, tag: PushTag) -> bool:
-        """One of several servers may be, for a while. A store that was put back to an older state stays so."""
+        """Whether to ignore an older push. One of several servers may lag for a while. After a restore of the store
+        pushes stay older, so they count after `OLDER_PUSH_IGNORED_S`.
+        """
         older = self._seen is not None and tag.revision < self._seen.revision
         return older and steady_s() < self._seen_s + OLDER_PUSH_IGNORED_S
 

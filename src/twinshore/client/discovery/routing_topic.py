@@ -1,9 +1,7 @@
-"""The clusters' own word: each is asked where topics are at home, and told that this client follows.
+"""Reads topics' homes from each cluster, and subscribes the client there.
 
-A thread for each cluster, so that one that is silent keeps nobody from hearing the others. What a client must do by
-what was heard is `routing.core.subscribers`'s; it counts by a clock that runs on while the machine sleeps.
-
-The clusters that a client may meet: as the application names them, or as a configuration centre pushes them.
+A thread for each cluster: an unreachable one delays no other. `routing.core.subscribers` decides what a client must do;
+its clock counts on while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -46,13 +44,13 @@ from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 
 REQUEST_TIMEOUT_S = 1.0
 RETRY_DELAY_S = REQUEST_TIMEOUT_S / 4
-# A cluster that is silent for so long is told of: the lease is over by then, and calls wait.
+# Warn of a cluster unavailable for so long: the lease has expired by then, and calls wait.
 WARN_UNAVAILABLE_AFTER_S = 5.0
 LEASE_S_MAX = LEASE_MS_MAX / 1_000
 
 
 def check_lease(lease_s: float) -> None:
-    """ConfigError for one that no switch believes: what is written under it would never cross."""
+    """ConfigError for a lease that a switch does not accept."""
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not 0.001 <= lease_s <= LEASE_S_MAX:
         raise ConfigError(f"lease_s is {lease_s!r}, and a switch believes in 0.001 to {LEASE_S_MAX:g}")
 
@@ -94,7 +92,9 @@ class HomeTracker:
             thread.start()
 
     def stop(self, *, goodbye: bool = True) -> None:
-        """`goodbye`: nobody waits for this client any more. Without, it ends as a process that dies."""
+        """Stop the threads. `goodbye`: unsubscribe, so that no switch waits for this client; otherwise the lease must
+        expire, as after a crash.
+        """
         if not goodbye:
             self._deaf.set()
         self._stopping.set()
@@ -103,23 +103,21 @@ class HomeTracker:
                 thread.join(4 * REQUEST_TIMEOUT_S)
 
     def order(self, topic: str) -> WriteOrder:
-        """What must be done with the topic now. Nothing goes to a cluster that has not shown that it is the one which
-        the application expects there."""
+        """Returns what to do with the topic now. Calls pause until a cluster has shown its expected `cluster_id`."""
         with self._guard:
             return self._checked(self._following.order(topic, steady_s()))
 
     def heard(self, topic: str) -> WriteOrder:
-        """Where whoever reads finds the topic."""
+        """Returns where to read the topic."""
         with self._guard:
             return self._checked(self._following.heard(topic, steady_s()))
 
     def line(self, topic: str) -> HomeRecord | None:
-        """What stands of the topic on the clusters."""
+        """Returns the topic's home record."""
         with self._guard:
             return self._following.line(topic)
 
     def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
-        """All that was heard of where topics are at home."""
         with self._guard:
             return self._following.told()
 
@@ -129,56 +127,56 @@ class HomeTracker:
             return self._following.unread()
 
     def cluster_id(self, cluster: str) -> str:
-        """The id by which the cluster was met; empty before."""
+        """Returns the id that the cluster showed; empty before."""
         with self._guard:
             return self._following.cluster_id(cluster)
 
     def until_s(self, cluster: str) -> float:
-        """How long what is written there may go on at most, on the steady clock."""
+        """Returns until when the client may write there, on the steady clock."""
         with self._guard:
             return self._following.until_s(cluster)
 
     def read_since(self, cluster: str, then_s: float) -> bool:
-        """Whether that cluster was read by a question asked after then."""
+        """Whether a request made after `then_s` has read that cluster."""
         with self._guard:
             return self._following.read_since(cluster, then_s)
 
     def unheard(self) -> frozenset[str]:
-        """The clusters whose lines were not read yet."""
+        """Returns the clusters whose home records were not read yet."""
         with self._guard:
             return frozenset(self._unheard)
 
     def held(self) -> frozenset[str]:
-        """Topics that a switch holds, and of which was not said yet that nothing is on its way."""
+        """Returns held topics that `parked` has not reported yet."""
         with self._guard:
             return self._following.held()
 
     def is_every_cluster_unavailable(self) -> bool:
-        """Whether no cluster at all is heard now."""
         return self._troubles.keys() >= self._sites.keys()
 
     def trouble(self) -> str:
-        """Why clusters are not heard now; empty where all are."""
+        """Returns why clusters are unavailable; empty for none."""
         return "; ".join(why for _, why in sorted(dict(self._troubles).items()))
 
     def parked(self, topic: str) -> None:
-        """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""
+        """Report that the topic has no unanswered call, and got none since the hold."""
         with self._guard:
             self._following.parked(topic)
 
     def busy(self, groups: Sequence[str]) -> None:
-        """Of these groups there are members here who have not gathered, though groups are about to move."""
+        """Report groups about to move that still have members here."""
         with self._guard:
             self._following.busy(groups)
 
     def moving(self) -> bool:
-        """Whether a switch is under way."""
+        """Whether a switch is in progress."""
         with self._guard:
             return self._following.poll_s() < POLL_INTERVAL_S
 
     def _follow(self, site: Site) -> None:
-        """Whatever fails is asked again, over new connections: what was remembered of the cluster, or read of its
-        files, may be what is wrong."""
+        """Follow a cluster until stopped. Errors are retried over new connections: cached metadata or credential files
+        may be at fault.
+        """
         while not (self._stopping.is_set() or self._deaf.is_set()):
             try:
                 with closing(
@@ -187,14 +185,14 @@ class HomeTracker:
                     )
                 ) as kafka:
                     self._follow_by(site, kafka)
-            except Exception as error:  # whoever ended here would leave the lease to run out for ever, and nobody told
+            except Exception as error:  # if the thread ended, the lease would never be renewed
                 self._troubles[site.name] = f"{site.name}: {describe_error(error)}"
                 self._warned.now(self._troubles[site.name])
                 self._news()
                 self._stopping.wait(POLL_INTERVAL_S)
 
     def _follow_by(self, site: Site, kafka: KafkaCluster) -> None:
-        """Until the end. Raises what may not pass by itself."""
+        """Poll until stopped. Raises final errors."""
         homes, followers = HomesTopic(kafka, partial(self._known, site.name)), SubscribersTopic(kafka)
         self._notes[site.name] = homes
         pause_s, since_s = 0.0, steady_s()
@@ -208,7 +206,7 @@ class HomeTracker:
             except KafkaError as error:
                 if not error.retriable:
                     raise
-                pause_s = RETRY_DELAY_S  # the lease runs on: that is what it is for
+                pause_s = RETRY_DELAY_S  # the lease still covers this time
                 self._troubles[site.name] = error.message
                 if steady_s() >= since_s + WARN_UNAVAILABLE_AFTER_S:
                     self._warned.now(self._troubles[site.name])
@@ -255,7 +253,7 @@ class HomeTracker:
         return pause_s
 
     def _known(self, site: str, topic: str) -> int:
-        """The highest term of the topic that another cluster says, or that was heard before."""
+        """Returns the topic's highest term known elsewhere."""
         with self._guard:
             term = self._following.term(topic)
         others = [notes.log for name, notes in dict(self._notes).items() if name != site]
@@ -274,10 +272,12 @@ SitesCheck = Callable[[Mapping[str, Site]], None]
 
 
 class Discovery:
-    """`sites` by name; `begin` is the one where topics are at home of which no cluster says it. `check` raises where no
-    client can be made of the sites: whoever makes this hears it before anything has begun, and a push that comes later
-    is not taken. `news` is called from another thread when something was pushed. Pushes are asked for until `stop`.
-    `memory`: the file that remembers where topics are at home, beside the last good push where no other is set."""
+    """The clusters that a client may use: fixed by the application, or pushed.
+
+    `begin`: the site for topics without a home record. `check` raises where no client can be made of the sites: the
+    constructor raises that, a later push is refused. `news` is called from another thread after a push, until `stop`.
+    `memory`: the file that remembers homes; by default beside the last good push.
+    """
 
     def __init__(
         self,
@@ -290,8 +290,8 @@ class Discovery:
         news: Callable[[], None],
     ) -> None:
         self._news, self._warn = news, warn
-        self._pushed = deque[PushedSettings](maxlen=1)  # the last one counts
-        self.is_due = False  # until the clusters that count now were asked
+        self._pushed = deque[PushedSettings](maxlen=1)  # only the last one
+        self.is_due = False  # until the current clusters are asked
         self._asked: HomeTracker | None = None
         self.memory = clusters.memory if isinstance(clusters, Pushes) else None
         self._remembered: RememberedHomes | None = None
@@ -305,16 +305,16 @@ class Discovery:
             self.begin = next(iter(self.sites))
 
     def hear(self) -> None:
-        """What was pushed last counts from now on. Where that is something else `ask` `is_due`, until it was called:
-        whoever failed before that has it to take up still."""
+        """Apply the last push. After a change `is_due` stays true until `ask` succeeds."""
         if self._pushed:
             found = self._pushed.popleft()
             if (found.sites, found.begin) != (self.sites, self.begin):
                 self.sites, self.begin, self.is_due = found.sites, found.begin, True
 
     def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomeTracker:
-        """From now on the clusters are asked where these topics are at home. What was heard before stays known: a
-        cluster that answers first, and was not told yet of a switch, takes no topic back."""
+        """Start a tracker for these topics. Known records stay known, so a cluster that has not learnt of a switch
+        takes no topic back.
+        """
         if self._remembered is None:
             self._remembered = RememberedHomes(self.memory, self._warn)
         told = without_holds(self._asked.told()) if self._asked is not None else self._remembered.lines()
@@ -332,13 +332,12 @@ class Discovery:
         return made
 
     def _heard(self) -> None:
-        """In a thread of the centre's."""
+        """Remember homes; called in a tracker thread."""
         if self._asked is not None and self._remembered is not None:
             self._remembered.keep(without_holds(self._asked.told()))
         self._news()
 
     def stop(self) -> None:
-        """Nothing is heard of pushes any more."""
         if self._pushes is not None:
             self._pushes.stop()
 
@@ -348,5 +347,5 @@ class Discovery:
 
 
 def without_holds(told: Mapping[str, HomeRecord | HomeConflict]) -> dict[str, HomeRecord | HomeConflict]:
-    """What was heard without holds: each counts from when a client hears it, so the next one hears it anew."""
+    """Returns records without holds. A hold counts from when a client reads it, so the next tracker reads it again."""
     return {topic: one for topic, one in told.items() if not (isinstance(one, HomeRecord) and one.hold_ms)}

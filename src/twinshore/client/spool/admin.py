@@ -1,4 +1,4 @@
-"""A spool as an operator sees it: what lies there, and what becomes of it where its producer does not come back."""
+"""Operator commands for a spool whose producer does not come back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ATTEMPTS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class SpoolTopic:
-    """What of a topic is to be sent. `oldest_ms`: when the oldest of it was kept back."""
+    """What is to be sent of a topic. `oldest_ms`: when the oldest record was kept."""
 
     topic: str
     records: int
@@ -33,7 +33,7 @@ class SpoolTopic:
 
 @dataclass(frozen=True, slots=True)
 class SpoolReport:
-    """`holder`: the process of the producer that has it now. `notes`: bytes that are no record, and lose none."""
+    """`holder`: process id of the producer with the lock. `notes`: unreadable bytes that lose no record."""
 
     folder: Path
     topics: tuple[SpoolTopic, ...]
@@ -65,11 +65,11 @@ class SpoolReport:
 
 
 def inspect_spool(folder: Path) -> SpoolReport:
-    """Changes nothing. ConfigError where there is no spool."""
+    """Read a spool without changes. ConfigError where there is none."""
     files, loaded = _loaded(folder)
     holder = files.holder()
     troubles = [one for one in loaded.troubles if one.gap.kind is not SegmentGapKind.DAMAGED]
-    if holder:  # its last write may be under way
+    if holder:  # its last write may be in progress
         troubles = [one for one in troubles if one.gap.kind is not SegmentGapKind.TORN]
     notes = [one.sentence() for one in troubles]
     if not loaded.marks_are_readable:
@@ -89,7 +89,7 @@ def _topic(name: str, tally: TopicBacklog) -> SpoolTopic:
 
 
 def _loaded(folder: Path) -> tuple[SpoolFiles, LoadedSpool]:
-    """Its producer may delete a file meanwhile: then it is looked at once more."""
+    """Load the spool, again if its producer deletes a file in between."""
     for left in reversed(range(ATTEMPTS_MAX)):
         try:
             files = SpoolFiles(folder)
@@ -104,7 +104,7 @@ def _loaded(folder: Path) -> tuple[SpoolFiles, LoadedSpool]:
 
 @dataclass(frozen=True, slots=True)
 class SpoolStep:
-    """`does`: as in "is sent"; `would`: as in "would be sent"."""
+    """`does`: for example "is sent"; `would`: "would be sent"."""
 
     topic: SpoolTopic
     does: str
@@ -116,8 +116,9 @@ class SpoolStep:
 
 @dataclass(frozen=True, slots=True)
 class SendSpool:
-    """`topics`: only these, or all. `first`: the cluster where topics go of which no cluster says where they are at
-    home; the first of `clusters` where it is empty. `past_damage`: what cannot be read is given up."""
+    """`topics`: empty for all. `first`: the cluster for topics without a home record, by default the first.
+    `past_damage`: give up unreadable records.
+    """
 
     folder: Path
     topics: Collection[str] = ()
@@ -126,7 +127,7 @@ class SendSpool:
 
 
 def plan_send(asked: SendSpool, clusters: Mapping[str, Cluster]) -> Plan[SpoolStep]:
-    """ConfigError where there is nothing of the kind; RefusedError where a producer has the spool, or it is damaged."""
+    """ConfigError where nothing matches; RefusedError where a producer holds the spool, or records are damaged."""
     if asked.first and asked.first not in clusters:
         raise ConfigError(f"no cluster is called {asked.first}", hint=f"there are: {', '.join(clusters)}")
     seen = _free(asked.folder, past_damage=asked.past_damage)
@@ -143,14 +144,15 @@ def send_spool(
     within_s: float,
     warn: Callable[[str], None],
 ) -> Iterator[SpoolStep]:
-    """Gives out each topic once all of it is acknowledged. What a producer with `recognise` had sent before it ended is
-    not sent again. RefusedError in the end where some of it is not acknowledged."""
+    """Yields each topic once all its records are acknowledged. Records that a producer with `recognise` had sent are
+    not sent again. RefusedError in the end where some are not acknowledged.
+    """
     topics = [step.topic.topic for step in planned.steps]
     if not topics:
         return
     ordered = {asked.first: clusters[asked.first], **clusters} if asked.first else clusters
-    spool = Spool(asked.folder, past_damage=asked.past_damage, warn=lambda _: None)  # the plan has told of it
-    quiet = {"log_level": 2}  # what keeps it from a cluster is said in the end
+    spool = Spool(asked.folder, past_damage=asked.past_damage, warn=lambda _: None)  # the plan has reported it
+    quiet = {"log_level": 2}  # errors are reported at the end
     with FailoverProducer(
         quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True, warn=warn
     ) as producer:
@@ -167,7 +169,7 @@ def send_spool(
 
 @dataclass(frozen=True, slots=True)
 class DropTopic:
-    """`past_damage`: what cannot be read is given up too."""
+    """`past_damage`: give up unreadable records too."""
 
     folder: Path
     topic: str
@@ -175,8 +177,7 @@ class DropTopic:
 
 
 def plan_drop(asked: DropTopic) -> Plan[SpoolStep]:
-    """ConfigError where nothing of the topic is there; RefusedError where a producer has the spool, or it is
-    damaged."""
+    """As `plan_send`."""
     seen = _free(asked.folder, past_damage=asked.past_damage)
     return Plan(tuple(SpoolStep(one, "is dropped", "would be dropped") for one in _of(seen, [asked.topic])))
 

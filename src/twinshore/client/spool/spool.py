@@ -1,11 +1,8 @@
-"""The folder of a spool: its lock, its segments, its marks. What is appended is on the disk when the call returns.
+"""A bounded log on disk for calls that wait.
 
-What an earlier process left in a spool: read once, from its first byte to its last. Changes nothing.
-
-A bounded log on the disk for calls that are kept back: written before the call returns, read back in portions.
-
-Several threads that keep calls at once share a sync. What is done is marked every so often, so a process that is killed
-leaves the rest, and little that was done, to the next one. A segment is deleted once all of it is done.
+A record is on disk when `commit` returns; threads share syncs. Marks of done records are written at intervals: after a
+crash the next process sends what is not done, and a few records that are. A segment is deleted once all its records are
+done.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ from twinshore.config.sentences import count_phrase
 from twinshore.kafka.clock import steady_s
 
 Sync = Callable[[int], None]
-# What is needed to read a file again, its length too, is on the disk after either of them.
+# Either one syncs all that is needed to read the file again, its length too.
 DEFAULT_SYNC: Sync = getattr(os, "fdatasync", os.fsync)
 _SEGMENT = re.compile(r"(\d{16})-([0-9a-f]{8})" + re.escape(SPOOL_SEGMENT_ENDING))
 LOCK_TRIES, LOCK_RETRY_DELAY_S = 10, 0.05
@@ -66,15 +63,17 @@ def _is_ours(name: str) -> bool:
 
 
 class SpoolFiles:
-    """`salts`: the segments that there are, by their sequence, with the salt that their name says too."""
+    """The folder of a spool: lock, segments, marks. `salts`: each segment's salt, by sequence; both are in the file
+    name.
+    """
 
     def __init__(self, folder: Path, *, sync: Sync = DEFAULT_SYNC) -> None:
         self.folder = folder
         self._sync = sync
         self.salts = self._find()
         self._lock = self._active = -1
-        self._process = 0  # that has the lock
-        self.sequence, self.end = 0, 0  # of the segment that is written, and how far it is on the disk
+        self._process = 0  # the process with the lock
+        self.sequence, self.end = 0, 0  # current segment, and how far it is synced
         self._doubtful = False
 
     def _find(self) -> dict[int, int]:
@@ -88,7 +87,7 @@ class SpoolFiles:
     # -- one process at a time
 
     def lock(self) -> None:
-        """RefusedError where another producer has the folder, or where it is somebody else's."""
+        """RefusedError where another producer has the folder, or it holds other files."""
         self._make_folder()
         if strange := sorted(path.name for path in self.folder.iterdir() if not _is_ours(path.name)):
             raise RefusedError(
@@ -96,7 +95,7 @@ class SpoolFiles:
             )
         tries = LOCK_TRIES
         while (holder := self._try_lock()) is not None and (tries := tries - 1):
-            time.sleep(LOCK_RETRY_DELAY_S)  # whoever shows a spool has its lock for a moment
+            time.sleep(LOCK_RETRY_DELAY_S)  # `twinshore spool show` takes the lock for a moment
         if holder is not None:
             raise RefusedError(
                 f"{self.folder} is the spool of a producer that runs, in process {holder}",
@@ -109,7 +108,7 @@ class SpoolFiles:
         self.salts = self._find()
 
     def _make_folder(self) -> None:
-        """Its name is on the disk too, before anything is in it."""
+        """Create the folder, and sync its parents."""
         missing = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
         make_private_folder(self.folder)
         for one in reversed(missing):
@@ -124,16 +123,16 @@ class SpoolFiles:
         return holder or ""
 
     def is_forked(self) -> bool:
-        """Whether this is another process than the one that has the lock."""
+        """Whether another process than this one locked the folder."""
         return self._process not in (0, os.getpid())
 
     def forget(self) -> None:
-        """In a process that was forked: what is open is the other one's."""
+        """Close the files in a forked child: they belong to the parent."""
         self._close_active()
         self.unlock()
 
     def _try_lock(self) -> str | None:
-        import fcntl  # there is none on Windows, where only the spool is lacking then
+        import fcntl  # missing on Windows, where only the spool does not work
 
         self._lock = os.open(self.folder / SPOOL_LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -167,7 +166,6 @@ class SpoolFiles:
         return read
 
     def marks(self) -> bytes | None:
-        """None where there are none."""
         try:
             return (self.folder / SPOOL_MARKS_FILE).read_bytes()
         except FileNotFoundError:
@@ -176,7 +174,7 @@ class SpoolFiles:
     # -- writing
 
     def begin(self, header: SegmentHeader) -> None:
-        """From now on this segment is written. The one before is whole."""
+        """Seal the current segment, and begin this one."""
         self.seal()
         self.salts[header.sequence] = header.salt
         path = self.path(header.sequence)
@@ -188,12 +186,12 @@ class SpoolFiles:
         except BaseException:
             self._close_active()
             del self.salts[header.sequence]
-            path.unlink(missing_ok=True)  # nothing was in it
+            path.unlink(missing_ok=True)  # the segment was empty
             raise
         self.sequence, self.end = header.sequence, HEADER_BYTES
 
     def append(self, text: bytes) -> None:
-        """OSError where it is not on the disk: then nothing of it is left there, and another segment must begin."""
+        """Write and sync. OSError where that fails: the text is removed, and the next write must begin a segment."""
         try:
             self._write(text, self.end)
             self._sync(self._active)
@@ -208,8 +206,7 @@ class SpoolFiles:
         return self._active >= 0
 
     def mend(self) -> None:
-        """Takes away what a failed write may have left. OSError where even that is refused: nothing may be written
-        behind it."""
+        """Remove what a failed write left. OSError where that fails too: nothing may be written after it."""
         if self._doubtful:
             os.ftruncate(self._active, self.end)
             self._sync(self._active)
@@ -221,7 +218,7 @@ class SpoolFiles:
         self._close_active()
 
     def cut(self, sequence: int, at: int) -> None:
-        """What lies behind was never whole."""
+        """Truncate a torn write."""
         handle = os.open(self.path(sequence), os.O_RDWR)
         try:
             os.ftruncate(handle, at)
@@ -230,7 +227,7 @@ class SpoolFiles:
             os.close(handle)
 
     def delete(self, sequence: int, *, at_once: bool = False) -> None:
-        """`at_once`: it is gone from the disk when this returns."""
+        """`at_once`: sync the folder before returning."""
         self.path(sequence).unlink(missing_ok=True)
         del self.salts[sequence]
         if at_once:
@@ -272,12 +269,12 @@ _LOCKED = WeakSet[SpoolFiles]()
 
 
 def _forget_all() -> None:
-    """Else a process that was forked would keep the lock for as long as it lives."""
+    """Close files after a fork, or a child would hold the lock."""
     for one in list(_LOCKED):
         one.forget()
 
 
-if hasattr(os, "register_at_fork"):  # there is none on Windows
+if hasattr(os, "register_at_fork"):  # missing on Windows
     os.register_at_fork(after_in_child=_forget_all)
 
 
@@ -291,7 +288,7 @@ def _sync_folder(folder: Path) -> None:
 
 @dataclass(slots=True)
 class SpoolSegment:
-    """`left`: how many records of it are not done. `gaps`: bytes that are none, by where they begin."""
+    """`left`: number of records not done. `gaps`: unreadable bytes, by first byte."""
 
     sequence: int
     salt: int
@@ -303,7 +300,7 @@ class SpoolSegment:
 
 @dataclass(slots=True)
 class TopicBacklog:
-    """What of a topic is to be sent. `oldest_ms`: when the oldest of it was kept back."""
+    """What is to be sent of a topic. `oldest_ms`: when the oldest record was kept."""
 
     records: int = 0
     bytes: int = 0
@@ -317,8 +314,6 @@ class TopicBacklog:
 
 @dataclass(frozen=True, slots=True)
 class SpoolDamage:
-    """Bytes of a file that are no record."""
-
     file: str
     gap: SegmentGap
 
@@ -366,7 +361,7 @@ class LoadedSpool:
 
 
 def load_spool(files: SpoolFiles) -> LoadedSpool:
-    """NotYetError where it was written by a later version."""
+    """Read the whole spool, without changes. UnsupportedError for a later version."""
     text = files.marks()
     marks = SpoolMarks() if text is None else read_marks(text)
     loaded = LoadedSpool(marks or SpoolMarks(), marks is not None, (marks or SpoolMarks()).next_number)
@@ -379,7 +374,7 @@ def load_spool(files: SpoolFiles) -> LoadedSpool:
                 gap = one
                 is_past = sequence != last or (sequence, gap.at) < loaded.marks.end
                 if is_past and (sequence, gap.at) not in loaded.marks.gaps:
-                    # The next segment began when this one was whole; and a mark counts what is on the disk alone.
+                    # The next segment began when this one was complete, and marks cover only what was on disk.
                     gap = SegmentGap(gap.at, gap.until, SegmentGapKind.DAMAGED)
                 segment.gaps[gap.at] = gap
                 loaded.troubles.append(SpoolDamage(files.path(sequence).name, gap))
@@ -389,7 +384,7 @@ def load_spool(files: SpoolFiles) -> LoadedSpool:
 
 
 def _segment(files: SpoolFiles, segment: SpoolSegment, *, is_last: bool) -> Iterator[FramedRecord | SegmentGap]:
-    """Its records and gaps. A header that cannot be read is one of these: its name says the salt too."""
+    """Yields records and gaps. An unreadable header is a gap: the file's name has the salt too."""
     read = files.reading(segment.sequence)
     header = read_header(read(0, HEADER_BYTES))
     if header is None:
@@ -405,10 +400,11 @@ PositionedRecord = tuple[SpoolRecord, SpoolPosition]
 
 
 class SpoolReader:
-    """Reads a spool back in portions, of each topic in the order of its records' numbers. For one thread. What is ahead
-    lies in that order and is read a portion at a time; what was given back, or came late, is read one by one.
+    """Reads topics in number order, for one thread. Records ahead are read a portion at a time; those that came back or
+    late, one by one.
 
-    `guard` is held where `segments` and `books` are changed."""
+    `guard` protects `segments` and `books`.
+    """
 
     def __init__(
         self,
@@ -420,11 +416,9 @@ class SpoolReader:
         self._files, self._guard = files, guard
         self._segments, self._books = segments, books
         self._ready: dict[str, deque[PositionedRecord]] = {}
-        self._back: dict[str, PositionedRecord] = {}  # the first of what was given back, once it was read
+        self._back: dict[str, PositionedRecord] = {}  # the first record that came back, once read
         self._cursors: dict[str, tuple[int, int]] = {}
-        self._heads: dict[
-            str, tuple[PositionedRecord, bool]
-        ] = {}  # as they were told, and whether each had been given back
+        self._heads: dict[str, tuple[PositionedRecord, bool]] = {}  # as returned, and whether each had come back
 
     def prepare(self, topic: str) -> None:
         ready = self._ready.setdefault(topic, deque())
@@ -455,7 +449,7 @@ class SpoolReader:
                 return
 
     def head(self, topic: str) -> SpoolRecord | None:
-        """The next one to be sent; None where all is sent, or where the next portion must be prepared first."""
+        """Returns the next record; None where all is sent, or `prepare` must run first."""
         found = self._head(topic)
         if found is None:
             self._heads.pop(topic, None)
@@ -464,7 +458,7 @@ class SpoolReader:
         return found[0][0]
 
     def handed_out(self, topic: str, number: int) -> None:
-        """The head was sent. Other threads may have kept calls since it was told, which changes what comes next."""
+        """Remove the sent head. Calls kept since may have changed what comes next."""
         found, came_back = self._heads.pop(topic)
         assert found[0].number == number, "only a head is handed out"
         if came_back:
@@ -475,7 +469,6 @@ class SpoolReader:
             self._books[topic].handed_out(number, found[1], came_back=came_back)
 
     def forget(self, topic: str) -> None:
-        """Nothing of it is on the disk any more."""
         self._ready.pop(topic, None)
         self._back.pop(topic, None)
         self._cursors.pop(topic, None)
@@ -514,7 +507,7 @@ MARKS_INTERVAL_S = 0.1
 
 @dataclass(slots=True, eq=False)
 class GroupCommit:
-    """Calls that share a write and a sync."""
+    """Calls that share a write and sync."""
 
     records: list[tuple[SpoolRecord, bytes]] = field(default_factory=list)
     bytes: int = 0
@@ -523,9 +516,11 @@ class GroupCommit:
 
 
 class Spool:
-    """`bytes_max`: how much lies on the disk at most. `past_damage`: what cannot be read is stepped over, else the
-    folder is refused. `warn` is told what an operator should know. Any thread may append; one thread reads back.
-    `left`: of each topic, which of its calls an earlier process may have sent."""
+    """A bounded log of kept calls. Any thread may append; one thread reads.
+
+    `bytes_max`: limit on disk. `past_damage`: skip damaged bytes instead of refusing the folder. `warn` gets messages
+    for an operator. `left`: by topic, calls that an earlier process may have sent.
+    """
 
     def __init__(
         self,
@@ -576,7 +571,7 @@ class Spool:
         last = self._segments.get(max(self._segments, default=0))
         for gap in list(last.gaps.values()) if last else ():
             if last and gap.kind is SegmentGapKind.TORN and gap.at < HEADER_BYTES:
-                # It had only begun. Behind another one it would be taken for one that was whole once.
+                # An unfinished new segment: with a later one after it, it would count as damaged.
                 self._files.delete(last.sequence, at_once=True)
                 del self._segments[last.sequence]
             elif last and gap.kind is SegmentGapKind.TORN:
@@ -586,13 +581,14 @@ class Spool:
         self._end = max((last.sequence, last.end) if last else (0, 0), loaded.marks.end)
         self._portions = SpoolReader(self._files, self._guard, self._segments, self._books)
         if self._unfinished() - loaded.marks.gaps:
-            self.tend(at_once=True)  # once something lies behind them they would be taken for damage
+            self.tend(at_once=True)  # mark the gaps before anything follows them, or they would count as damage
 
     # -- any thread
 
     def keep(self, records: Sequence[SpoolRecord], *, beyond: bool = False) -> GroupCommit | None:
-        """They are written with the next batch, in this order; `commit` does it. None where there is no room; with
-        `beyond` there always is. BufferError in a process that was forked."""
+        """Add records, in order, to the next batch; `commit` writes it. None where the spool is full, never with
+        `beyond`. BufferError in a forked child.
+        """
         self._must_be_ours()
         bodies = [(record, body_bytes(record)) for record in records]
         size = sum(PREFIX_BYTES + len(body) for _, body in bodies)
@@ -609,7 +605,7 @@ class Spool:
             return batch
 
     def commit(self, batch: GroupCommit) -> None:
-        """Returns once it is on the disk; BufferError with the reason where it is not, and then nothing of it is."""
+        """Return once the batch is on disk; BufferError where nothing of it is."""
         self._must_be_ours()
         with self._turned:
             while not batch.ended and not self._closed and (self._writing or self._batch is not batch):
@@ -679,12 +675,12 @@ class Spool:
         self._end = (segment.sequence, segment.end)
 
     def topics(self) -> Mapping[str, int]:
-        """How many records of each are not done."""
+        """Returns the number of records not done, by topic."""
         with self._guard:
             return {topic: left for topic, book in self._books.items() if (left := book.left + book.pending)}
 
     def unsent(self, topic: str = "") -> int:
-        """How many are to be handed out, of this topic or of all."""
+        """Returns the number of records to send, of one topic or all."""
         with self._guard:
             books = self._books.values() if not topic else [self._books[topic]] if topic in self._books else []
             return sum(book.unsent for book in books)
@@ -696,24 +692,24 @@ class Spool:
     # -- the thread that reads back
 
     def prepare(self, topic: str) -> None:
-        """Reads a portion of what is ahead of the topic, if none of it waits."""
+        """Read the topic's next portion, unless one waits."""
         self._portions.prepare(topic)
 
     def head(self, topic: str) -> SpoolRecord | None:
-        """The next one to be sent; None where all is sent, or where the next portion must be prepared first."""
+        """As `SpoolReader.head`."""
         return self._portions.head(topic)
 
     def handed_out(self, topic: str, number: int) -> None:
-        """The head was sent."""
+        """As `SpoolReader.handed_out`."""
         self._portions.handed_out(topic, number)
 
     def given_back(self, topic: str, number: int) -> None:
-        """It goes again before whatever has a higher number."""
+        """Send the record again, before those with higher numbers."""
         with self._guard:
             self._books[topic].given_back(number)
 
     def done(self, topic: str, number: int) -> None:
-        """A broker has it, or whoever called was told why not."""
+        """Note a broker's acknowledgement, or an error that the caller got."""
         with self._guard:
             place = self._books[topic].done(number)
             if place is not None:
@@ -721,12 +717,12 @@ class Spool:
                 self._is_marked = False
 
     def refused(self, topic: str, number: int) -> None:
-        """No broker takes it, and nobody is there to hear of it: it stays, and is tried at the next start."""
+        """Keep a record that a broker refused, without a delivery callback, for the next start."""
         with self._guard:
             self._books[topic].refuse(number)
 
     def tend(self, *, at_once: bool = False) -> None:
-        """Marks what is done, if that is due, and deletes what is done wholly. OSError where the disk refuses."""
+        """Write marks if due, and delete done segments. OSError where the disk fails."""
         now_s = steady_s()
         with self._guard:
             if not at_once and (self._is_marked or now_s < self._marked_s + MARKS_INTERVAL_S):
@@ -766,8 +762,8 @@ class Spool:
                 self._portions.forget(topic)
 
     def close(self, *, mark: bool = True) -> None:
-        """Without `mark` it ends as a process that dies. In a process that was forked nothing is done to it."""
-        if self._files.is_forked():  # nor is a lock taken, which another thread may have had
+        """`mark=False` ends like a crash. A forked child only closes its file handles."""
+        if self._files.is_forked():  # without the lock, which another thread may have held at the fork
             self._files.forget()
             return
         with self._turned:

@@ -1,4 +1,4 @@
-"""Who may do what, as values: ACLs, client quotas, SCRAM users. Numbers are Kafka's own."""
+"""ACLs, client quotas and SCRAM users as values, with Kafka's own numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AclPermission(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """One rule of an authorizer. Plain numbers, since a newer Kafka may have operations that we do not know."""
+    """One ACL. Fields are plain numbers, since a newer Kafka may have unknown operations."""
 
     resource: int
     name: str
@@ -66,18 +66,16 @@ class Acl:
         )
 
     def names_one(self) -> bool:
-        """Whether the rule speaks of a single resource, by its name."""
         return self.pattern != PatternType.PREFIXED and self.name != WILDCARD
 
     def covers(self, name: str) -> bool:
-        """Whether the rule speaks of the resource of this name."""
         if self.pattern == PatternType.PREFIXED:
             return name.startswith(self.name)
         return self.name in (WILDCARD, name)
 
 
 def kafka_name(kind: type[IntEnum], number: int) -> str:
-    """Kafka's word for one of its numbers."""
+    """Returns Kafka's name of a number, in lower case."""
     try:
         return kind(number).name.lower().replace("_", " ")
     except ValueError:
@@ -86,7 +84,7 @@ def kafka_name(kind: type[IntEnum], number: int) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class QuotaEntity:
-    """Whom a client quota is for: pairs of kind and name; an empty name is Kafka's default."""
+    """The entity of a client quota: pairs of kind and name; an empty name is Kafka's default."""
 
     parts: tuple[tuple[str, str], ...]
 
@@ -94,13 +92,12 @@ class QuotaEntity:
         return " ".join(f"{kind} {name or '(default)'}" for kind, name in self.parts)
 
     def name_of(self, kind: str) -> str | None:
-        """The entity's name of this kind, None where it has none."""
         return dict(self.parts).get(kind)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ScramUser:
-    """A SCRAM credential, of which a cluster tells no more than this. `mechanism` is Kafka's name for it."""
+    """A SCRAM user, as far as a cluster tells. `mechanism` is Kafka's name."""
 
     name: str
     mechanism: str

@@ -1,7 +1,4 @@
-"""The one table of Kafka's APIs: keys, names, versions whose headers carry tags, and versions that are written by hand.
-
-Requests that kio encodes name their own version; their headers follow this table as well.
-"""
+"""The table of Kafka's APIs: keys, names, flexible versions, handwritten versions."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ SASL_AUTHENTICATE: Final = 36
 DESCRIBE_PRODUCERS: Final = 61
 DESCRIBE_TRANSACTIONS: Final = 65
 
-# Lowest and highest version in which requests are written here, for the APIs that kio does not encode.
+# Lowest and highest version of requests encoded here, not by kio.
 HANDWRITTEN_VERSIONS: Final = {
     PRODUCE: (9, 13),
     FETCH: (13, 13),
@@ -35,7 +32,7 @@ HANDWRITTEN_VERSIONS: Final = {
     DESCRIBE_TRANSACTIONS: (0, 0),
 }
 
-# What an answer may claim to be. A fetch brings its first batch whole, however large the topic lets it be.
+# Size limits of responses. A fetch returns its first batch whole, up to the topic's limit.
 RESPONSE_BYTES_MAX: Final = 100 << 20
 FETCH_RESPONSE_BYTES_MAX: Final = 1 << 30
 
@@ -135,17 +132,17 @@ _TABLE: Final = {
 
 
 def api_name(key: int) -> str:
-    """`Metadata` for 3."""
+    """Returns `Metadata` for 3."""
     return _TABLE[key][0] if key in _TABLE else f"Api{key}"
 
 
 def tags_in_request(key: int, version: int) -> bool:
-    """Whether the request's header carries tags. An API that this table does not know is too new to have none."""
+    """Whether the request header has tags. An API unknown here is new enough."""
     return key not in _TABLE or version >= _TABLE[key][1]
 
 
 def tags_in_response(key: int, version: int) -> bool:
-    """Whether the answer's header carries tags. That of ApiVersions never does: whoever asks knows no version yet."""
+    """Whether the response header has tags. ApiVersions never has: the client knows no version yet."""
     return key != API_VERSIONS and tags_in_request(key, version)
 
 
@@ -154,8 +151,6 @@ def response_bytes_max(key: int) -> int:
 
 
 class ApiFormat(NamedTuple):
-    """What an exchange must know of a request and its answer."""
-
     key: int
     version: int
     tags_in_request: bool

@@ -1,9 +1,7 @@
-"""Compiled loops where this machine can compile; plain Python has the same in any case.
+"""Joins neighbouring batches with compiled loops: a target appends 256 KB at about the cost of 16 KB.
 
-Whole neighbouring batches as one larger one: the target appends 256 KB at about the cost of 16 KB.
-
-Offsets, time stamps, keys, values and headers read as before; only deltas are written anew. Uncompressed plain batches
-alone are joined: the others would have to be compressed again. Where numba cannot run nothing is joined here.
+Records read as before; only deltas are rewritten. Only uncompressed plain batches are joined: others would have to be
+compressed again. Without numba nothing is.
 """
 
 from __future__ import annotations
@@ -22,29 +20,29 @@ _being_built: set[str] = set()
 
 
 def load_loops(module: str) -> ModuleType | None:
-    """The module of compiled loops; None where numba is not installed, or cannot compile here, which is said."""
+    """Returns the compiled module; None without numba, or with a warning where it cannot compile."""
     try:
         return import_module(module)
     except ImportError:  # no wheel of numba for this platform
         return None
     except Exception as error:
-        # Whatever a compiler, its folder or its disk has: all that is done by loops is done without them.
+        # Any fault of the compiler or its disk: everything also works without the loops.
         warnings.warn(f"no compiled code here, so batches cross one by one: {error!r}", RuntimeWarning, stacklevel=2)
         return None
 
 
 def is_compiling(module: str) -> bool:
-    """Whether somebody compiles it at present: whoever asked for it now would wait for seconds."""
+    """Whether the module is being compiled: an import now would take seconds."""
     return module in _being_built
 
 
 def disable_loops(module: str) -> None:
-    """Until `enable_loops`, what has this module for its speed does without it."""
+    """Do without this module until `enable_loops`."""
     _being_built.add(module)
 
 
 def enable_loops(module: str) -> None:
-    """It is built, or cannot be: loading it takes no longer than ever."""
+    """Allow this module: it is compiled, or cannot be."""
     _being_built.discard(module)
 
 
@@ -54,8 +52,9 @@ ProducerBatch = tuple[int, int, int, int, int, int]
 
 
 class JoinedBatches(NamedTuple):
-    """`end` is where the joined batches end in the source's bytes; `producers` as (id, epoch, first and last sequence,
-    base offset, latest time) for the last five batches of each."""
+    """`end`: end of the joined batches in the source. `producers`: (id, epoch, first and last sequence, base offset,
+    latest time) of each producer's last five batches.
+    """
 
     body: memoryview
     header: BatchHeader
@@ -66,22 +65,21 @@ class JoinedBatches(NamedTuple):
 
 @cache
 def compiled_loops() -> ModuleType | None:
-    """Loaded when a lane first needs it, since that takes half a second, and some more the first time on a machine."""
+    """Import the loops, in half a second, or more the first time on a machine."""
     return load_loops(LOOPS_MODULE)
 
 
 def can_join() -> bool:
-    """Whether this machine can join by now."""
     return not is_compiling(LOOPS_MODULE) and compiled_loops() is not None
 
 
 def join_buffer_bytes(size: int) -> int:
-    """How large a room must be so that everything in `size` bytes of batches can be joined within it."""
+    """Returns the buffer size in which all batches of `size` bytes can be joined."""
     return size + size // 2 + 4096
 
 
 class BatchJoiner:
-    """Its tables, used again and again: one for each thread that joins."""
+    """Joins batches with reused tables; one for each thread."""
 
     def __init__(self, *, below_bytes: int, most_bytes: int) -> None:
         self._below, self._most = below_bytes, most_bytes
@@ -89,7 +87,7 @@ class BatchJoiner:
         self.able()
 
     def able(self) -> bool:
-        """Whether it joins by now: loops that are still being built are taken up once they are there."""
+        """Whether joining is possible by now."""
         if self._join is None and can_join() and (compiled := compiled_loops()) is not None:
             self._row = np.zeros(compiled.ROW_FIELDS, dtype=np.int64)
             self._seen = np.zeros((compiled.SEEN_MAX, compiled.SEEN_FIELDS), dtype=np.int64)
@@ -97,11 +95,10 @@ class BatchJoiner:
         return self._join is not None
 
     def join(self, source: Any, place: int, first: BatchHeader, room: memoryview, to: int) -> JoinedBatches | None:
-        """Joins the batch `first`, at `place` of `source` (see `as_source_array`), with those that follow it and fit,
-        into `room` from `to` on. None when fewer than two can be joined: the room's bytes from `to` on are then
-        undefined.
+        """Join `first`, at `place` of `source` (see `as_source_array`), and following batches into `room` from `to` on.
+        None for fewer than two; `room` from `to` on is then undefined.
 
-        A batch whose CRC is wrong, or that is unusual in any way, ends the run before it.
+        A batch with a wrong CRC, or an unusual one, ends the run.
         """
         if self._join is None:
             return None
@@ -126,5 +123,5 @@ class BatchJoiner:
 
 
 def as_source_array(view: memoryview) -> Any:
-    """The bytes of a fetch in the shape that `BatchJoiner.join` takes; no copy."""
+    """Returns the bytes of a fetch for `BatchJoiner.join`, without a copy."""
     return np.frombuffer(view.toreadonly(), dtype=np.uint8)

@@ -1,12 +1,9 @@
-"""CRC-32C compiled to machine code, and what all compiled loops stand on; without numba this cannot be imported.
+"""CRC-32C and the inner loop of joining batches, compiled by numba; without numba the import fails.
 
-A CRC is linear: several stretches are walked at a time, and each one's CRC is carried over the bytes that follow it.
-So a stretch that two batches have alike is read once and counts for both.
+A CRC is linear: parts are computed in parallel, and shifted over the bytes that follow. Bytes that two batches share
+are read once for both CRCs.
 
-The inner loop of joining, compiled to machine code by numba; without numba this module cannot be imported.
-
-Plain Python spends about a microsecond on each record that it moves from one batch into another; this spends about as
-long as the copy takes. `join` calls `join_batches` and says what it means.
+Plain Python takes about a microsecond to move a record between batches; this takes about as long as a copy.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from twinshore.kafka.protocol.record_batch import crc_shift_tables
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 ONES: Final = 0xFFFFFFFF
-# What could not be kept on disk: each process compiles it for itself.
+# Functions that could not be cached on disk: each process compiles them.
 UNKEPT: Final[list[str]] = []
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 ROOM = types.uint8[::1]
@@ -34,12 +31,12 @@ TWO_CRCS = types.UniTuple(types.uint64, 2)
 
 
 def machine_code(signature: Any) -> Callable[[_Function], _Function]:
-    """Compiled when the module is loaded, and kept on disk for the next process."""
+    """Compile at import, and cache on disk."""
 
     def compiled(function: _Function) -> _Function:
         try:
             made: _Function = njit(signature, cache=True, nogil=True, boundscheck=False)(function)
-        except Exception:  # nothing may be written here, the disk is full, what was kept is cut: compiled each time
+        except Exception:  # no write permission, full disk or truncated cache: compile each time
             made = njit(signature, nogil=True, boundscheck=False)(function)
             UNKEPT.append(function.__name__)
         return made
@@ -48,13 +45,12 @@ def machine_code(signature: Any) -> Callable[[_Function], _Function]:
 
 
 def inlined(function: _Function) -> _Function:
-    """Becomes part of each function that calls it."""
     made: _Function = njit(inline="always")(function)
     return made
 
 
 def _crc_instruction() -> tuple[str, int] | None:
-    """The processor's own step of CRC-32C over eight bytes, and the width of its register."""
+    """Returns the processor's CRC-32C instruction for eight bytes, and its register width."""
     features = binding.get_host_cpu_features()
     if platform.machine() in {"x86_64", "AMD64"} and features.get("sse4.2"):
         return "llvm.x86.sse42.crc32.64.64", 64
@@ -68,7 +64,7 @@ _INSTRUCTION = _crc_instruction()
 
 @intrinsic
 def load_word(typing: Any, array: Any, place: Any) -> Any:
-    """Eight bytes at `place`, the first one lowest."""
+    """Load eight bytes at `place`, little-endian."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -148,7 +144,7 @@ def step_byte(crc: Any, byte: Any) -> Any:
 
 @machine_code(types.uint64(types.uint64, BYTES, types.int64, types.int64))
 def crc_on(crc: Any, source: Any, place: Any, end: Any) -> Any:
-    """Goes on with a CRC. A step waits for the one before it, so three lanes are walked at a time."""
+    """Continue a CRC, in three parallel parts, since each step waits for the previous one."""
     while place + 3 * LANE <= end:
         second, third = np.uint64(0), np.uint64(0)
         for at in range(place, place + LANE, 8):
@@ -168,13 +164,12 @@ def crc_on(crc: Any, source: Any, place: Any, end: Any) -> Any:
 
 @machine_code(types.int64(BYTES, types.int64, types.int64))
 def crc_of(source: Any, place: Any, end: Any) -> Any:
-    """The CRC-32C of a part of `source`."""
     return np.int64(crc_on(np.uint64(ONES), source, place, end) ^ np.uint64(ONES))
 
 
 @machine_code(TWO_CRCS(BYTES, ROOM, *[types.int64] * 3, types.uint64, types.uint64))
 def copy_checked(source: Any, room: Any, place: Any, end: Any, to: Any, theirs: Any, ours: Any) -> Any:
-    """Copies what both batches have alike, and goes on with the CRC of each: read once, a stretch counts for both."""
+    """Copy bytes that both batches share, and continue both CRCs in one read."""
     to -= place
     while place + 3 * SHORT <= end:
         first, second, third = np.uint64(0), np.uint64(0), np.uint64(0)
@@ -198,13 +193,13 @@ def copy_checked(source: Any, room: Any, place: Any, end: Any, to: Any, theirs: 
     return theirs, ours
 
 
-RECORD_GROWTH: Final = 24  # bytes by which a record can grow: 4 of length, 9 of time stamp, 4 of offset, and room
+RECORD_GROWTH: Final = 24  # bytes by which a record can grow: length 4, timestamp 9, offset 4, and spare
 SEEN_FIELDS: Final = 6
 SEEN_EACH: Final = 5
 SEEN_MAX: Final = 64 * SEEN_EACH
 ROW_FIELDS: Final = 9
-# Records of so many bytes on average are checked, copied and sealed in one pass; for smaller ones their few first bytes
-# would cost more by that than a second pass does.
+# Records of so many bytes on average are checked, copied and sealed in one pass; with smaller ones the first bytes
+# cost more that way than a second pass.
 ONE_PASS_BYTES: Final = 384
 _BIG: Final = 1 << 61
 _INT64_MIN: Final = -(1 << 63)
@@ -233,7 +228,7 @@ def _copy(typing: Any, room: Any, room_place: Any, source: Any, place: Any, size
 
 @inlined
 def big_endian(source: Any, place: Any, size: Any) -> Any:
-    """A signed number of `size` bytes, the first one highest; eight bytes must be readable from `place`."""
+    """Returns a signed big-endian number of `size` bytes; eight bytes must be readable from `place`."""
     return np.int64(_swapped(load_word(source, place))) >> np.int64(64 - 8 * size)
 
 
@@ -260,7 +255,7 @@ def _varint_size(value: Any) -> Any:
 
 @machine_code(types.UniTuple(types.int64, 2)(BYTES, types.int64, types.int64))
 def read_varint(source: Any, place: Any, end: Any) -> Any:
-    """The number at `place` and where it ends; -1 when it ends nowhere."""
+    """Returns the number at `place` and its end; end -1 where malformed."""
     value, shift = np.uint64(0), np.uint64(0)
     while place < end and shift < np.uint64(70):
         byte = np.uint64(source[place])
@@ -280,8 +275,9 @@ _MOVED = types.Tuple([types.int64, types.int64, TWO_CRCS])
 def _move_records(
     source: Any, room: Any, place: Any, end: Any, to: Any, count: Any, shifts: Any, latest: Any, large: Any, crcs: Any
 ) -> Any:
-    """Moves `count` records; returns where they end in the room, -1 if malformed, and the latest time delta. `shifts`:
-    of times and offsets. Of `large` ones it goes on with the CRCs of both batches."""
+    """Move `count` records. Returns their end in `room` (-1: malformed), the latest time delta, and both CRCs,
+    continued for `large` records only. `shifts`: of times and offsets.
+    """
     theirs, ours = crcs
     for index in range(count):
         length, at = read_varint(source, place, end)
@@ -317,7 +313,7 @@ def _move_records(
 
 @machine_code(types.int64(types.int64[:, ::1], types.int64, BYTES, types.int64, types.int64, types.int64))
 def _note_producer(seen: Any, known: Any, source: Any, place: Any, base: Any, last_delta: Any) -> Any:
-    """Keeps the last batches of each producer, in the order of their offsets; -1 when there is no more room."""
+    """Keep each producer's last batches in offset order. Returns the number of rows, -1 when full."""
     producer = big_endian(source, place + 43, 8)
     if producer < 0:
         return known
@@ -347,8 +343,9 @@ def _note_producer(seen: Any, known: Any, source: Any, place: Any, base: Any, la
 def join_batches(
     source: Any, room: Any, place: Any, offset: Any, to: Any, below: Any, most: Any, row: Any, seen: Any
 ) -> None:
-    """Fills `row`: where the joined batches end in the source and their records in the room, how many batches, the next
-    offset, the first time stamp, the latest, the last leader epoch, how many rows of `seen`, the CRC of the records."""
+    """Join batches and fill `row`: end in the source, end of records in `room`, number of batches, next offset, first
+    timestamp, latest time delta, last leader epoch, rows of `seen`, CRC of the records.
+    """
     start, first_offset = to, offset
     batches, known = 0, 0
     base_time, latest, epoch = np.int64(0), np.int64(_INT64_MIN), np.int64(-1)
@@ -399,7 +396,7 @@ def join_batches(
 
 @machine_code(types.UniTuple(types.int64, 2)(BYTES, types.int64))
 def last_of(source: Any, place: Any) -> Any:
-    """The offset behind the last complete batch, -1 where there is none, and where that batch ends."""
+    """Returns the offset after the last complete batch, -1 for none, and where that batch ends."""
     after = np.int64(-1)
     while place + _HEADER <= source.size - 8:
         end = place + 12 + big_endian(source, place + 8, 4)

@@ -1,4 +1,4 @@
-"""What each error code of Kafka means to us. This table is the one place where a code gets its meaning."""
+"""The meaning of Kafka's error codes; the only table of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from twinshore.config.errors import KafkaError
 
 
 class Code(IntEnum):
-    """The codes that some room acts upon by name."""
-
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -79,8 +77,9 @@ UNKNOWN_ERROR = Code.UNKNOWN_SERVER_ERROR.value  # as brokers call an error with
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """`retriable`: the same request may succeed later, perhaps at another leader. `unknown_outcome`: the write it
-    answers may or may not be in the log, so the log end must be read before another."""
+    """`retriable`: the request may succeed later, perhaps at another leader. `unknown_outcome`: the write may be in the
+    log, so read the log end before another.
+    """
 
     name: str
     retriable: bool
@@ -215,7 +214,7 @@ _KINDS: dict[int, ErrorKind] = {
 
 
 def error_kind(code: int) -> ErrorKind:
-    """What `code` means; codes newer than this version have an honest name too."""
+    """Returns what `code` means; unknown codes get a generic kind."""
     known = _KINDS.get(code)
     if known is not None:
         return known
@@ -227,8 +226,9 @@ def error_kind(code: int) -> ErrorKind:
 
 
 def shorten_broker_message(said: str) -> str:
-    """What a broker says in its own words, without the objects of its program that it shows as well, as in
-    "Request(processor=2, session=Session@45e1b9e2)": they say nothing to an operator, and are others each time."""
+    """Remove Java objects, as in "Request(processor=2, session=Session@45e1b9e2)", which tell an operator nothing and
+    always differ.
+    """
     if _FIELDS.search(said):
         while (shorter := _OBJECT.sub("", said)) != said:
             said = shorter
@@ -238,8 +238,9 @@ def shorten_broker_message(said: str) -> str:
 
 
 def kafka_error(code: int, place: str, *, detail: str = "", right: str = "") -> KafkaError:
-    """The error to raise for `code` at `place` (a sentence's subject, such as "east: orders-3"). `right` is the one the
-    request needs, told when it was refused for lack of it."""
+    """Returns the error for `code`. `place`: the sentence's subject, such as "east: orders-3". `right`: what to grant
+    if the request was not authorized.
+    """
     kind = error_kind(code)
     detail = shorten_broker_message(detail)
     told = f": {detail}" if detail and detail.lower().rstrip(".") != kind.sentence else ""

@@ -1,6 +1,5 @@
-"""Fetch v13: by topic id, with incremental sessions (KIP-227). Every KRaft broker speaks this version.
-
-Fetch v4 to v18, as consumers send it: v4 to v12 by topic name, from v13 on by topic id.
+"""Fetch for both sides: as client v13, which each KRaft broker knows, with incremental sessions (KIP-227); as broker v4
+to v18. By topic id from v13 on, before by name.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class FetchPartitionById(NamedTuple):
 
 
 class FetchedPartitionById(NamedTuple):
-    """`diverging_epoch` is (epoch, end offset), `current_leader` (node, epoch), `aborted` (producer id, offset)."""
+    """`diverging_epoch`: (epoch, end offset). `current_leader`: (node, epoch). `aborted`: (producer id, offset)."""
 
     topic_id: bytes
     partition: int
@@ -95,7 +94,7 @@ def encode_fetch_by_id(
     isolation: int = 0,
     forgotten: Sequence[tuple[bytes, int]] = (),
 ) -> bytes:
-    """The request's body as a consumer sends it. Session epoch 0 opens a session, -1 asks for none."""
+    """Returns the body of a consumer's request. Session epoch 0 opens a session, -1 uses none."""
     wanted: dict[bytes, list[bytes]] = {}
     for topic_id, partition, position, leader_epoch, last_fetched_epoch, limit_bytes in partitions:
         entry = _PARTITION.pack(partition, leader_epoch, position, last_fetched_epoch, -1, limit_bytes, 0)
@@ -122,7 +121,7 @@ def _by_topic(entries: dict[bytes, list[bytes]]) -> bytes:
 
 
 def parse_fetch_by_id(view: memoryview, position: int = 0) -> FetchResponseById:
-    """`position` is that after the response header. Records are views of `view`: read them before it is reused."""
+    """`position`: after the response header. Records are views of `view`: use them before it is reused."""
     try:
         throttle_ms, error, session_id = _ANSWER.unpack_from(view, position)
         topics, position = read_count(view, position + _ANSWER.size)
@@ -195,7 +194,7 @@ _FETCHED_TAGS = {_DIVERGING_TAG: _EPOCH_END, _LEADER_TAG: PAIR32, _SNAPSHOT_TAG:
 
 
 class FetchRequestPartition(NamedTuple):
-    """From where on a partition is wanted. `topic` is a name up to v12, a topic id from v13."""
+    """A partition to fetch. `topic`: a name up to v12, a topic id from v13."""
 
     topic: Topic
     partition: int
@@ -207,14 +206,12 @@ class FetchRequestPartition(NamedTuple):
 
 
 class ForgottenPartition(NamedTuple):
-    """A partition that its session is to forget."""
-
     topic: Topic
     partition: int
 
 
 class FetchRequest(NamedTuple):
-    """`replica` is (id, epoch): consumers have none."""
+    """`replica`: (id, epoch); consumers have none."""
 
     max_wait_ms: int
     min_bytes: int
@@ -229,8 +226,9 @@ class FetchRequest(NamedTuple):
 
 
 class FetchResponsePartition(NamedTuple):
-    """`aborted` are (producer id, first offset), None where transactions do not matter to the client. `diverging_epoch`
-    is (epoch, end offset), `current_leader` (node, epoch), `snapshot` (end offset, epoch)."""
+    """`aborted`: (producer id, first offset); None for a client that ignores transactions. `diverging_epoch`: (epoch,
+    end offset). `current_leader`: (node, epoch). `snapshot`: (end offset, epoch).
+    """
 
     topic: Topic
     partition: int
@@ -255,7 +253,7 @@ class FetchResponse(NamedTuple):
 
 
 def read_fetch_request(view: memoryview, position: int, version: int) -> FetchRequest:
-    """`position` is that after the request header."""
+    """`position`: after the request header."""
     notation = _notation(version)
     replica = (CONSUMER_REPLICA_ID, -1)
     session = (0, -1)
@@ -325,7 +323,7 @@ def _read_dropped(
 
 
 def write_fetch_request(version: int, request: FetchRequest) -> bytes:
-    """The body; what a version has no place for is left out."""
+    """Returns the body; fields that the version lacks are left out."""
     notation = _notation(version)
     opening = _OPENING.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation)
     out = [opening if version >= _NO_REPLICA else I32.pack(request.replica[0]) + opening]
@@ -371,7 +369,7 @@ def _wanted(version: int, one: FetchRequestPartition) -> bytes:
 
 
 def write_fetch_response(version: int, answer: FetchResponse) -> list[Buffer]:
-    """The body as buffers, records among them as they are; what a version has no place for is left out."""
+    """Returns the body as buffers, records as they are; fields that the version lacks are left out."""
     notation = _notation(version)
     pending = I32.pack(answer.throttle_ms)
     if version >= _SESSIONS:
@@ -415,7 +413,7 @@ def _behind_records(notation: Encoding, one: FetchResponsePartition) -> bytes:
 
 
 def read_fetch_response(view: memoryview, position: int, version: int) -> FetchResponse:
-    """`position` is that after the response header. Records are views of `view`."""
+    """`position`: after the response header. Records are views of `view`."""
     notation = _notation(version)
     fetched: list[FetchResponsePartition] = []
     endpoints: list[Endpoint] = []

@@ -1,18 +1,13 @@
-"""Frames in a stream of bytes: four bytes of size, then so many bytes. Bytes come in, whole frames go out.
+"""Frames in a byte stream, and the client's side of request and response, without IO.
 
-Whoever drives it asks for `room`, receives into it by whatever means (a blocking socket, a selector's, a buffered
-protocol of asyncio), says how much it `took`, and asks for the `next` frame until there is none. What stands before a
-request and an answer is size and header; the broker's side of that is in `kafka.protocol.requests`.
+A frame is a four-byte size and so many bytes. A driver (blocking socket, selector, asyncio) receives into `room`, calls
+`took`, then `next` until None. The broker's side of headers is in `kafka.protocol.requests`.
 
-The asker's side of a connection to a broker, without the connection: requests get numbers, answers are matched to
-what was asked, and each has a bound on its size and a deadline.
+A broker answers a connection's requests in order: a response to any but the oldest ends the connection. Times are
+arguments: a driver checks `due_s`.
 
-A broker answers a connection's requests in order. So the next answer must be to the oldest request; anything else ends
-the connection. Time enters as values only: whoever drives the exchange looks at `due_s`.
-
-A talk is several questions one after another, each depending on the answers before. It does no IO: it yields what to
-ask, is sent the body of each answer, and returns what it learnt. A blocking caller drives it with
-`kafka.connection.Connection.hold`; an event loop awaits each answer and sends it in.
+A dialogue is a generator for dependent requests. It yields a request, is sent the response's body, and returns its
+result. `kafka.connection.Connection.hold` drives one; an event loop awaits each response and sends it in.
 """
 
 from __future__ import annotations
@@ -46,7 +41,7 @@ def frame_request(
     parts: Sequence[Buffer],
     flexible: bool = True,
 ) -> list[Buffer]:
-    """The buffers to send in order: length and request header, then `parts` as they are."""
+    """Returns the buffers to send: size, request header, `parts`."""
     client = client_id.encode()
     tail = client + NO_TAGS if flexible else client
     size = _HEADER.size - 4 + len(tail) + sum(map(len, parts))
@@ -56,7 +51,7 @@ def frame_request(
 
 
 def read_response_header(view: memoryview, flexible: bool = True) -> tuple[int, int]:
-    """Correlation id and the position of the body; `view` is the frame without its 4-byte length."""
+    """Returns correlation id, and the body's position in `view`, a frame without its size."""
     try:
         (correlation_id,) = I32.unpack_from(view)
         return correlation_id, skip_tags(view, 4) if flexible else 4
@@ -66,13 +61,11 @@ def read_response_header(view: memoryview, flexible: bool = True) -> tuple[int, 
 
 SIZE_BYTES: Final = 4
 BUFFER_BYTES: Final = 4 << 10
-# Room for so much is made at a frame's word, if nothing else is said; for more only as its bytes come.
+# Default size up to which a frame's claim is allocated at once; beyond, as bytes arrive.
 TRUSTED_BYTES: Final = 4 << 20
 
 
 class FrameSizeError(WireError):
-    """A frame claims to be of a size that is not taken."""
-
     def __init__(self, what: str, size: int, bytes_max: int) -> None:
         super().__init__(
             f"{what} claims {size} bytes", hint="this peer may speak TLS, or something else than Kafka's protocol"
@@ -81,8 +74,9 @@ class FrameSizeError(WireError):
 
 
 class FrameReader:
-    """Never resizes a buffer: frames that were given out stay readable until room is asked for again, or for good where
-    another buffer was lent before that."""
+    """Cuts a byte stream into frames. Buffers are never resized: a frame stays readable until the next `room`, or for
+    good if another buffer is lent before.
+    """
 
     __slots__ = ("_buffer", "_filled", "_start", "_trusted", "_wanted")
 
@@ -90,45 +84,45 @@ class FrameReader:
         self._trusted = trusted
         self._buffer = bytearray()
         self._start = self._filled = 0
-        self._wanted = 0  # of the frame that begins at `start`, with its size; 0 while that is not known
+        self._wanted = 0  # size of the frame at `_start`, with the size field; 0 while unknown
 
     @property
     def waiting(self) -> int:
-        """How many bytes are here of frames that were not given out."""
+        """Bytes received and not returned as frames."""
         return self._filled - self._start
 
     @property
     def lacks(self) -> int:
-        """How many bytes a frame lacks whose size is known; 0 where none is."""
+        """Bytes missing from the current frame; 0 while its size is unknown."""
         return max(0, self._start + self._wanted - self._filled)
 
     @property
     def wanted(self) -> int:
-        """The size that the frame claims which has begun."""
+        """The size that the current frame claims."""
         return self._wanted - SIZE_BYTES
 
     @property
     def begun(self) -> memoryview:
-        """What is here of the frame that has begun."""
+        """The received part of the current frame."""
         return memoryview(self._buffer)[self._start + SIZE_BYTES : self._filled]
 
     def trust(self, size: int) -> None:
-        """The frame that has begun may have so much room at once."""
+        """Allocate `size` bytes for the current frame at once."""
         self._make_room(SIZE_BYTES + size, SIZE_BYTES + size)
 
     @property
     def buffer(self) -> bytearray:
-        """Where the frame lies that was given out last: the lent one, or a larger one instead of it."""
+        """The buffer of the last frame: the lent one, or a larger one."""
         return self._buffer
 
     def lend(self, buffer: bytearray) -> None:
-        """Receives into this buffer from now on. WireError where bytes are here already: nobody asked for them."""
+        """Receive into this buffer from now on. WireError where unrequested bytes wait."""
         if self.waiting:
             raise WireError(f"the peer sent {self.waiting} bytes unasked")
         self._buffer, self._start, self._filled = buffer, 0, 0
 
     def room(self) -> memoryview:
-        """Where the next bytes belong: at least one."""
+        """Returns space for at least one byte."""
         if self._start == self._filled:
             self._start = self._filled = 0
         needed = self._wanted or SIZE_BYTES
@@ -137,8 +131,9 @@ class FrameReader:
         return memoryview(self._buffer)[self._filled :]
 
     def _make_room(self, needed: int, trusted: int) -> None:
-        """Moves the frame that has begun to a buffer's beginning. A large one is believed as its bytes come: whoever
-        claims much and sends little costs little."""
+        """Move the current frame to the start of a buffer. Large buffers grow as bytes arrive: a peer that claims much
+        and sends little costs little.
+        """
         have = len(self._buffer)
         if have < needed and have >= trusted and self._filled < have:
             return
@@ -152,11 +147,10 @@ class FrameReader:
         self._start, self._filled = 0, len(rest)
 
     def took(self, got: int) -> None:
-        """So many bytes were received into the room."""
         self._filled += got
 
     def next(self, bytes_max: int) -> memoryview | None:
-        """The next whole frame, without its size; FrameSizeError where it claims more than `bytes_max`."""
+        """Returns the next whole frame, without its size, or None. FrameSizeError beyond `bytes_max`."""
         start, wanted = self._start, self._wanted
         if not wanted:
             if self._filled - start < SIZE_BYTES:
@@ -172,18 +166,16 @@ class FrameReader:
         return memoryview(self._buffer).toreadonly()[start + SIZE_BYTES : end]
 
     def frame_with_size(self, frame: memoryview) -> memoryview:
-        """The frame that was given out last, with its size before it: the bytes as they came."""
+        """Returns the last frame with its size, as received."""
         return memoryview(self._buffer).toreadonly()[self._start - len(frame) - SIZE_BYTES : self._start]
 
     def rest(self) -> None:
-        """Gives back the buffer where nothing waits in it; frames that were given out stay readable for good. Of
-        connections that say nothing it is most of what they would hold."""
+        """Release an empty buffer, most of an idle connection's memory. Returned frames stay readable for good."""
         if self._start == self._filled:
             self._buffer, self._start, self._filled = bytearray(), 0, 0
 
     def let_go(self) -> None:
-        """Frames that were given out stay readable for good, as long as somebody has them: what comes is received into
-        a new buffer, no larger than it must be."""
+        """Receive into a new, minimal buffer: returned frames stay readable for good."""
         rest = memoryview(self._buffer)[self._start : self._filled]
         self._buffer = bytearray(max(BUFFER_BYTES, len(rest)))
         self._buffer[: len(rest)] = rest
@@ -199,7 +191,6 @@ def _grown(have: int, needed: int, trusted: int) -> int:
 
 
 def drop_sent(buffers: list[Buffer], sent: int) -> None:
-    """Takes from the front of what is to be sent what was."""
     index = 0
     while index < len(buffers) and sent >= len(buffers[index]):
         sent -= len(buffers[index])
@@ -213,12 +204,10 @@ _NUMBERS = 0x7FFFFFFF
 
 
 class ResponseOrderError(WireError):
-    """An answer to something else than the oldest request, or to nothing."""
+    """A response to another request than the oldest, or to none."""
 
 
 class UnansweredRequest(NamedTuple):
-    """A request whose answer is still to come."""
-
     number: int
     api: ApiFormat
     deadline_s: float
@@ -229,7 +218,7 @@ class UnansweredRequest(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A whole answer: its body begins at `position` of `view`."""
+    """A whole response: its body begins at `position` of `view`."""
 
     asked: UnansweredRequest
     view: memoryview
@@ -237,7 +226,7 @@ class Response(NamedTuple):
 
 
 class InFlightRequests:
-    """After any WireError of its the connection is to be closed. Not for two threads at once."""
+    """Numbers requests and matches responses, for one thread at a time. After a WireError close the connection."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -247,34 +236,34 @@ class InFlightRequests:
 
     @property
     def oldest(self) -> UnansweredRequest:
-        """The request that is answered next; there must be one."""
+        """The request to be answered next; there must be one."""
         return self._asked[0]
 
     @property
     def due_s(self) -> float:
-        """When the next answer is late; `inf` while nothing is asked."""
+        """When the next response is late; `inf` without requests."""
         return self._asked[0].deadline_s if self._asked else math.inf
 
     @property
     def asking(self) -> int:
-        """How many requests are unanswered."""
         return len(self._asked)
 
     def ask(self, key: int, version: int, parts: Sequence[Buffer], deadline_s: float) -> list[Buffer]:
-        """The buffers to send, in order."""
+        """Returns the buffers to send."""
         self._number = number = (self._number + 1) & _NUMBERS
         api = api_format(key, version)
         self._asked.append(UnansweredRequest(number, api, deadline_s))
         return frame_request(key, version, number, self.client_id, parts, api.tags_in_request)
 
     def extend_deadline(self, deadline_s: float) -> None:
-        """The next answer has so long: for whom any sign of life counts."""
+        """Set the next response's deadline: any sign of life may count."""
         number, api, _ = self._asked[0]
         self._asked[0] = UnansweredRequest(number, api, deadline_s)
 
     def answer(self) -> Response | None:
-        """The next whole answer among what was received. FrameSizeError, AnswerOrderError or another WireError where
-        the peer does not keep to the protocol."""
+        """Returns the next whole response, or None. FrameSizeError, ResponseOrderError or another WireError for a
+        protocol violation.
+        """
         if not self._asked:
             if self.framer.waiting:
                 raise ResponseOrderError(f"the peer sent {self.framer.waiting} bytes unasked")
@@ -300,7 +289,7 @@ Result = TypeVar("Result")
 
 
 class RequestBody(NamedTuple):
-    """A request's body, in a version that the talk has reason to believe in."""
+    """A body, in a version that the broker should know."""
 
     key: int
     version: int
@@ -311,7 +300,7 @@ Dialogue: TypeAlias = Generator[RequestBody, memoryview, Result]
 
 
 def negotiate_versions(software: ClientSoftware) -> Dialogue[ApiVersionsResponse]:
-    """Which versions a broker offers. One that does not know ours is asked in the first."""
+    """Learn a broker's API versions, in version 0 if it does not know the newest."""
     highest, first = 3, 0
     answer = yield RequestBody(API_VERSIONS, highest, encode_api_versions_request(highest, software))
     versions = parse_api_versions(answer, 0, highest)

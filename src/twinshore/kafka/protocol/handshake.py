@@ -1,7 +1,4 @@
-"""ApiVersions v0 to v4, both roles: which APIs a broker offers in which versions, and its features.
-
-SaslHandshake v1 and SaslAuthenticate v1: a mechanism is chosen, then its messages go to and fro.
-"""
+"""ApiVersions v0 to v4, SaslHandshake v1 and SaslAuthenticate v1; ApiVersions for both sides."""
 
 from __future__ import annotations
 
@@ -33,22 +30,20 @@ _FEATURES, _EPOCH, _FINALIZED, _ZK_READY = range(4)
 
 
 class ClientSoftware(NamedTuple):
-    """What a client says of itself, from v3 on."""
+    """What a client tells of itself, from v3 on."""
 
     name: str
     version: str
 
 
 class ApiVersionRange(NamedTuple):
-    """The versions of an API that are offered."""
-
     key: int
     lowest: int
     highest: int
 
 
 class FeatureRange(NamedTuple):
-    """A feature with the lowest and highest level that is supported, or in force."""
+    """A feature's lowest and highest level, supported or finalized."""
 
     name: str
     lowest: int
@@ -56,7 +51,7 @@ class FeatureRange(NamedTuple):
 
 
 class ApiVersionsResponse(NamedTuple):
-    """`finalized_epoch` is -1 where it is not known; it must never go back."""
+    """`finalized_epoch`: -1 if unknown; must never decrease."""
 
     error: int
     offers: Sequence[ApiVersionRange]
@@ -89,7 +84,7 @@ def read_api_versions_request(view: Buffer, position: int, version: int) -> Clie
 
 
 def encode_api_versions(version: int, answer: ApiVersionsResponse) -> bytes:
-    """The answer's body. A request of an unknown version is answered in version 0, with `UNSUPPORTED_VERSION`."""
+    """Returns the response's body. Answer an unknown version in version 0, with `UNSUPPORTED_VERSION`."""
     notation = _notation(version)
     out = [I16.pack(answer.error), notation.counted(len(answer.offers))]
     out += [_RANGE.pack(*offer) + notation.no_tags for offer in answer.offers]
@@ -107,7 +102,7 @@ def _tags_of(answer: ApiVersionsResponse, notation: Encoding) -> bytes:
     if answer.finalized_epoch != -1:
         tags.append((_EPOCH, I64.pack(answer.finalized_epoch)))
     if answer.finalized:
-        # Here the higher level stands first.
+        # Here the higher level is first.
         turned = [FeatureRange(one.name, one.highest, one.lowest) for one in answer.finalized]
         tags.append((_FINALIZED, _features(turned, notation)))
     if answer.zk_migration_ready:
@@ -122,7 +117,7 @@ def _features(features: Sequence[FeatureRange], notation: Encoding) -> bytes:
 
 
 def parse_api_versions(view: Buffer, position: int, version: int) -> ApiVersionsResponse:
-    """`position` is that after the response header. A broker that does not know the version says so in version 0."""
+    """`position`: after the response header. A broker that does not know the version answers in version 0."""
     notation = _notation(version)
     throttle_ms, found = 0, dict[int, list[FeatureRange]]()
     epoch, ready = [-1], [False]
@@ -177,7 +172,7 @@ SASL_VERSION = 1
 
 
 class SaslAuthenticateResponse(NamedTuple):
-    """The server's message; `lifetime_ms` is how long the session lasts, 0 for ever."""
+    """The server's message. `lifetime_ms`: how long the session lasts, 0 for ever."""
 
     error: int
     reason: str | None
@@ -190,7 +185,7 @@ def encode_sasl_handshake(mechanism: str) -> bytes:
 
 
 def parse_sasl_handshake(view: Buffer) -> tuple[int, list[str]]:
-    """The error code, and the mechanisms that the listener takes."""
+    """Returns the error code, and the listener's mechanisms."""
     try:
         (error,) = I16.unpack_from(view)
         count, position = PLAIN_ENCODING.read_count(view, I16.size)

@@ -1,7 +1,6 @@
-"""OffsetFetch v8 and OffsetCommit v8: where consumer groups stand, many groups in one request.
+"""OffsetFetch v8 and OffsetCommit v8: committed offsets of many groups in one request.
 
-A group whose part of an answer is the same bytes as last time is known by them and not read again: of a hundred
-thousand places a second hardly any has changed.
+A group whose bytes are the same as last time is not parsed again: of a hundred thousand offsets few change in a second.
 """
 
 from __future__ import annotations
@@ -34,20 +33,19 @@ _CODE = struct.Struct(">ih")
 # No generation, no member, no instance: a commit from outside, which a broker takes only while the group has no member.
 _FROM_OUTSIDE = I32.pack(-1) + b"\1" + b"\0"
 _NO_EPOCH = -1
-# What a coordinator writes for a place beside names and text: lengths, numbers, the topic's id, the record's frame.
+# What a coordinator writes for an offset besides names and text: lengths, numbers, topic id, record frame.
 _WRITTEN_BYTES = 80
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group reads on, and the text that its consumer left beside it."""
-
     offset: int
     metadata: str | None = ""
 
 
 class GroupOffsets(NamedTuple):
-    """A group's places by topic and partition. `raw` is the answer's part, to know it again; `error` is Kafka's code of
-    the whole group, `failed` that of each partition that could not be read."""
+    """A group's committed offsets. `raw`: its bytes in the response, for comparison. `error`: Kafka's code for the
+    group. `failed`: codes of partitions.
+    """
 
     group: str
     error: int
@@ -57,8 +55,9 @@ class GroupOffsets(NamedTuple):
 
 
 def encode_offset_fetch(groups: Mapping[str, Iterable[TopicPartitionTuple] | None], *, stable: bool = False) -> bytes:
-    """The request's body: these places of each group, or all of its places for None. `stable`: a place that an open
-    transaction is about to move is an error, UNSTABLE_OFFSET_COMMIT; else the last one that holds is answered."""
+    """Returns the body for these partitions of each group, None for all. `stable`: an offset that an open transaction
+    may change is an error, UNSTABLE_OFFSET_COMMIT.
+    """
     out = [uvarint(len(groups) + 1)]
     for group, wanted in groups.items():
         out += [compact_string(group), b"\0" if wanted is None else _wanted(wanted), NO_TAGS]
@@ -77,7 +76,7 @@ def _wanted(wanted: Iterable[TopicPartitionTuple]) -> bytes:
 
 
 def parse_offset_fetch(body: bytes, known: Mapping[str, GroupOffsets]) -> list[GroupOffsets]:
-    """Each group answered for. One that says the same as in `known` is that very object."""
+    """Returns each group of the response. An unchanged one is the object in `known`."""
     found: list[GroupOffsets] = []
     try:
         count, position = read_count(body, I32.size)
@@ -138,7 +137,7 @@ def _places(
 
 
 def encode_offset_commit(group: str, places: Mapping[TopicPartitionTuple, CommittedOffset]) -> bytes:
-    """The request's body: a commit for a group without members. Leader epochs of another cluster mean nothing: none."""
+    """Returns the body for a group without members, without leader epochs, which mean nothing on another cluster."""
     topics: dict[str, list[bytes]] = {}
     for (topic, partition), place in places.items():
         entry = _PLACE.pack(partition, place.offset, _NO_EPOCH) + compact_string(place.metadata) + NO_TAGS
@@ -153,8 +152,9 @@ def encode_offset_commit(group: str, places: Mapping[TopicPartitionTuple, Commit
 def split_commit(
     group: str, places: Mapping[TopicPartitionTuple, CommittedOffset], most_bytes: int
 ) -> Iterator[dict[TopicPartitionTuple, CommittedOffset]]:
-    """The places in parts, each of about so many bytes in the coordinator's log, or of one place. A coordinator writes
-    what one request commits as one batch, and refuses all of it where that is larger than a batch may be."""
+    """Split into parts of about `most_bytes` in the coordinator's log. One request becomes one batch, and a coordinator
+    refuses one that is too large.
+    """
     some: dict[TopicPartitionTuple, CommittedOffset] = {}
     size = 0
     for where, place in places.items():
@@ -169,7 +169,6 @@ def split_commit(
 
 
 def parse_offset_commit(body: bytes) -> dict[TopicPartitionTuple, int]:
-    """Kafka's code for each place."""
     codes: dict[TopicPartitionTuple, int] = {}
     try:
         topics, position = read_count(body, I32.size)

@@ -1,12 +1,8 @@
-"""The text of notes on a cluster: JSON, bounded on its way in, because strangers may write there too. Pure.
+"""The protocol's small values, and JSON text of Twinshore's records on a cluster.
 
-The protocol's small values: unsigned and zigzag varints, compact strings, tagged fields.
-
-Readers take a buffer and a position and return the value and the position after it. They raise IndexError or
-struct.error past the end; `truncated_error` turns those into WireError once, at each walker's edge.
-
-How versions of APIs write strings, arrays and bytes: `PLAIN_ENCODING` with fixed lengths, `COMPACT_ENCODING` with
-varints and tags.
+Readers take a buffer and a position, and return the value and the next position. Past the end they raise IndexError or
+struct.error; each parser turns these into WireError once, by `truncated_error`. `PLAIN_ENCODING` has fixed lengths,
+`COMPACT_ENCODING` varints and tags. JSON is bounded, because strangers may write there.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ PRINTABLE_CHARS_MAX = 512
 
 
 def parse_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
-    """What a stranger may have written; WireError whatever is wrong with it."""
+    """Parse text that a stranger may have written. WireError for any fault."""
     if len(text) > bytes_max:
         raise WireError(f"a note of {len(text)} bytes")
     try:
@@ -35,7 +31,7 @@ def parse_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
 
 
 def parse_json_or_none(text: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> Any:
-    """The same; None whatever is wrong with it."""
+    """Like `parse_json`; None for any fault."""
     try:
         return parse_json(text, bytes_max) if text else None
     except WireError:
@@ -43,17 +39,17 @@ def parse_json_or_none(text: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> 
 
 
 def encode_json(value: object) -> bytes:
-    """As keys and values of notes are written."""
+    """Encode a key or value of a record."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def is_printable(text: str, chars_max: int = PRINTABLE_CHARS_MAX) -> bool:
-    """Whether it may stand in a sentence as it is: what is compared cannot be changed for that."""
+    """Whether text may be shown unchanged. For compared values, which `to_printable` would change."""
     return len(text) <= chars_max and text.isprintable()
 
 
 def to_printable(text: str) -> str:
-    """As it may stand in a sentence: what strangers write reaches terminals and logs."""
+    """Returns text safe for terminals and logs."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:PRINTABLE_CHARS_MAX])
 
 
@@ -70,11 +66,11 @@ _SHORT_VARINTS = [bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80, n >> 7]) f
 
 
 class LongVarintError(WireError):
-    """A varint that goes on beyond the bits its field has."""
+    """A varint longer than its field."""
 
 
 def uvarint(value: int) -> bytes:
-    """Unsigned varint of a value that is not negative."""
+    """Encode a value that is not negative."""
     if value < 0x4000:
         return _SHORT_VARINTS[value]
     out = bytearray()
@@ -86,7 +82,7 @@ def uvarint(value: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Zigzag varint, as records use it for lengths, deltas and counts."""
+    """Encode as a zigzag varint, as in records."""
     if 0 <= value < 0x2000:
         return _SHORT_VARINTS[value << 1]
     return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
@@ -151,7 +147,7 @@ def read_uuid(view: Buffer, position: int) -> tuple[bytes, int]:
 
 
 def read_count(view: Buffer, position: int) -> tuple[int, int]:
-    """Length of a compact array; a null array counts as empty."""
+    """Returns the length of a compact array; null counts as empty."""
     count, position = read_uvarint(view, position)
     return (count - 1 if count else 0), position
 
@@ -163,7 +159,7 @@ def skip_tags(view: Buffer, position: int) -> int:
 
 
 def read_tags(view: Buffer, position: int, handlers: dict[int, Callable[[Buffer, int], None]]) -> int:
-    """Calls the handler of each known tag with the position of its value; skips the others."""
+    """Call handlers of known tags with the position of the value; skip other tags."""
     count, position = read_uvarint(view, position)
     for _ in range(count):
         tag, position = read_uvarint(view, position)
@@ -185,8 +181,9 @@ Handlers = dict[int, Callable[[Buffer, int], None]]
 
 
 class Encoding(NamedTuple):
-    """Each reader returns a value and the position after it. A null array or null bytes have -1 elements. `read_length`
-    is that of a string, which begins at the position after it."""
+    """How a version writes strings, arrays and bytes. Null arrays and bytes have length -1. `read_length` returns a
+    string's length and start.
+    """
 
     string: Callable[[str | None], bytes]
     read_string: Callable[[Buffer, int], tuple[str | None, int]]
@@ -235,7 +232,7 @@ def _compact_count(count: int) -> bytes:
 
 def _read_compact_count(view: Buffer, position: int) -> tuple[int, int]:
     byte = view[position]
-    if byte < 0x80:  # nearly always, and a call is most of what it costs
+    if byte < 0x80:  # nearly always, and a call would cost most
         return byte - 1, position + 1
     count, position = read_uvarint(view, position)
     return count - 1, position
@@ -272,12 +269,12 @@ COMPACT_ENCODING: Final = Encoding(
 
 
 def encoding_of(key: int, version: int) -> Encoding:
-    """Bodies are written as the request's header says, those of answers too."""
+    """Returns the encoding of bodies, of responses too, by the request header."""
     return COMPACT_ENCODING if tags_in_request(key, version) else PLAIN_ENCODING
 
 
 def read_name(notation: Encoding, view: Buffer, position: int) -> tuple[str, int]:
-    """A string that may not be null."""
+    """Returns a string that must not be null."""
     text, after = notation.read_string(view, position)
     if text is None:
         raise WireError("a name is null", offset=position)

@@ -1,6 +1,5 @@
-"""Produce v9 to v13: v9 to v12 by topic name, v13 by topic id. Batches go out as they are, never joined or copied.
-
-Produce v3 to v13: v3 to v12 by topic name, v13 by topic id. Older versions carry older formats of records.
+"""Produce for both sides: as client v9 to v13, as broker v3 to v13, by topic id in v13, before by name. Older versions
+have older record formats. Batches are never joined or copied here.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _ANSWER = struct.Struct(">ihqqq")
 
 
 class ProducedPartition(NamedTuple):
-    """`topic` is a name up to v12, a topic id from v13. `current_leader` is (node, epoch)."""
+    """`topic`: a name up to v12, a topic id from v13. `current_leader`: (node, epoch)."""
 
     topic: str | bytes
     partition: int
@@ -72,7 +71,7 @@ def encode_produce(
     timeout_ms: int = 30000,
     transactional_id: str | None = None,
 ) -> list[Buffer]:
-    """The request's body as buffers. `topics`: (name, topic id, [(partition, batch head, batch body)])."""
+    """Returns the body as buffers. `topics`: (name, topic id, [(partition, batch head, batch body)])."""
     _check_version(version)
     opening = compact_string(transactional_id) + _OPENING.pack(acks, timeout_ms) + uvarint(len(topics) + 1)
     out: list[Buffer] = []
@@ -90,18 +89,18 @@ def encode_produce(
 
 
 def response_bytes_min(version: int, partitions: int) -> int:
-    """What the answer for so many partitions takes at least, with its size and header: of one topic, without errors."""
+    """Returns the least size of a response for so many partitions of one topic, with size and header."""
     topic = 18 if version >= PRODUCE_VERSION_BY_ID else 4
     return 15 + topic + (_ANSWER.size + 3) * partitions
 
 
 def parse_produce(view: memoryview, position: int, version: int) -> list[ProducedPartition]:
-    """`position` is that after the response header."""
+    """`position`: after the response header."""
     return parse_produce_throttled(view, position, version)[0]
 
 
 def parse_produce_throttled(view: memoryview, position: int, version: int) -> tuple[list[ProducedPartition], int]:
-    """As `parse_produce`, with the milliseconds for which the broker reads nothing more from this connection."""
+    """Like `parse_produce`, with the milliseconds for which the broker mutes this connection."""
     _check_version(version)
     produced: list[ProducedPartition] = []
     topic: str | bytes | None
@@ -169,7 +168,7 @@ _TAGS = {_LEADER_TAG: PAIR32}
 
 
 class ProduceRequestPartition(NamedTuple):
-    """What is to be appended to a partition. `topic` is a name up to v12, a topic id from v13."""
+    """Records for a partition. `topic`: a name up to v12, a topic id from v13."""
 
     topic: Topic
     partition: int
@@ -177,7 +176,7 @@ class ProduceRequestPartition(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """With `acks` 0 the client waits for no answer, and must get none."""
+    """With `acks` 0 the client must get no response."""
 
     transactional_id: str | None
     acks: int
@@ -186,7 +185,7 @@ class ProduceRequest(NamedTuple):
 
 
 class ProduceResponsePartition(NamedTuple):
-    """`refused` says of which records (by their place in the batch) and why, `current_leader` is (node, epoch)."""
+    """`refused`: index in the batch and reason of refused records. `current_leader`: (node, epoch)."""
 
     topic: Topic
     partition: int
@@ -206,7 +205,7 @@ class ProduceResponse(NamedTuple):
 
 
 def read_produce_request(view: memoryview, position: int, version: int) -> ProduceRequest:
-    """`position` is that after the request header."""
+    """`position`: after the request header."""
     notation = _notation(version)
     read_count, skip_tags = notation.read_count, notation.skip_tags
     batches: list[ProduceRequestPartition] = []
@@ -231,13 +230,14 @@ def read_produce_request(view: memoryview, position: int, version: int) -> Produ
     return ProduceRequest(transactional_id, acks, timeout_ms, batches)
 
 
-# Names are short. Of a client that sends a long one nothing is kept.
+# Names are short. A longer prefix is not cached.
 _KEPT_MAX = 1024
 
 
 class ProduceRequestReader:
-    """Reads one client's requests. Most hold one batch, and say the same as the one before up to the partition: of
-    these only what follows is read."""
+    """Reads one client's requests. Most have one batch, and equal the previous one up to the partition: only the rest
+    is parsed.
+    """
 
     __slots__ = ("_before", "_said", "_version")
 
@@ -246,7 +246,7 @@ class ProduceRequestReader:
         self._said = ProduceRequest(None, 0, 0, ())
 
     def read(self, view: memoryview, position: int, version: int) -> ProduceRequest:
-        """As `read_produce_request`."""
+        """Like `read_produce_request`."""
         begun = position + len(self._before)
         if version == self._version and view[position:begun] == self._before:
             notation, said = _NOTATIONS[version], self._said
@@ -266,13 +266,12 @@ class ProduceRequestReader:
         self._version, self._before = -1, b""
         if len(found.batches) == 1 and len(before := _before_partition(version, found)) <= _KEPT_MAX:
             self._version, self._before = version, before
-            # Of the batch itself nothing is kept.
+            # The batch itself is not cached.
             self._said = found._replace(batches=[found.batches[0]._replace(records=None)])
         return found
 
 
 def _before_partition(version: int, request: ProduceRequest) -> bytes:
-    """What stands before the only partition of a request, as clients write it."""
     notation = _notation(version)
     opening = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
     topic = topic_bytes(notation, request.batches[0].topic, version >= PRODUCE_VERSION_BY_ID)
@@ -280,7 +279,7 @@ def _before_partition(version: int, request: ProduceRequest) -> bytes:
 
 
 def write_produce_request(version: int, request: ProduceRequest) -> list[Buffer]:
-    """The body as buffers; records are among them as they are."""
+    """Returns the body as buffers, records as they are."""
     notation = _notation(version)
     topics = list(group_by_topic(request.batches))
     pending = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
@@ -299,7 +298,7 @@ def write_produce_request(version: int, request: ProduceRequest) -> list[Buffer]
 
 
 def write_produce_response(version: int, answer: ProduceResponse) -> bytes:
-    """The body; what a version has no place for is left out."""
+    """Returns the body; fields that the version lacks are left out."""
     notation = _notation(version)
     topics = list(group_by_topic(answer.appended))
     out = [notation.counted(len(topics))]
@@ -329,7 +328,7 @@ def _appended(notation: Encoding, version: int, one: ProduceResponsePartition) -
 
 
 def read_produce_response(view: memoryview, position: int, version: int) -> ProduceResponse:
-    """`position` is that after the response header."""
+    """`position`: after the response header."""
     notation = _notation(version)
     appended: list[ProduceResponsePartition] = []
     endpoints: list[Endpoint] = []
@@ -354,7 +353,7 @@ def read_produce_response(view: memoryview, position: int, version: int) -> Prod
 
 
 def is_all_appended(view: memoryview, position: int, version: int) -> bool:
-    """Whether an answer refuses nothing and tells of no leader. This is seen without reading what else it says."""
+    """Whether a response has no error and no leader, without parsing the rest."""
     notation = _notation(version)
     read_count, (size, behind) = notation.read_count, _taken(version)
     whole = size + len(behind)
@@ -377,7 +376,7 @@ def is_all_appended(view: memoryview, position: int, version: int) -> bool:
 
 @cache
 def _taken(version: int) -> tuple[int, bytes]:
-    """How many bytes tell where a batch lies, and what stands behind them where there is no more to say of it."""
+    """Returns the size of a partition's fixed fields, and the bytes that follow without errors."""
     notation = _notation(version)
     behind = notation.counted(0) + notation.string(None) if version >= _MESSAGES else b""
     return (_BEFORE_LOG_START if version < _LOG_START else _APPENDED).size, behind + notation.no_tags

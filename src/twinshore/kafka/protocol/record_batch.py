@@ -1,19 +1,8 @@
-"""The five codecs of record batches, as Kafka's own clients and brokers frame them.
+"""Record batches, format v2: codecs, headers, CRCs and records.
 
-`decompress` never makes more than a named number of bytes, whatever its input claims. Compression uses each codec's
-usual level: what is compressed anew here is a small part of what crosses.
-
-CRC-32C of a batch whose first bytes change: the new CRC follows from the old one without reading the rest again.
-
-A CRC is linear: when A turns into B in front of `length` unchanged bytes, the CRC changes by crc(A) ^ crc(B) carried
-over `length` zero bytes. So a header is written anew at a cost that hardly depends on the body, and a body that was
-damaged on its way keeps a CRC that does not fit it: the target's broker refuses it.
-
-Record batches, format v2: the 61-byte header read, checked, and written anew for the target.
-
-Everything here works on views of the buffer a fetch was received into; no record is decoded and no body copied.
-
-The records inside a batch: decode, encode, and the walk over their frames that rewriting is made of.
+Header functions work on views of the received buffer: no record is decoded, no body copied. A CRC is linear: when A
+becomes B before `length` unchanged bytes, it changes by crc(A) ^ crc(B), shifted over `length` zero bytes. So a header
+is replaced without reading the body, and the target's broker still refuses a body damaged in transit.
 """
 
 from __future__ import annotations
@@ -42,7 +31,7 @@ _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_END = b"\0\0\0\0"
 _FIRST_GUESS_BYTES = 16 << 10
-# How a full output buffer is told from malformed input: the words of Rust's standard library, passed on as they are.
+# Distinguishes a full output buffer from malformed input: the message of Rust's standard library.
 _NO_ROOM = "failed to write whole buffer"
 
 
@@ -68,7 +57,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Raises WireError for malformed input, TooLargeError for output beyond `limit_bytes`."""
+    """WireError for malformed input, TooLargeError for output beyond `limit_bytes`. Never produces more."""
     if codec is Codec.NONE or not data:
         if len(data) > limit_bytes:
             raise _too_large(codec, limit_bytes)
@@ -87,7 +76,7 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
                 raise WireError(f"malformed {codec.name.lower()} data: {error}") from error
             if size == limit_bytes:
                 raise _too_large(codec, limit_bytes) from error
-            # All the attempts together write at most 4/3 of what the last one does.
+            # All attempts together write at most 4/3 of the last one.
             guess *= 4
             continue
         del out[made:]
@@ -97,8 +86,9 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
 def decompress_into(
     codec: Codec, data: Buffer, room: bytearray, limit_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> tuple[bytearray, memoryview]:
-    """As `decompress`, into `room` or, where that is too small, a larger one: the room to use next time, and what was
-    made. A fresh buffer each time costs several times what decompressing does."""
+    """Like `decompress`, into `room`. Returns the buffer for the next call, larger where `room` was too small, and the
+    output. Fresh buffers cost several times the decompression.
+    """
     into = _DECOMPRESS_INTO.get(codec)
     if into is not None and data:
         try:
@@ -116,7 +106,7 @@ def decompress_into(
 
 
 def _snappy(data: Buffer, limit_bytes: int) -> bytes:
-    """Snappy in xerial's frame, as Java clients and brokers write it, or bare, as librdkafka does."""
+    """Decompress snappy in xerial framing (Java clients, brokers), or bare (librdkafka)."""
     view = memoryview(data)
     if view[:8] != _XERIAL_MAGIC:
         return _snappy_block(view, limit_bytes, limit_bytes)
@@ -193,7 +183,7 @@ _ZEROS = memoryview(bytes(1 << _STEP_BITS))
 
 
 def shift_crc(difference: int, length: int) -> int:
-    """What a difference in CRC becomes after `length` unchanged bytes."""
+    """Returns the CRC difference after `length` unchanged bytes."""
     carried = crc32c(_ZEROS[: length & 0xFFF], difference ^ _ONES) ^ _ONES
     steps = length >> _STEP_BITS
     power = 0
@@ -209,13 +199,13 @@ def shift_crc(difference: int, length: int) -> int:
 
 
 def crc_shift_tables(length: int) -> tuple[array[int], ...]:
-    """The map that carries over `length` unchanged bytes: what each byte of a CRC becomes, the lowest byte's first."""
+    """Returns tables for a shift over `length` unchanged bytes, one for each CRC byte, lowest first."""
     return _tables([shift_crc(1 << bit, length) for bit in range(32)])
 
 
 @cache
 def _power(power: int) -> tuple[array[int], ...]:
-    """The linear map that carries over 2^(12 + power) zero bytes."""
+    """Returns tables for a shift over 2^(12 + power) bytes."""
     if power == 0:
         return _tables([crc32c(_ZEROS, 1 << bit ^ _ONES) ^ _ONES for bit in range(32)])
     half = 1 << _STEP_BITS + power - 1
@@ -223,7 +213,7 @@ def _power(power: int) -> tuple[array[int], ...]:
 
 
 def _tables(columns: list[int]) -> tuple[array[int], ...]:
-    """A linear map given by its images of the 32 single bits, as one table for each byte."""
+    """Returns tables for each byte, from a linear map's images of 32 single bits."""
     tables = []
     for byte in range(4):
         table = array("I", bytes(4 * 256))
@@ -238,7 +228,7 @@ HEADER_BYTES = 61
 PREFIX_BYTES = 12  # base offset and length: not counted by the header's own length
 CRC_START = 21  # the CRC covers everything from the attributes on
 BODY_IN_LENGTH = HEADER_BYTES - PREFIX_BYTES
-MESSAGE_BYTES_DEFAULT = 1_048_588  # what brokers take as one batch of a topic that says nothing of it
+MESSAGE_BYTES_DEFAULT = 1_048_588  # brokers' default limit for a batch
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_FLAG = 0x08
@@ -254,7 +244,7 @@ _HEAD = struct.Struct(">qiibI")
 _REST = struct.Struct(">hiqqqhii")
 _I64 = struct.Struct(">q")
 _CRC_AT, _DELTA_AT, _SEQUENCE_AT = 17, 23, 53
-_BEHIND_ID = 10  # bytes of a header that stand behind the producer id
+_BEHIND_ID = 10  # bytes of a header after the producer id
 
 
 class BatchHeader(NamedTuple):
@@ -278,7 +268,7 @@ class BatchHeader(NamedTuple):
 
 
 def next_batch(view: memoryview, position: int, next_offset: int) -> tuple[memoryview, BatchHeader] | None:
-    """The batch at `position`, at `next_offset` or later; None when it is incomplete: fetches end so."""
+    """Returns the batch at `position`; None if incomplete, as at a fetch's end. WireError below `next_offset`."""
     size = len(view)
     if position + HEADER_BYTES > size:
         if position + 17 <= size and view[position + 16] != 2:
@@ -293,7 +283,7 @@ def next_batch(view: memoryview, position: int, next_offset: int) -> tuple[memor
 
 
 def split_batches(view: memoryview) -> list[tuple[memoryview, BatchHeader]]:
-    """The complete batches in `view`, in order. An incomplete last one is left out."""
+    """Returns the complete batches, in order."""
     found: list[tuple[memoryview, BatchHeader]] = []
     position = next_offset = 0
     while (batch := next_batch(view, position, next_offset)) is not None:
@@ -329,7 +319,7 @@ def _old_format(magic: int, base_offset: int, position: int) -> WireError:
 
 
 def check_crc(view: Buffer, header: BatchHeader) -> None:
-    """Raises WireError when the batch's bytes are not those its CRC was made from."""
+    """WireError where the CRC does not match."""
     actual = crc32c(view[CRC_START:])
     if actual != header.crc:
         base = header.base_offset
@@ -337,10 +327,10 @@ def check_crc(view: Buffer, header: BatchHeader) -> None:
 
 
 def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
-    """The batch's header as the target is to receive it, base offset 0; the body stays as it is.
+    """Returns the header for the target, with base offset 0 and a new producer.
 
     Codec and timestamp type are kept; the transactional, control and delete-horizon bits are cleared. The body is not
-    read: the new CRC is right exactly when the old one was, so damage is neither found here nor hidden.
+    read: the new CRC matches exactly when the old one did.
     """
     _, length, _, _, old_crc, attributes, last_delta, base_time, max_time, old_id, old_epoch, old_sequence, count = (
         header
@@ -353,31 +343,32 @@ def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence
 
 
 def duplicate_check_bytes(head: bytes) -> tuple[bytes, bytes]:
-    """What a broker tells two batches of one producer apart by, their first and last sequence, and by what they are
-    told apart for certain, the CRC."""
+    """Returns the sequences (first, last) by which a broker detects a producer's duplicates, and the CRC, which is
+    certain.
+    """
     return head[_SEQUENCE_AT : _SEQUENCE_AT + 4] + head[_DELTA_AT : _DELTA_AT + 4], head[_CRC_AT:CRC_START]
 
 
 def is_next_in_sequence(compared: bytes, before: bytes) -> bool:
-    """Whether a broker takes the one behind the other, by their sequences as `duplicate_check_bytes` gives them."""
+    """Whether a broker accepts `compared` after `before`, as from `duplicate_check_bytes`."""
     first, delta = (int.from_bytes(before[at : at + 4], "big") for at in (0, 4))
     return next_sequence(first, delta + 1) == int.from_bytes(compared[:4], "big")
 
 
 def with_producer_id(header: BatchHeader, producer_id: int) -> bytes:
-    """The batch's header under another producer id, all else as it was; the body is not read."""
+    """Returns the header with another producer id, without reading the body."""
     behind = header.length - BODY_IN_LENGTH + _BEHIND_ID
     difference = crc32c(_I64.pack(header.producer_id)) ^ crc32c(_I64.pack(producer_id))
     return encode_header(header._replace(producer_id=producer_id, crc=header.crc ^ shift_crc(difference, behind)))
 
 
 def seal(header: BatchHeader, body: Buffer) -> BatchHeader:
-    """`header` with the length and CRC that fit `body`."""
+    """Returns `header` with length and CRC for `body`."""
     return _with(header, len(body), crc32c(body, _head_crc(header)))
 
 
 def seal_known(header: BatchHeader, size: int, body_crc: int) -> BatchHeader:
-    """As `seal`, for a body of that size whose own CRC is known: it is not read again."""
+    """Like `seal`, for an unread body of this size and CRC."""
     return _with(header, size, shift_crc(_head_crc(header), size) ^ body_crc)
 
 
@@ -397,17 +388,17 @@ def encode_header(header: BatchHeader) -> bytes:
 
 
 def batch_end(records: memoryview, place: int) -> int:
-    """Behind which byte the batch ends that begins at this one, by what it says itself: none of it is looked at."""
+    """Returns the end of the batch at `place`, by the length that the batch claims."""
     return place + PREFIX_BYTES + int.from_bytes(records[place + _I64.size : place + PREFIX_BYTES], "big")
 
 
 def next_sequence(sequence: int, count: int) -> int:
-    """The sequence `count` records later; after 2^31 - 1 comes 0, as brokers count."""
+    """Returns the sequence `count` records later; 0 follows 2^31 - 1, as in brokers."""
     return (sequence + count) % SEQUENCE_SPAN
 
 
 def sequence_of(anchor_offset: int, anchor_sequence: int, offset: int) -> int:
-    """The sequence of `offset` when `anchor_offset` has `anchor_sequence` and all between are records."""
+    """Returns the sequence of `offset`, if `anchor_offset` has `anchor_sequence` and no offset between is missing."""
     return (anchor_sequence + offset - anchor_offset) % SEQUENCE_SPAN
 
 
@@ -425,9 +416,9 @@ class Record(NamedTuple):
 
 
 class RecordFrame(NamedTuple):
-    """Where a record lies in its batch's plain bytes: `data[start:end]` from its attributes byte on.
+    """A record's position in the batch's plain bytes: `data[start:end]`, from the attributes byte on.
 
-    `rest` is where the bytes after both deltas begin: key, value and headers, the same in any batch.
+    `rest`: where key, value and headers begin, the same bytes in any batch.
     """
 
     start: int
@@ -438,7 +429,7 @@ class RecordFrame(NamedTuple):
 
 
 def plain_records(view: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The batch's records, decompressed; raises WireError when `header.count` cannot be in them."""
+    """Returns the decompressed records. WireError where `header.count` records cannot fit in them."""
     codec = codec_of(header.attributes)
     try:
         data = decompress(codec, view[HEADER_BYTES:], limit_bytes)
@@ -452,7 +443,7 @@ def plain_records(view: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRE
 
 
 def record_frames(data: bytes, header: BatchHeader) -> Iterator[RecordFrame]:
-    """The frames of a batch's records in order, checked: they fill `data`, and their offsets rise within the batch."""
+    """Yields frames of records, checked: they fill `data`, and offsets rise within the batch."""
     position, size = 0, len(data)
     last_delta = -1
     delta_max = header.last_offset_delta
@@ -491,12 +482,12 @@ def record_frames(data: bytes, header: BatchHeader) -> Iterator[RecordFrame]:
 
 
 def decode_batch(view: Buffer, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """Every record of one batch as a consumer sees it. The CRC is not checked; `limit_bytes` bounds decompression."""
+    """Returns the batch's records as a consumer sees them. The CRC is not checked."""
     return list(iter_records(view, header, limit_bytes=limit_bytes))
 
 
 def iter_records(view: Buffer, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """As `decode_batch`, one record at a time."""
+    """Like `decode_batch`, one record at a time."""
     data = plain_records(view, header, limit_bytes)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
@@ -549,7 +540,7 @@ def _bad(header: BatchHeader, position: int, reason: str) -> WireError:
 
 
 def encode_record_rest(key: bytes | None, value: bytes | None, headers: Headers = ()) -> bytes:
-    """A record's bytes after its deltas."""
+    """Returns a record's bytes after its deltas."""
     parts = [_sized(key), _sized(value), varint(len(headers))]
     for name, content in headers:
         parts += [_sized(name), _sized(content)]
@@ -572,10 +563,9 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """One batch with a right CRC. Offsets come from the records; `attributes` are the bits beside the codec's.
+    """Returns a batch with a valid CRC. `attributes`: bits besides the codec.
 
-    `base_offset` and `last_offset` widen the batch beyond its records, as compaction leaves it; a batch without any
-    needs both.
+    `base_offset` and `last_offset` widen the batch, as compaction does; a batch without records needs both.
     """
     content = list(records)
     if base_offset is None:

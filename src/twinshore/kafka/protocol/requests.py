@@ -1,5 +1,5 @@
-"""A request's header as a broker reads it, the frame of an answer, and what messages of several APIs are made of:
-topics by name or id, brokers' addresses, small values in tags.
+"""The broker's side of request headers and response frames, and common fields: topics by name or id, endpoints, small
+values in tags.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
 
 def read_request(view: memoryview) -> Request:
-    """`view` is the frame without its size."""
+    """`view`: the frame without its size."""
     try:
         key, version, number = _HEADER.unpack_from(view)
         client_id, position = read_plain_string(view, _HEADER.size)
@@ -58,7 +58,7 @@ def read_request(view: memoryview) -> Request:
 
 
 def response_frame(key: int, version: int, number: int, parts: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers to send in order: size and header, then `parts` as they are."""
+    """Returns the buffers to send: size, header, `parts`."""
     tags = NO_TAGS if tags_in_response(key, version) else b""
     size = _ANSWER.size - 4 + len(tags) + sum(map(len, parts))
     if size > FRAME_BYTES_MAX:
@@ -73,7 +73,7 @@ Topic = str | bytes
 
 
 class HasTopic(Protocol):
-    """Whatever belongs to a topic: its name, or its id."""
+    """An item of a topic, given by name or id."""
 
     @property
     def topic(self) -> Topic: ...
@@ -83,8 +83,6 @@ TopicItem = TypeVar("TopicItem", bound=HasTopic)
 
 
 class Endpoint(NamedTuple):
-    """Where a broker is that an answer names."""
-
     node: int
     host: str
     port: int
@@ -102,13 +100,13 @@ def read_topic(notation: Encoding, view: Buffer, position: int, by_id: bool) -> 
 
 
 def group_by_topic(ones: Iterable[TopicItem]) -> Iterator[tuple[Topic, list[TopicItem]]]:
-    """Neighbours of one topic stand together, as clients and brokers send them."""
+    """Group neighbouring items of one topic, as clients and brokers send them."""
     for topic, ours in groupby(ones, key=attrgetter("topic")):
         yield topic, list(ours)
 
 
 def write_tags(notation: Encoding, tags: Sequence[tuple[int, bytes]]) -> bytes:
-    """Where there are tags at all."""
+    """Returns tagged fields; nothing in versions without tags."""
     if not notation.no_tags:
         return b""
     if not tags:
@@ -139,7 +137,7 @@ def read_endpoints(notation: Encoding, view: Buffer, position: int) -> list[Endp
 def read_pairs(
     notation: Encoding, view: Buffer, position: int, known: Mapping[int, Struct]
 ) -> tuple[Mapping[int, tuple[int, int]], int]:
-    """The tags that hold two numbers, by tag."""
+    """Returns tagged fields of two numbers, by tag."""
     if not notation.no_tags:
         return _NOTHING, position
     if view[position] == 0:
@@ -157,7 +155,7 @@ def read_pairs(
 
 
 def read_bytes(notation: Encoding, view: memoryview, position: int, what: str) -> tuple[memoryview | None, int]:
-    """A view of them, None where they are null."""
+    """Returns a view of the bytes, or None for null."""
     size, start = notation.read_size(view, position)
     if size < 0:
         return None, start

@@ -1,7 +1,6 @@
-"""What a kio answer must look like, looked at before kio reads it.
+"""Checks a response before kio parses it.
 
-kio's reader reserves room for an array's count before it reads an element, which a lying count turns into the end of
-the process; and it knows no tags but its own.
+kio allocates an array by its claimed count, so a false count can kill the process. kio also rejects unknown tags.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from kio.static.protocol import Entity
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.primitives import I16, I32, read_uvarint, uvarint
 
-# Where a value ends that begins at a position; what must be written otherwise is added to the list.
+# Returns the end of the value at a position; edits are added to the list.
 Edit: TypeAlias = tuple[int, int, bytes]
 Skipper: TypeAlias = Callable[[memoryview, int, "EditList"], int]
 
@@ -34,14 +33,15 @@ _LENGTHS: Final = {"string": I16, "bytes": I32, "records": I32}
 
 
 class EditList(list[Edit]):
-    """Those of one message. `left`: how many elements its arrays may have beyond those that were stepped over."""
+    """Edits of one message. `left`: how many more array elements are allowed."""
 
     left = sys.maxsize
 
 
 def check_response(body: memoryview, answer: type[Entity], elements_max: int = sys.maxsize) -> memoryview:
-    """The body, without the tags that kio does not know. Where it claims more than it holds, or has more elements:
-    WireError, or one of `wire.primitives.PAST_END`."""
+    """Returns the body without tags unknown to kio. WireError, or one of `primitives.PAST_END_ERRORS`, where it is
+    shorter than claimed or has more than `elements_max` array elements.
+    """
     cuts = EditList()
     cuts.left = elements_max
     return _mended(body, skipper_of(answer), cuts)
@@ -49,7 +49,7 @@ def check_response(body: memoryview, answer: type[Entity], elements_max: int = s
 
 @cache
 def skipper_of(entity: type[Entity]) -> Skipper:
-    """Steps over one value of this type."""
+    """Returns a function that skips one value of this type."""
     flexible = bool(entity.__flexible__)
     tagged: dict[int, Skipper] = {}
     steps: list[int | Skipper] = []
@@ -65,7 +65,7 @@ def skipper_of(entity: type[Entity]) -> Skipper:
 
 
 def _step(field: dataclasses.Field[Any], flexible: bool) -> int | Skipper:
-    """How many bytes the field always takes, or the walk over it."""
+    """Returns the fixed size of the field, or a function that skips it."""
     kind, nullable = _inner(field.type)
     if get_origin(kind) is not tuple:
         return _single(field, kind, nullable, flexible)
@@ -82,7 +82,7 @@ def _single(field: dataclasses.Field[Any], kind: Any, nullable: bool, flexible: 
 
 
 def _inner(kind: Any) -> tuple[Any, bool]:
-    """The type, and whether it may be null instead."""
+    """Returns the type, and whether null is allowed."""
     if get_origin(kind) not in (UnionType, Union):
         return kind, False
     (found,) = [one for one in get_args(kind) if one is not NoneType]
@@ -90,7 +90,7 @@ def _inner(kind: Any) -> tuple[Any, bool]:
 
 
 def _in_a_row(steps: list[int | Skipper]) -> Skipper:
-    """Neighbours of fixed size are one step: most of what brokers say is numbers."""
+    """Combine steps, neighbours of fixed size into one: most fields are numbers."""
     merged: list[tuple[int, Skipper | None]] = []
     size = 0
     for step in steps:
@@ -141,8 +141,7 @@ def _array(step: int | Skipper, flexible: bool) -> Skipper:
 
 
 def _length(view: memoryview, at: int, legacy: Struct | None) -> tuple[int, int]:
-    """How long a text or an array is, -1 where it is null, and where it begins; `legacy` is how inflexible versions
-    write that."""
+    """Returns a text's or array's length, -1 for null, and its start. `legacy`: the format of inflexible versions."""
     if legacy is None:
         length, at = read_uvarint(view, at)
         return length - 1, at
@@ -150,7 +149,7 @@ def _length(view: memoryview, at: int, legacy: Struct | None) -> tuple[int, int]
 
 
 def _perhaps(inner: Skipper) -> Skipper:
-    """A structure that may be null has a byte before it."""
+    """Skip a nullable structure, which has a marker byte."""
 
     def walk(view: memoryview, at: int, cuts: EditList) -> int:
         return inner(view, at + 1, cuts) if view[at] < 0x80 else at + 1
@@ -183,7 +182,7 @@ def _tags(known: dict[int, Skipper]) -> Skipper:
 
 
 def _tagged(view: memoryview, at: int) -> Iterator[tuple[int, memoryview, int]]:
-    """Tag, value and end of each; there is at least one."""
+    """Yields tag, value and end of each tagged field."""
     count, at = read_uvarint(view, at)
     for _ in range(count):
         tag, at = read_uvarint(view, at)

@@ -1,10 +1,7 @@
-"""Parts of a batch as batches of their own, and LogAppendTime batches as CreateTime ones.
+"""Rewrites batches: parts of one as batches, LogAppendTime as CreateTime, small neighbours as one.
 
-Each result is (body, header): records read by a consumer at the same offsets as before, codec kept, CRC right.
-Records are written anew against another base for that: same key, value and headers, other deltas.
-A batch is unpacked and walked for that, which takes memory and time: one that would take too much is refused.
-
-Small neighbouring batches as one: fewer, larger appends on the target, the same records at the same offsets.
+Records keep offsets, keys, values and headers; codecs stay, CRCs are valid. Batches are decompressed for this: one that
+would take too much time or memory is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ _PIECES_JOINED = 4096
 
 
 class RewrittenRecords(NamedTuple):
-    """What was kept, how many records, and their bounds; the bounds mean nothing when `kept` is 0."""
+    """The kept records: their number and bounds, which are undefined when `kept` is 0."""
 
     data: bytes
     kept: int
@@ -56,8 +53,9 @@ def rewrite_frames(
     base_offset: int | None = None,
     timestamp: int | None = None,
 ) -> RewrittenRecords:
-    """The plain records of a batch against another base timestamp, and `base_offset` or else the first one kept: those
-    that are `chosen`. `timestamp`, when given, becomes that of every record."""
+    """Rewrite `chosen` records against another base timestamp, and `base_offset` or the first kept offset. `timestamp`
+    replaces each record's.
+    """
     data_anew = bytearray()
     out: list[bytes] = []
     kept = 0
@@ -76,7 +74,7 @@ def rewrite_frames(
         last_offset = offset
         kept += 1
         if not kept % _PIECES_JOINED:
-            # Each piece is an object of its own, many times its size.
+            # Each piece is an object many times its size.
             data_anew += b"".join(out)
             out.clear()
         if stamped > latest:
@@ -85,13 +83,13 @@ def rewrite_frames(
     return RewrittenRecords(plain, kept, base_offset or 0, last_offset, latest)
 
 
-# Far above what brokers take by default (1 MB packed), and below what a pump can be asked to hold or walk at a time.
+# Far above brokers' default limit (1 MB compressed), and below what a task can hold or process at a time.
 REWRITE_BYTES_MAX = 64 << 20
 REWRITE_RECORDS_MAX = 1 << 19
 
 
 class SlicedBatch(NamedTuple):
-    """A batch made here, and what its records take unpacked."""
+    """A rewritten batch, and the decompressed size of its records."""
 
     body: bytes
     header: BatchHeader
@@ -105,10 +103,10 @@ def slice_runs(
     *,
     limit_bytes: int = REWRITE_BYTES_MAX,
 ) -> Iterator[SlicedBatch]:
-    """The records in each of these ranges of offsets, which must rise, as one batch that begins at its first record and
-    ends at its last. The batch is unpacked and walked once for all, as far as somebody asks.
+    """Yields the records of each offset range, in rising order, as one batch from first record to last. The source
+    batch is decompressed once, and walked lazily.
 
-    LogAppendTime becomes CreateTime on the way. Raises WireError when the CRC is wrong or no record lies there.
+    LogAppendTime becomes CreateTime. WireError for a wrong CRC, or a range without records.
     """
     check_crc(view, header)
     _check_count(header)
@@ -131,7 +129,7 @@ def slice_runs(
             raise WireError(f"batch at offset {header.base_offset} holds no record at offsets {first} to {end - 1}")
         yield _sealed(anew, header, base_timestamp)
     for _ in walk:
-        # What is not kept is checked as well.
+        # Records that are not kept are checked as well.
         pass
 
 
@@ -158,7 +156,7 @@ def _check_count(header: BatchHeader) -> None:
 def hole_free_runs(
     view: memoryview, header: BatchHeader, *, limit_bytes: int = REWRITE_BYTES_MAX
 ) -> list[tuple[int, int]]:
-    """The offsets that the batch holds, as ranges [first, end) without holes, in order; compaction leaves several."""
+    """Returns the batch's offset runs [first, end) without holes; compaction leaves several."""
     _check_count(header)
     runs: list[tuple[int, int]] = []
     first = end = -1
@@ -176,10 +174,10 @@ def hole_free_runs(
 
 Batch = tuple[memoryview, BatchHeader]
 
-# What a batch made here unpacks to: a consumer's default fetch of one partition, which every client reads.
+# Decompressed limit of merged batches: a consumer's default fetch of a partition, which each client reads.
 MERGED_PLAIN_BYTES_MAX = 1 << 20
-# A small batch that unpacks to more for each of its bytes crosses as it is. So what it costs to merge a fetch is
-# bounded by the fetch's size, whatever its batches hold.
+# A small batch with a higher compression ratio is not merged. So the cost of merging a fetch is
+# bounded by the fetch's size.
 PLAIN_PER_BYTE_MAX = 32
 
 _TABLE = 4096
@@ -206,7 +204,7 @@ def can_merge(first: BatchHeader, second: BatchHeader) -> bool:
 
 
 class MergedBatch(NamedTuple):
-    """One batch made of so many `batches`, or the only one as it is."""
+    """One batch made of `batches` batches; a single one is unchanged."""
 
     body: bytes
     header: BatchHeader
@@ -216,10 +214,10 @@ class MergedBatch(NamedTuple):
 def merge_small(
     batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
 ) -> MergedBatch:
-    """Batches that `can_merge`, each with the next: as many from `begin` on as unpack to `plain_bytes_max` together.
+    """Merge batches from `begin` on, up to `plain_bytes_max` decompressed; `can_merge` must hold for neighbours.
 
-    Deltas are written anew; offsets, timestamps, keys, values and headers read as before. Each CRC is checked first,
-    since the new one would hide damage; WireError names the batch.
+    Deltas are rewritten; records read as before. Each CRC is checked, since the new one would hide damage; WireError
+    names the batch.
     """
     first = batches[begin][1]
     base_offset, attributes, base_timestamp = first[0], first[5], first[7]
@@ -253,7 +251,7 @@ def merge_small(
             try:
                 plain = plain_records(raw, header, min(left, PLAIN_PER_BYTE_MAX * length) if attributes else length)
             except TooLargeError:
-                merged_count = len(out)  # each packed one so far is a piece of its own
+                merged_count = len(out)  # each compressed batch so far is one piece
                 break
             left -= len(plain)
             new = rewrite_frames(plain, header, record_frames(plain, header), base_timestamp, base_offset=base_offset)

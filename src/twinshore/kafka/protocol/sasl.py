@@ -1,8 +1,8 @@
-"""SASL as talks, without IO: secrets, nonce, salt and token are arguments. SCRAM-SHA-256 and -512 have both sides here
-(RFC 5802, RFC 7677).
+"""SASL without IO: secrets, nonces and tokens are arguments. SCRAM-SHA-256 and -512 for both sides (RFC 5802, RFC
+7677).
 
-Kafka takes user names and passwords as plain UTF-8, without SASLprep; so does this. What a server keeps of a user is
-salted, as Kafka keeps it: from that alone nobody can log in as the user. Pure.
+User names and passwords are plain UTF-8 without SASLprep, as in Kafka. A server keeps salted keys, which alone allow no
+login.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from twinshore.kafka.protocol.handshake import (
     parse_sasl_handshake,
 )
 
-# A mechanism's own messages: each of ours is yielded, each of the server's sent in.
+# A mechanism's messages: ours are yielded, the server's are sent in.
 SaslMessages: TypeAlias = Generator[bytes, bytes, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`secret` is a password or a token. `nonce` is for SCRAM alone."""
+    """`secret`: a password or a token. `nonce`: for SCRAM only."""
 
     mechanism: SaslMechanism
     username: str = ""
@@ -44,7 +44,7 @@ class Credentials:
 
 
 def negotiate_mechanism(mechanism: SaslMechanism, place: str) -> Dialogue[None]:
-    """Asks whether the listener takes this mechanism. Only then are secrets worth reading."""
+    """Ask whether the listener accepts this mechanism, before secrets are read."""
     answer = yield RequestBody(SASL_HANDSHAKE, SASL_VERSION, encode_sasl_handshake(mechanism.value))
     error, mechanisms = parse_sasl_handshake(answer)
     if error:
@@ -98,7 +98,7 @@ def _refused(credentials: Credentials, place: str, reason: str) -> KafkaError:
 
 
 def _status(credentials: Credentials, message: bytes) -> str:
-    """Why a token is refused, of a message that says so; empty for other mechanisms."""
+    """Returns why a token was refused; empty for other mechanisms."""
     if credentials.mechanism is not SaslMechanism.OAUTHBEARER or not message:
         return ""
     try:
@@ -112,12 +112,12 @@ SCRAM_ITERATIONS_MIN = 4096
 SCRAM_ITERATIONS_MAX = 1_000_000
 _DIGEST = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 _HEAD = "n,,"
-# A client's first message says whether it binds the channel, and as whom else it would act, before what is signed.
+# A client's first message begins with channel binding and authorization identity, before the signed part.
 _NO_BINDING = ("n", "y")
 
 
 class ScramClient:
-    """first() -> server's first message -> final() -> server's final message -> verify(). One use only."""
+    """One login: first() -> server's first message -> final() -> server's final message -> verify()."""
 
     def __init__(self, mechanism: SaslMechanism, username: str, password: str, nonce: str, place: str) -> None:
         self._digest = _DIGEST[mechanism]
@@ -132,12 +132,12 @@ class ScramClient:
         return (_HEAD + self._bare).encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The proof; KafkaError when the server's message is not one that an honest server sends."""
+        """Returns the proof. KafkaError for a message that no honest server sends."""
         fields = _fields(server_first, self._unreadable)
         nonce, salt, iterations = fields.get("r", ""), fields.get("s", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise self._error("the server did not continue our nonce")
-        # Of thousands of digits int() makes no number, and what is no digit of ASCII is none of the protocol's.
+        # int() refuses thousands of digits, and the protocol allows ASCII digits only.
         digits = iterations.isascii() and iterations.isdecimal() and len(iterations) <= len(str(SCRAM_ITERATIONS_MAX))
         if not digits or not SCRAM_ITERATIONS_MIN <= int(iterations) <= SCRAM_ITERATIONS_MAX:
             raise self._error(f"the server asks for {iterations[:20] or 'no'} iterations")
@@ -150,7 +150,7 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def verify(self, server_final: bytes) -> None:
-        """KafkaError unless the server proves that it knows the password too."""
+        """KafkaError unless the server proves that it knows the password."""
         fields = _fields(server_final, self._unreadable)
         if "e" in fields:
             raise self._error(f"the server refused: {fields['e'][:200]}")
@@ -168,12 +168,12 @@ class ScramClient:
 
 
 class LoginRefusedError(TwinshoreError):
-    """The client is not who it says, or does not say it as it should; for the log, and not for the client."""
+    """A login failed or was malformed. The reason is for the log, not for the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScramKeys:
-    """What is kept of a user's password."""
+    """What a server keeps of a password."""
 
     salt: bytes
     iterations: int
@@ -182,21 +182,20 @@ class ScramKeys:
 
     @property
     def text(self) -> str:
-        """As Kafka writes it."""
+        """The keys in Kafka's notation."""
         parts = (("salt", self.salt), ("stored_key", self.stored_key), ("server_key", self.server_key))
         told = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in parts)
         return f"{told},iterations={self.iterations}"
 
 
 def derive_scram_keys(password: str, mechanism: SaslMechanism, salt: bytes, iterations: int) -> ScramKeys:
-    """What is to be kept of this password."""
     digest = _DIGEST[mechanism]
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
     return ScramKeys(salt, iterations, *_keys(salted, digest)[1:])
 
 
 def parse_scram_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
-    """What `text` says, as Kafka writes it; ConfigError where it does not."""
+    """Parse keys in Kafka's notation. ConfigError for other text."""
     found = dict(part.strip().partition("=")[::2] for part in text.split(","))
     if found.keys() != {"salt", "stored_key", "server_key", "iterations"}:
         raise ConfigError("must be salt=...,stored_key=...,server_key=...,iterations=...")
@@ -216,8 +215,11 @@ def parse_scram_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
 
 
 class ScramServer:
-    """client's first message -> first() -> client's final message -> final(). One use only. `keys`: what is kept of a
-    user, or of one that does not exist what no password fits. `user` is known after first(), proven after final()."""
+    """One login: client's first message -> first() -> client's final message -> final().
+
+    `keys` returns a user's keys; for an unknown user, ones that no password matches. `user` is known after first(),
+    proven after final().
+    """
 
     def __init__(self, mechanism: SaslMechanism, keys: Callable[[str], ScramKeys], nonce: str) -> None:
         self._digest = _DIGEST[mechanism]
@@ -264,7 +266,6 @@ def _unreadable(why: str) -> LoginRefusedError:
 
 
 def _keys(salted: bytes, digest: str) -> tuple[bytes, bytes, bytes]:
-    """The client's key, what is stored of it, and the server's key."""
     client_key = hmac.digest(salted, b"Client Key", digest)
     return client_key, hashlib.new(digest, client_key).digest(), hmac.digest(salted, b"Server Key", digest)
 

@@ -1,8 +1,8 @@
-"""What takes offsets that no consumer sees. WriteTxnMarkers v1: control records sent straight to a partition's leader.
-ListOffsets v7 asked for log ends alone: what says where a run of markers would land, and where it left the log.
-Fillers: batches of empty records that take offsets below a twin's log start, and are cut off before anybody reads them.
+"""Requests about transactions, and records for offsets that no consumer sees.
 
-DescribeTransactions v0: how transactions stand. By hand, since coordinators date those that never began at -1.
+WriteTxnMarkers v1 sends control records to partition leaders; ListOffsets v7 tells where they would be and were
+written. Fillers are batches of empty records below a twin's log start, deleted before any consumer reads them.
+DescribeTransactions v0 is handwritten because coordinators date unstarted transactions at -1.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class MarkedPartition(NamedTuple):
 
 
 def encode_markers(runs: Sequence[tuple[TransactionMarker, int]]) -> bytes:
-    """The request's body: each marker so many times, in order; each takes one offset in each of its partitions."""
+    """Returns the body: each marker so many times. A marker takes one offset in each partition."""
     out = [uvarint(sum(times for _, times in runs) + 1)]
     for marker, times in runs:
         one = [_OPENING.pack(marker.producer_id, marker.producer_epoch, marker.commit)]
@@ -77,7 +77,7 @@ def encode_markers(runs: Sequence[tuple[TransactionMarker, int]]) -> bytes:
 
 
 def parse_markers(view: memoryview, position: int = 0) -> list[MarkedPartition]:
-    """One result for each marker and partition, as the broker lists them: it may group those of one producer id."""
+    """Returns results by marker and partition. A broker may group those of one producer id."""
     marked: list[MarkedPartition] = []
     try:
         markers, position = read_count(view, position)
@@ -110,7 +110,7 @@ _ANSWER = struct.Struct(">ihqqi")
 
 
 class LogEnd(NamedTuple):
-    """`end` means nothing when there is an `error`."""
+    """`end` is undefined with an `error`."""
 
     topic: str
     partition: int
@@ -119,9 +119,9 @@ class LogEnd(NamedTuple):
 
 
 def encode_list_offsets(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> bytes:
-    """The request's body, for partitions by topic, each with the leader epoch in which alone it is to be answered (-1:
-    in any). It asks as Kafka's debugging replica: a consumer would be shown the high watermark, which followers hold
-    back."""
+    """Returns the body. Each partition has the only leader epoch that may answer, -1 for any. Asks as Kafka's debugging
+    replica: consumers get the high watermark.
+    """
     out = [_ENDS_OPENING.pack(_DEBUGGER, 0), uvarint(len(topics) + 1)]
     for topic, partitions in topics:
         out += [compact_string(topic), uvarint(len(partitions) + 1)]
@@ -131,7 +131,7 @@ def encode_list_offsets(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]])
 
 
 def parse_list_offsets(view: memoryview, position: int) -> list[LogEnd]:
-    """`position` is that after the response header."""
+    """`position`: after the response header."""
     found: list[LogEnd] = []
     try:
         topics, position = read_count(view, position + 4)
@@ -151,19 +151,19 @@ def parse_list_offsets(view: memoryview, position: int) -> list[LogEnd]:
 
 # Brokers unpack a batch to check each record; a few MB of that is a few milliseconds.
 FILLER_RECORDS_MAX = 200_000
-# Each has the time stamp 0, so that no search by time ever ends at one; an empty key, because compacted topics refuse
+# Each has timestamp 0, so that no search by time ends at one; an empty key, because compacted topics refuse
 # records without one; no value; no headers.
 _TIMESTAMP = 0
 
 
 class FillerBatch(NamedTuple):
-    """A filler batch but for its stamp: `stamped` makes its header."""
+    """A filler batch without a producer."""
 
     header: BatchHeader
     body: bytes
 
     def encode_header(self, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
-        """Its header, base offset 0."""
+        """Returns the header for this producer, with base offset 0."""
         return restamp(self.header, producer_id, producer_epoch, sequence)
 
 
@@ -181,7 +181,7 @@ def _body(count: int) -> bytes:
 
 
 def make_filler(count: int) -> FillerBatch:
-    """A batch that takes `count` offsets, at most FILLER_RECORDS_MAX; the usual sizes are made once."""
+    """Returns a batch that takes `count` offsets, at most FILLER_RECORDS_MAX; a full one is cached."""
     if not 0 < count <= FILLER_RECORDS_MAX:
         raise ValueError(f"a filler of {count} records")
     body = _body(count) if count == FILLER_RECORDS_MAX else _body.__wrapped__(count)
@@ -204,7 +204,7 @@ def make_filler(count: int) -> FillerBatch:
 
 
 def is_filler(data: Buffer, header: BatchHeader) -> bool:
-    """Whether a batch is filler that readers see: by its time and by its first record."""
+    """Whether a batch is filler, by its timestamps and first record."""
     if header.attributes & CONTROL_FLAG or not header.count or header.base_timestamp or header.max_timestamp:
         return False
     body = decompress(codec_of(header.attributes), memoryview(data)[HEADER_BYTES:])
@@ -217,7 +217,7 @@ _DATES_AND_PRODUCER = struct.Struct(">iqqh")
 
 
 class TransactionState(NamedTuple):
-    """`partitions`: those whose markers are still to come."""
+    """`partitions`: those whose markers are due."""
 
     error: int
     name: str
@@ -228,12 +228,10 @@ class TransactionState(NamedTuple):
 
 
 def encode_describe_transactions(names: Sequence[str]) -> bytes:
-    """The request's body: transactional ids of one coordinator."""
     return b"".join([uvarint(len(names) + 1), *map(compact_string, names), NO_TAGS])
 
 
 def parse_describe_transactions(view: memoryview, position: int) -> list[TransactionState]:
-    """One for each id that was asked about."""
     found: list[TransactionState] = []
     try:
         count, position = read_count(view, position + 4)

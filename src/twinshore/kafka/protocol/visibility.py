@@ -1,8 +1,5 @@
-"""Which offsets of a log consumers of committed records see: not control records, not aborted ones, not holes of
-compaction; and what makes a record of one side that of the other.
-
-Read below the last stable offset, what is seen is known of each batch: a fetch names the transactions that were
-aborted. Pure.
+"""Which offsets read-committed consumers see (no control or aborted records, no compaction holes), and when records of
+two clusters are the same. Below the last stable offset a fetch lists all aborted transactions.
 """
 
 from __future__ import annotations
@@ -26,15 +23,15 @@ _CONTROL_BYTES_MAX = 1 << 20
 
 
 class AbortedTransactions:
-    """Which transactional batches of one fetch were aborted; batches must be shown in their order, each once."""
+    """The aborted transactions of one fetch. Pass batches in order, each once."""
 
     def __init__(self, listed: Iterable[tuple[int, int]]) -> None:
-        """`listed`: producer id and first offset of each, as the fetch names them."""
+        """`listed`: producer id and first offset of each, from the fetch."""
         self._coming = sorted(listed, key=lambda entry: entry[1], reverse=True)
         self._open: set[int] = set()
 
     def hides(self, view: memoryview, header: BatchHeader) -> bool:
-        """Whether nobody is to see the batch's records."""
+        """Whether consumers do not see the batch's records."""
         if not header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
             return False
         while self._coming and self._coming[-1][1] <= header.last_offset:
@@ -47,7 +44,7 @@ class AbortedTransactions:
 
 
 def _aborts(view: memoryview, header: BatchHeader) -> bool:
-    """A control batch that compaction has emptied says nothing any more: the data it closed is gone as well."""
+    """Whether a control batch is an abort. Not one emptied by compaction: its data is gone as well."""
     if not header.count:
         return False
     check_crc(view, header)
@@ -58,7 +55,7 @@ def _aborts(view: memoryview, header: BatchHeader) -> bool:
 def visible_spans(
     view: memoryview, header: BatchHeader, at: int, aborted: AbortedTransactions
 ) -> Iterator[tuple[int, int, bool]]:
-    """Offsets from `at` to the batch's end, without a gap: first, end, and whether consumers see them."""
+    """Yields (first, end, visible) without gaps from `at` to the batch's end."""
     stop = header.last_offset + 1
     if aborted.hides(view, header) or not header.count:
         runs = []
@@ -79,19 +76,17 @@ def visible_spans(
 
 
 class RecordContent(NamedTuple):
-    """What makes a record the same one on both sides."""
-
     key: bytes | None
     value: bytes | None
     headers: Headers
 
 
 class DatedContent(NamedTuple):
-    """A record's content and its time stamp; None where its own broker gave it that."""
+    """A record's content and timestamp; None for LogAppendTime."""
 
     content: RecordContent
     timestamp_ms: int | None
 
     def copied_from(self, theirs: DatedContent) -> bool:
-        """Whether this may be the copy of that record: copiers keep time stamps where the copy's broker lets them."""
+        """Whether this may be a copy of `theirs`: copies keep timestamps if the target's broker allows."""
         return self.content == theirs.content and self.timestamp_ms in (None, theirs.timestamp_ms)
