@@ -1,29 +1,25 @@
-"""Records of switches, as lines of `twinshore.homes`: there they stand where no store can keep them. Pure.
+"""The records of `twinshore.homes` and `twinshore.twins`: topic homes, claims, switch records, twins.
 
-A record is cut into parts, and a head names them. A head says which one it follows, and one that follows another than
-the one that stands has lost, wherever in the log it lies. So of two processes that go on with one switch the log's
-order decides, and the other one is told. Compaction keeps the last head: whoever sees that one lies there which has
-lost writes what stands again (`mending`).
+`twinshore.homes` is compacted, and its keys are JSON lists. Third parties may write to either topic: records of another
+form are skipped.
 
-What the lines of `twinshore.homes` say: where topics are written, which switch has them, records of switches. Pure.
+**Home records** of a topic are ordered by version, (term, step). The highest version is current, at any offset. Of two
+different records with one version the first in the log is current. So a writer reads the log to its end, to see whether
+its record won. Compaction keeps the last record of a topic: a reader that finds another record current writes that one
+again (`mending`).
 
-The topic is compacted and strangers may write to it: whatever is not a line of this form is passed over. Keys are JSON
-lists. A **home line** counts against another by its word, (term, step): the higher one stands, wherever in the log it
-lies. Of two different lines with one word the log's first stands. So whoever wrote a line reads the log to its end:
-what stands there for the topic is his line, or his line has lost. Compaction keeps the last line of a topic, so whoever
-sees that another one stands writes that one again (`mending`).
+A switch writes the highest term that it has read plus one. A record far above (`is_implausible`) every version known
+from this log, a store or another cluster comes from a third party: it is skipped, and reported (`far`).
 
-A switch writes the highest term that it has read plus one. So a line that is far above (`is_implausible`) what its
-reader knows of the topic, by this log, a store, or another cluster, is a stranger's: it is passed over, and told of
-(`far`).
+A **claim** says that a switch has a topic. The first claim in the log holds until it is released. A holder never writes
+its claim again, so compaction does not move that claim behind another.
 
-A **claim** says that a switch has a topic. The claim that comes first in the log holds until it is taken back; a holder
-never writes its claim again, so compaction does not move it behind another.
+A **switch record** is split into parts, and a head names them and the record that this one follows. A head that follows
+any but the current record has lost, at any offset. So the log's order decides between two processes that continue one
+switch, and the loser learns of that. `mending` restores a current head before compaction loses it.
 
-Which topics of one cluster `twinshore.twins` calls twins: the lines of all links there, as the log goes on. Pure.
-
-Strangers may write to that topic: what is not a line of this form is passed over. A line counts for the topic of this
-id alone, so a line of a topic that was deleted does not count for another one of that name.
+A record of `twinshore.twins` counts for one topic id alone, so a deleted topic's record says nothing about a later
+topic with that name.
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ from twinshore.kafka.protocol.primitives import (
 
 PART_BYTES = 1 << 18
 PARTS_MAX = 32
-# What strangers write must not fill the memory.
+# Records of third parties must not fill the memory.
 SWITCHES_MAX = 200
 ENDED_SWITCHES_MAX = 10_000
 RECORD_BYTES_MAX = PART_BYTES * PARTS_MAX
@@ -75,7 +71,7 @@ class SwitchRecordHead:
 
 @dataclass(slots=True)
 class SwitchRecordLog:
-    """The records of one cluster, as the log goes on. `full`: there is more than is taken."""
+    """The switch records of one cluster, as read so far. `full`: the log holds more than the limits admit."""
 
     full: bool = False
     _heads: dict[str, SwitchRecordHead] = field(default_factory=dict)
@@ -85,16 +81,16 @@ class SwitchRecordLog:
     _bytes: int = 0
 
     def switches(self) -> list[str]:
-        """Those that have a record."""
+        """Returns the switches that have a record."""
         return sorted(self._heads)
 
     def digest(self, switch: str) -> str:
-        """Of the record that stands; empty where none does."""
+        """Returns the digest of the current record; empty without one."""
         head = self._heads.get(switch)
         return head.digest if head else ""
 
     def record(self, switch: str) -> dict[str, Any] | None:
-        """What was saved last of the switch; None where nothing is, or where what is there is not whole."""
+        """Returns the switch's current record; None without one, or where parts are missing."""
         head = self._heads.get(switch)
         pieces = [self._parts.get((switch, head.digest, number)) for number in range(head.parts)] if head else []
         text = b"".join(piece for piece in pieces if piece is not None)
@@ -104,8 +100,11 @@ class SwitchRecordLog:
         return found if isinstance(found, dict) else None
 
     def lines(self, switch: str, record: Mapping[str, Any]) -> list[KeyValue]:
-        """What is to be written, in this order, so that this record follows the one that stands, which is whole until
-        the last of these lines. TooLargeError where it is larger than what is read."""
+        """Returns what to write, in this order, to make `record` follow the current one; empty where `record` is
+        current.
+
+        The current record stays whole until the last of these is written. May raise TooLargeError.
+        """
         text = encode_json(record)
         if len(text) > RECORD_BYTES_MAX:
             raise TooLargeError(f"the record of a switch has {len(text)} bytes: {RECORD_BYTES_MAX} are kept at most")
@@ -124,17 +123,17 @@ class SwitchRecordLog:
         ]
 
     def spent(self, switch: str) -> list[KeyValue]:
-        """Takes away the parts of records that stand no more."""
+        """Returns tombstones for the parts of superseded records."""
         stands = self.digest(switch)
         return [(encode_json([PART_KEY, *place]), None) for place in self._of(switch) if place[1] != stands]
 
     def tombstones(self, switch: str) -> list[KeyValue]:
-        """The switch is history."""
+        """Returns tombstones for all that the log has of the switch."""
         head: list[KeyValue] = [(encode_json([SWITCH_KEY, switch]), None)] if switch in self._heads else []
         return head + [(encode_json([PART_KEY, *place]), None) for place in self._of(switch)]
 
     def mending(self) -> list[KeyValue]:
-        """Heads that stand and that compaction would lose, because one that has lost lies behind them."""
+        """Returns the current heads that a losing head follows in the log: compaction would lose them."""
         heads = ((switch, self._heads.get(switch)) for switch in sorted(self._behind))
         return [(encode_json([SWITCH_KEY, switch]), head.text() if head else None) for switch, head in heads]
 
@@ -154,7 +153,7 @@ class SwitchRecordLog:
         elif (there and head.after != there.digest) or (there is None and switch in self._gone):
             self._behind.add(switch)
         elif there or len(self._heads) < SWITCHES_MAX:
-            # The first that is read may follow one that compaction took away.
+            # The first head read may follow one that compaction removed.
             self._heads[switch] = head
             self._behind.discard(switch)
         else:
@@ -179,7 +178,7 @@ def digest_of(text: bytes) -> str:
 
 
 def record_digest(record: Mapping[str, Any]) -> str:
-    """What a record is known by."""
+    """Returns the digest that identifies a record."""
     return digest_of(encode_json(record))
 
 
@@ -200,13 +199,13 @@ def _is_digest(text: str) -> bool:
 IMPLAUSIBLE_SHOWN_MAX = 5
 HOME_BYTES_MAX = 1 << 19
 PARTITIONS_MAX = 20_000  # of one topic: each with a point of its own they still fit into a line
-# What strangers write must not fill the memory.
+# Records of third parties must not fill the memory.
 TOPICS_MAX = 200_000
 CUTOVER_OFFSETS_MAX = 4_000_000
 CLAIMS_MAX = 100
 OFFSET_MAX = 1 << 62
 STEP_MAX = 1 << 31
-# So far above what is known no switch writes: a reader may have missed many, and not so many.
+# No switch writes so far above the known version: a reader may have missed many, but not so many.
 TERMS_AHEAD_MAX = 1_000
 STEPS_AHEAD_MAX = 1 << 20
 YEAR_9999_MS = 253_370_764_800_000
@@ -223,7 +222,7 @@ HomeVersion = tuple[int, int]
 
 
 class HomeState(StrEnum):
-    """ANNOUNCED: a switch has begun, writers look often. HELD: writers wait, for `hold_ms` at most."""
+    """ANNOUNCED: a switch has begun, and clients poll often. HELD: writers wait, for `hold_ms` at most."""
 
     SETTLED = "settled"
     ANNOUNCED = "announced"
@@ -232,12 +231,13 @@ class HomeState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeRecord:
-    """The topic is at home on `home`, the cluster `cluster_id`, in this term; each step within it is a new word.
+    """The topic's home is `home`, the cluster `cluster_id`, in this term. Each step within the term is a new version.
 
-    What a store needs to make the flip itself: `source` was the home before; `link` carried the topic from there and
-    `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
-    the old home's log is the topic's own. `how` the topic came: PLANNED is with all that the old home had. `hold_ms`:
-    for how long HELD counts, and of groups ANNOUNCED too, from when a reader hears it; 0: until another word comes.
+    The other fields let a store apply the change of home itself. `source`: the home before. `link` replicated the topic
+    from there, `back` does now. `target_topic_id` and `source_topic_id`: the topic's ids on the new and the old home.
+    `points`, one for each partition: below its point the old home's log is the topic's own. `how`: `PLANNED_SWITCH`
+    moved all records of the old home. `hold_ms`: how long HELD counts, for groups ANNOUNCED too, from when a reader
+    reads the record; 0: until a higher version arrives.
     """
 
     topic: str
@@ -265,20 +265,22 @@ class HomeRecord:
 
     @property
     def ran_out(self) -> bool:
-        """Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that."""
+        """Whether a hold ended by time alone. The switch's write block may still keep writers out until an operator
+        ends it.
+        """
         return self.state is HomeState.SETTLED and self.hold_ms > 0
 
     @property
     def is_first(self) -> bool:
-        """Whether no switch has had the topic. A mirror wrote the line, and `twinshore.twins` says the same."""
+        """Whether no switch has had the topic: a mirror wrote the record, and `twinshore.twins` says the same."""
         return self.term == FIRST_TERM and not self.switch
 
     def agrees(self, other: HomeRecord) -> bool:
-        """Whether both say the same, whoever said it when. Settings may call the cluster differently."""
+        """Whether both say the same, apart from writer, time and the cluster's name in settings."""
         return self == replace(other, home=self.home, since_ms=self.since_ms, set_by=self.set_by)
 
     def line(self) -> KeyValue:
-        """TooLargeError where the topic has more partitions than a line can hold."""
+        """Returns the key and value. Raises TooLargeError above `PARTITIONS_MAX` partitions."""
         if len(self.points) > PARTITIONS_MAX:
             raise TooLargeError(f"topic {self.topic} has {len(self.points)} partitions: a line holds {PARTITIONS_MAX}")
         told = {name: getattr(self, name) for name in self.__slots__ if name not in ("topic", "points", "hold_ms")}
@@ -288,7 +290,7 @@ class HomeRecord:
 
 @dataclass(frozen=True, slots=True)
 class HomeConflict:
-    """Two clusters say different things in one word: nobody knows which stands until a higher word does."""
+    """Two clusters have different records with one version: the home is unknown until a higher version arrives."""
 
     one: HomeRecord
     other: HomeRecord
@@ -296,7 +298,7 @@ class HomeConflict:
 
 @dataclass(frozen=True, slots=True)
 class TopicClaim:
-    """A switch has a topic since then; `by` is for people."""
+    """The switch has had a topic since `since_ms`. `by` is for people."""
 
     switch: str
     since_ms: int
@@ -304,7 +306,7 @@ class TopicClaim:
 
 
 def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflict | None:
-    """What stands by the lines of several clusters for one topic."""
+    """Returns a topic's current record among those of several clusters; None without any."""
     found = [line for line in lines if line is not None]
     highest = [line for line in found if line.word == max(one.word for one in found)]
     other = next((line for line in highest if not line.agrees(highest[0])), None)
@@ -312,13 +314,13 @@ def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflic
 
 
 def is_implausible(line: HomeRecord, known: HomeVersion) -> bool:
-    """Whether the line is further above the highest word that is known of its topic than a switch would write it."""
+    """Whether the record's version is further above the highest known one than a switch would write."""
     step = known[1] if line.term == known[0] else 0
     return line.term > known[0] + TERMS_AHEAD_MAX or line.step > step + STEPS_AHEAD_MAX
 
 
 def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
-    """One sentence, however many lines strangers wrote."""
+    """Returns one sentence, however many implausible records there are."""
     lines = sorted(far, key=lambda one: one.topic)
     named = join_names([f"{one.topic} on {one.home} in term {one.term}" for one in lines], IMPLAUSIBLE_SHOWN_MAX)
     return (
@@ -329,9 +331,10 @@ def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
 
 @dataclass(slots=True)
 class HomeLog:
-    """The lines of one cluster, as the log goes on. `homes` is what stands there. `full`: there is more than is taken,
-    so that what stands is not known. `known`: the highest term of a topic that its reader knows from elsewhere; `far`:
-    the lines that are not believed."""
+    """The records of one cluster's `twinshore.homes`, as read so far. `homes`: the current record of each topic.
+    `full`: the log holds more than the limits admit, so the homes are unknown. `known`: returns a topic's highest term
+    known from elsewhere. `far`: implausible records.
+    """
 
     homes: dict[str, HomeRecord] = field(default_factory=dict)
     known: Callable[[str], int] = lambda _: 0
@@ -343,7 +346,7 @@ class HomeLog:
     _points: int = 0
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One line more; what is none is passed over."""
+        """Takes the log's next record; skips other forms."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case ["home", str(topic)] if TOPIC_NAME.fullmatch(topic):
                 self._take_home(topic, value)
@@ -362,16 +365,16 @@ class HomeLog:
     # -- homes
 
     def mending(self) -> list[KeyValue]:
-        """Lines that stand and that compaction would lose, because a line that lost lies behind them."""
+        """Returns the current records that a losing record follows in the log: compaction would lose them."""
         return [*(self.homes[topic].line() for topic in sorted(self._behind)), *self.records.mending()]
 
     def is_superseded(self, line: HomeRecord) -> bool:
-        """Whether the line would lose, or stands already."""
+        """Whether the record would lose, or its version is current already."""
         there = self.homes.get(line.topic)
         return there is not None and there.word >= line.word
 
     def is_current(self, line: HomeRecord) -> bool:
-        """Whether what stands is what the line says."""
+        """Whether the topic's current record agrees with this one."""
         there = self.homes.get(line.topic)
         return there is not None and there.agrees(line)
 
@@ -395,18 +398,18 @@ class HomeLog:
             self.homes[topic], self._points = line, points
             self._behind.discard(topic)
         elif there is not None:
-            # The line that lost is the last one now, unless it is the one that stands, written again.
+            # The losing record is now the last in the log, unless this is the current one, written again.
             (self._behind.discard if line == there else self._behind.add)(topic)
             if line == there:
                 self.far.pop(topic, None)
 
     def _is_far(self, line: HomeRecord, there: HomeRecord | None) -> bool:
         word = there.word if there is not None else (0, 0)
-        # What is known elsewhere is asked only for a line that would not be believed without it.
+        # `known` is asked only for a record that is implausible without it.
         return is_implausible(line, word) and is_implausible(line, max(word, (self.known(line.topic), 0)))
 
     def accept_plausible(self) -> None:
-        """Takes the far lines that are not far any more by what is known elsewhere now."""
+        """Takes the `far` records that are plausible by what `known` returns now."""
         for topic, line in list(self.far.items()):
             if not self._is_far(line, self.homes.get(topic)):
                 self._take_home(topic, line.line()[1])
@@ -414,15 +417,15 @@ class HomeLog:
     # -- claims
 
     def holder(self, topic: str) -> TopicClaim | None:
-        """Which switch has the topic."""
+        """Returns the claim that holds the topic; None without one."""
         return next(iter(self._claims.get(topic, {}).values()), None)
 
     def claimed(self, switch: str) -> list[str]:
-        """The topics that the switch has, or would have if others did not have them first."""
+        """Returns the topics that the switch claims, also behind another's claim."""
         return sorted(topic for topic, claims in self._claims.items() if switch in claims)
 
     def switches(self) -> set[str]:
-        """Those that have topics, or would have."""
+        """Returns the switches with claims, also those behind another's claim."""
         return {switch for claims in self._claims.values() for switch in claims}
 
     def _take_claim(self, topic: str, switch: str, value: bytes | None) -> None:
@@ -450,7 +453,7 @@ def release_record(topic: str, switch: str) -> KeyValue:
 
 
 def _runs(points: tuple[int, ...]) -> list[int | list[int]]:
-    """Neighbours with one point are a run; one alone is its point."""
+    """Encodes equal neighbours as [count, point], and a single point as itself."""
     runs = [(point, len(list(some))) for point, some in groupby(points)]
     return [[count, point] if count > 1 else point for point, count in runs]
 
@@ -530,12 +533,12 @@ _ID = re.compile("[0-9a-f]{32}")
 
 @dataclass(slots=True)
 class TwinLog:
-    """`ids` of twins, in hex, by their lines' keys."""
+    """The topics that `twinshore.twins` calls twins. `ids`: topic ids in hex, by record key."""
 
     ids: dict[bytes, str] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One line more."""
+        """Takes the log's next record; skips other forms."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case ["twin", str(_), str(_), str(_), int(_)] if key is not None:
                 match parse_json_or_none(value):
@@ -548,5 +551,5 @@ class TwinLog:
                 pass
 
     def twins(self) -> frozenset[str]:
-        """The ids of topics that are twins."""
+        """Returns the topic ids of twins, in hex."""
         return frozenset(self.ids.values())
