@@ -55,7 +55,7 @@ def raise_on_interrupt() -> None:
 
 
 def print_interrupted(*left: object) -> None:
-    """Writes one line to standard error when Ctrl-C has ended a command. `left`: the state in which the work was left."""
+    """Writes one line to standard error when Ctrl-C has ended a command. `left`: the state of the work."""
     # A terminal has written ^C where the line would begin.
     line = f"{os.linesep if os.isatty(2) else ''}{': '.join(map(str, (STOPPED_MESSAGE, *left)))}{os.linesep}"
     with contextlib.suppress(OSError):

@@ -124,7 +124,7 @@ class ScheduledTask:
         return self._scheduler.ran(self, within_s)
 
     def close(self, within_s: float | None = CLOSE_TIMEOUT_S) -> bool:
-        """Prevents further runs, and waits for the current one (None: without limit). Returns whether that has ended."""
+        """Prevents further runs, and waits for the current one (None: without limit). Returns whether it has ended."""
         return self._scheduler.end(self, within_s)
 
 

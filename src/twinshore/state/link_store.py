@@ -101,7 +101,7 @@ class LinkControls(StorePart):
         seen: int,
         told: Sequence[AuditRow],
     ) -> bool:
-        """Saves the rows, with `told` in the audit, if the version is still `seen`; returns whether. None drops a name."""
+        """Saves the rows, with `told` in the audit, if the version is `seen`; returns whether. None drops a name."""
         insert_absent(connection, control_versions, [{"link": link, "version": 0}])
         as_seen = (control_versions.c.link == link, control_versions.c.version == seen)
         if connection.execute(control_versions.update().where(*as_seen).values(version=seen + 1)).rowcount != 1:
@@ -121,7 +121,7 @@ class LinkStore(StorePart):
 
     @writes
     def own_id(self, connection: Connection, fresh: str) -> str:
-        """Returns the store's id, which is `fresh` at the first call. The id stays when the store is moved or restored."""
+        """Returns the store's id, which the first call sets to `fresh`. Moving or restoring the store keeps the id."""
         insert_absent(connection, store_identity, [{"row": 1, "store_id": fresh}])
         return str(connection.scalar(select(store_identity.c.store_id)))
 

@@ -42,7 +42,7 @@ def is_refused_outcome(outcome: str) -> bool:
 
 
 def add_audit_rows(connection: Connection, rows: Sequence[AuditRow]) -> None:
-    """Adds the rows, and keeps only each link's newest. Refused requests are counted apart, so they displace no change."""
+    """Adds the rows, and keeps only each link's newest. Refused requests count apart, and displace no change."""
     if not rows:
         return
     connection.execute(audit.insert(), [_values(row) for row in rows])
@@ -170,7 +170,7 @@ def read_revisions(connection: Connection, prefix: str) -> dict[str, int]:
 
 
 def advance_revision(connection: Connection, subject: str, seen: int) -> bool:
-    """Adds one, in the transaction that changes the subject; False, and nothing done, where the revision is not `seen`."""
+    """Adds one, in the transaction that changes the subject. False, and nothing done, if the revision is not `seen`."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
     as_seen = (revisions.c.subject == subject, revisions.c.revision == seen)
     return connection.execute(revisions.update().where(*as_seen).values(revision=seen + 1)).rowcount == 1

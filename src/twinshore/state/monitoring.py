@@ -107,7 +107,7 @@ class DelayStore(StorePart):
 
     @writes
     def end_watch(self, connection: Connection, name: str, told: Sequence[AuditRow] = ()) -> None:
-        """Removes a watcher that ended in good order; `told` in the audit, where another process removes the watcher."""
+        """Removes a watcher that ended in good order. `told`: audit rows where another process removes the watcher."""
         connection.execute(watchers.delete().where(watchers.c.name == name))
         log.add_audit_rows(connection, told)
 

@@ -1,4 +1,4 @@
-"""SQL of proxies and clients: circuit breakers, proxy instances, offset resets, pushes with their tokens, and traffic."""
+"""SQL of proxies and clients: circuit breakers, proxy instances, offset resets, pushes and their tokens, traffic."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ProxyStore(StorePart):
     def change(
         self, connection: Connection, rows: Sequence[BreakerRow], *, seen: int, told: Sequence[AuditRow]
     ) -> bool:
-        """Saves the rows, with `told` in the audit; False, and nothing done, where breakers were changed since `seen`."""
+        """Saves the rows, with `told` in the audit. False, and nothing done, if breakers were changed since `seen`."""
         if not advance_revision(connection, BREAKERS_SUBJECT, seen):
             return False
         upsert(connection, proxy_breakers, [_fuse_values(row) for row in rows])

@@ -387,7 +387,7 @@ class TopicsInSwitch(StorePart):
 
     @writes
     def begin(self, connection: Connection, rows: Sequence[TopicInSwitch]) -> tuple[TopicInSwitch, ...]:
-        """Saves rows for topics without one, and returns the stored ones in the given order: perhaps another switch's."""
+        """Saves rows for topics without one. Returns the stored ones in the given order, perhaps another switch's."""
         # In one order, so that two that want the same topics wait for each other only one way.
         made = [asdict(row) for row in sorted(rows, key=lambda row: (row.pair, row.topic))]
         places = [(row.pair, row.topic) for row in rows]

@@ -141,7 +141,9 @@ class SubscriberLog:
 
 
 def pattern_matches(pattern: str, topic: str) -> bool:
-    """Whether the pattern, a name or a prefix with `*`, matches. No regular expressions: third parties write patterns."""
+    """Whether the pattern, a name or a prefix with `*`, matches. Third parties write patterns, so no regular
+    expressions.
+    """
     return topic.startswith(pattern[:-1]) if pattern.endswith(WILDCARD_SUFFIX) else topic == pattern
 
 

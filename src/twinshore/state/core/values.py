@@ -61,7 +61,7 @@ class ProofRow:
 
     @property
     def read_ms(self) -> int:
-        """Every part was read at this time or later. 0: unknown, also where nothing of the source's records is proven."""
+        """Every part was read at this time or later. 0: unknown, also where no record of the source is proven."""
         if self.to_offset <= self.from_offset:
             return 0 if self.source_end > self.from_offset else self.proven_ms
         return self.oldest_ms
@@ -253,7 +253,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """A logged incident; open while `closed_ms` is None. A joined row concerns its `parts` alone, not the gaps between."""
+    """A logged incident; open while `closed_ms` is None. A joined row concerns its `parts`, not the gaps between."""
 
     id: int
     incident: Incident
