@@ -52,7 +52,7 @@ def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
 
 
 def spark_bundle_runner(context: SparkContext) -> RunBundle:
-    """Runs a bundle as a single-task job, in a scheduler pool apart from replication."""
+    """Runs a bundle as a single-task job, in a pool apart from replication."""
 
     def run(bundle: str, name: str) -> list[str]:
         context.setLocalProperty("spark.scheduler.pool", "proof")
@@ -69,8 +69,8 @@ def run_bundle_in_process(bundle: str, _name: str) -> list[str]:
 def run_bundles(
     run: RunBundle, bundles: Iterable[Sequence[CompareRange]], tasks: int, stopped: Callable[[], bool]
 ) -> Iterator[list[CompareResult]]:
-    """Yields results, bundle by bundle, as they finish. Starts none once `stopped`, which is polled every second. A
-    dead task's ranges come back with `trouble`.
+    """Yields bundles' results as they finish. Starts none once `stopped`, which is polled every second. A dead task's
+    ranges have `trouble`.
     """
     waiting: dict[Future[list[str]], Sequence[CompareRange]] = {}
     coming = iter(bundles)

@@ -69,7 +69,7 @@ def link_not_compared(link: str, error: KafkaError) -> NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class LinkScan:
-    """`cleaned`: link states to save of topics that are, or were, compacted."""
+    """What a scan found. `cleaned`: states to save of topics that are, or were, compacted."""
 
     looks: tuple[PartitionScan, ...]
     lacks: tuple[NotCompared, ...]
@@ -77,8 +77,8 @@ class LinkScan:
 
 
 class LinkScanner:
-    """Scans one link with its current settings. `way` overrides the mode that store and topic settings suggest.
-    `links`: all of the settings, since another link's twins are not this one's topics.
+    """Scans one link. `way` overrides the mode of store and topic settings. `links`: all of the settings, since another
+    link's twins are not this one's topics.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class LinkScanner:
         self._links = links or (link,)
 
     def look(self, topics: Iterable[str] = ()) -> LinkScan:
-        """Scans these topics, or all that the link replicates; without a mirror of ours, all on both sides. Reports
-        topics that are replicated and not visible, or should be replicated and are not.
+        """Scans these topics, or all replicated ones; without a mirror of ours, all on both sides. Reports topics that
+        are replicated but not visible, or should be replicated and are not.
         """
         carried, begun = self._carried(), self._begun()
         if (its_id := self._source.cluster_id()) == self._target.cluster_id():
@@ -144,7 +144,7 @@ class LinkScanner:
     def _to_remember(
         self, looks: Iterable[PartitionScan], before: Mapping[str, CompactedTopic], now: Collection[str]
     ) -> Iterator[LinkStateRow]:
-        """Yields the states to save. `now`: topics still compacted on either side. Of others the ends seen afterwards
+        """Yields states to save. `now`: topics still compacted on either side. Of others the ends seen afterwards
         count.
         """
         ends: dict[str, dict[int, int]] = {}
@@ -162,7 +162,7 @@ class LinkScanner:
                 yield compacted_row(self._link.name, name, new, wall_ms())
 
     def _carried(self) -> dict[str, int]:
-        """Returns the replicated topics, with their known numbers of partitions."""
+        """Returns replicated topics, with their known numbers of partitions."""
         found: dict[str, int] = {}
         for row in self._store.twins.carried(self._link.name):
             found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
@@ -176,7 +176,7 @@ class LinkScanner:
         self, looks: Sequence[PartitionScan], seen: Mapping[str, TopicMetadata], asked: Collection[str]
     ) -> Iterator[NotCompared]:
         """Yields admitted topics and partitions that are not replicated on. Of topics asked for by name, only those
-        that the link began with: others are compared like another mirror's.
+        that the link began with.
         """
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         known = {row.topic for row in self._store.twins.of(self._link.name)}
@@ -339,16 +339,14 @@ def find_dropped_ranges(rows: Iterable[IncidentRow], twin: TwinRow | None) -> tu
 
 
 def _is_of(twin: TwinRow, row: IncidentRow) -> bool:
-    """Whether the incident concerns this twin, not an earlier one. Compares clocks, which may differ between hosts,
-    only without ids.
+    """Whether the incident concerns this twin, not an earlier one. Compares clocks, which may differ, if ids are
+    missing.
     """
     return row.opened_ms >= twin.created_ms if twin.ledger_before < 0 else row.id > twin.ledger_before
 
 
 def choose_compare_mode(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> CompareMode | None:
-    """Returns the topic's mode; None: not comparable. Effects of one side's cleaner and real differences can be told
-    apart only with equal offsets on both sides.
-    """
+    """Returns the mode; None: not comparable. Only equal offsets tell a cleaner's effect from a difference."""
     if is_carried and not is_mapped:
         return CompareMode.COMPACTED if is_compacted else CompareMode.EXACT
     if is_compacted:

@@ -1,4 +1,4 @@
-"""The operation `prove`: do both sides of links hold the same records, up to which offset, and where do they differ."""
+"""The operation `prove`: do links' sides hold the same records, up to where, and where do they differ."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ DID_YOU_MEAN = "did you mean"
 
 @dataclass(frozen=True, slots=True)
 class ProofRequest:
-    """`topics`: only these of the source. `again`: from the start of the logs. `sample`: only this fraction of offsets,
-    drawn by `seed`; 0: all offsets, and a random seed. `way`: the mode; empty: each topic's own. `throttle_mb_s`: below
-    0: as in settings. `every_s`: the pause between rounds of a `continuous` proof; 0: as in settings. `behind_max`: the
-    most offsets that the source may have beyond both sides' common part, for exit code 0; below 0: any number.
+    """What a caller asks for. `again`: from the start of the logs. `sample`: only this fraction of offsets, drawn by
+    `seed`; 0: all, and a random seed. `way`: the mode; empty: each topic's own. `throttle_mb_s` below 0, `every_s`
+    (between `continuous` rounds) 0: as in settings. `behind_max`: the most offsets that the source may have beyond the
+    common part, for exit code 0; below 0: any.
     """
 
     links: Sequence[str] = ()
@@ -52,7 +52,7 @@ class ProofRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedProof:
-    """A checked request, with nothing opened yet. `seed` draws the same sample again."""
+    """A checked request. `seed` draws the same sample again."""
 
     asked: ProofRequest
     links: tuple[Link, ...]
@@ -63,7 +63,7 @@ class PreparedProof:
 
 
 def prepare(asked: ProofRequest, settings: Settings) -> PreparedProof:
-    """Checks the request; raises ConfigError."""
+    """Raises ConfigError for an invalid request."""
     way = _way(asked.way)
     wishes = resolve_proof_options(asked, settings.proof)
     links = settings.chosen(asked.links)
@@ -77,8 +77,7 @@ def prepare(asked: ProofRequest, settings: Settings) -> PreparedProof:
 def check_topics(prepared: PreparedProof, settings: Settings, store: Store) -> None:
     """Raises ConfigError for a topic that no link's source has and no link began with, before Spark starts.
 
-    Does nothing for a continuous proof, whose topics may be created later, or where a source does not answer: the proof
-    reports that.
+    Passes a continuous proof, whose topics may be created later, and silent sources, which the proof reports.
     """
     asked = prepared.asked
     if not asked.topics or asked.continuous:
@@ -110,8 +109,8 @@ def prove(
     stopped: Callable[[], bool],
     log: Callable[[str], None],
 ) -> int:
-    """Runs one round, or rounds until `stopped`, which is polled. `tell` gets each report. Returns the exit code of the
-    last round. A stopped single round reports what was proven until then.
+    """Runs one round, or rounds until `stopped`, which is polled. `tell` gets each report, also of a stopped single
+    round. Returns the last round's exit code.
     """
     asked, wishes, tasks = prepared.asked, prepared.wishes, settings.proof.tasks
     proving = ProofRounds(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped, log=log)
@@ -129,7 +128,7 @@ def prove(
 
 
 def values_of(report: ProofReport, prepared: PreparedProof, settings: Settings) -> dict[str, Any]:
-    """Returns for JSON: the report, the duration of a pass over all proofs, and a sample's seed."""
+    """Returns for JSON the report, the duration of a pass, and a sample's seed."""
     found = measure_reread_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
     values = as_values(report) | {"pass": found._asdict() if found else None}
     return values | ({"seed": prepared.seed} if prepared.asked.sample else {})
@@ -138,7 +137,7 @@ def values_of(report: ProofReport, prepared: PreparedProof, settings: Settings) 
 def sentences_of(
     report: ProofReport, prepared: PreparedProof, settings: Settings, *, everything: bool, now_ms: int
 ) -> Iterator[str]:
-    """Yields the verdict, then differences. `everything`: identical partitions too, as for a sample."""
+    """Yields the report for people. `everything`: identical partitions too, as for a sample."""
     rows, sample = [one.row for one in report.partitions], bool(prepared.asked.sample)
     yield from describe_report(report, everything=everything or sample)
     section, going = settings.proof, (prepared.asked.continuous and not sample) or settings.proof.beside_mirror
@@ -148,9 +147,7 @@ def sentences_of(
 
 
 def resolve_proof_options(asked: ProofRequest, section: ProofSettings) -> ProofOptions:
-    """Returns the settings' options, overridden by the request. With concurrent re-reads, both together stay within the
-    throttle.
-    """
+    """Returns options of settings and request. With concurrent re-reads, both together stay within the throttle."""
     section, beside = with_throttle(section, asked.throttle_mb_s), asked.continuous and not asked.sample
     if beside and (refused := budget_error(section)):
         raise ConfigError(f"--throttle: {refused}")

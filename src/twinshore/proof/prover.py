@@ -1,8 +1,8 @@
-"""Proves one range: reads two logs in parallel, and checks each difference twice before reporting it.
+"""Proves one range: reads two logs in parallel, and checks each difference twice.
 
-A key check finds keys that a compacted twin still has though the source has deleted them. A compacted log keeps each
-key's latest record forever, unless that is a tombstone. So a key without any record on the source was deleted. If the
-twin's latest record of the key is a value, the tombstone was cleaned away before replication, and never comes.
+A key check finds keys of a compacted twin that the source has deleted. A compacted log keeps each key's latest record
+forever, unless a tombstone. So a key without any record on the source was deleted. If the twin's latest record is a
+value, the tombstone was cleaned away before replication.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ COMMON_START_RECORDS = 2_000
 
 @dataclass(slots=True)
 class BothSides:
-    """Reads both logs within the range's bytes per second. `read_bytes`: all bytes read."""
+    """Reads both logs within the range's bytes per second. `read_bytes`: the sum."""
 
     stretch: CompareRange
     source: KafkaCluster
@@ -86,7 +86,7 @@ class BothSides:
     def beside(
         self, at: int, target_at: int, end: int, target_end: int, compare: Callable[[LogReader, LogReader], bool]
     ) -> bool:
-        """Returns the result of `compare` with readers from these offsets on."""
+        """Returns the result of `compare` from these offsets on."""
         with (
             self.reading(self.source, self.stretch.named, at, end) as ours,
             self.reading(self.target, self.stretch.twin_named, target_at, target_end) as theirs,
@@ -103,7 +103,7 @@ class BothSides:
         placement: OffsetAlignment | None = None,
         dropped: Sequence[tuple[int, int]] = (),
     ) -> list[Record]:
-        """Returns the first `most` records in [`at`, `end`) without dropped ones; with `placement`, at the source's
+        """Returns the first `most` records in [`at`, `end`), without dropped ones; with `placement`, at the source's
         offsets.
         """
         with self.reading(kafka, named, at, end) as reader:
@@ -133,7 +133,7 @@ def _seen(chunks: Iterator[Chunk], reader: LogReader, at: int, end: int) -> Iter
 
 
 def chunks_of(reader: LogReader) -> Iterator[Chunk]:
-    """Yields all that the reader reads, without a gap. Each chunk is valid until the next."""
+    """Yields all chunks without a gap. Each is valid until the next."""
     chunker = Chunker()
     for fetched in reader.fetches():
         if len(fetched.records):
@@ -165,7 +165,7 @@ def compare_keys(stretch: CompareRange, source: KafkaCluster, target: KafkaClust
 
 
 def find_written_keys(reader: LogReader, keys: Iterable[bytes]) -> set[bytes]:
-    """Returns those keys with a record in the log. Stops once all are found."""
+    """Returns keys with a record in the log. Stops once all are found."""
     absent, found = dict.fromkeys(keys, 0), set[bytes]()
     suspects = KeyFinder(absent)
     if absent:
@@ -177,7 +177,7 @@ def find_written_keys(reader: LogReader, keys: Iterable[bytes]) -> set[bytes]:
 
 
 def read_chunks(reader: LogReader) -> Iterator[Chunk]:
-    """Yields the reader's chunks without records below its start, then closes the reader."""
+    """Yields chunks without records below the reader's start, then closes the reader."""
     start = reader.position
     try:
         for chunk in chunks_of(reader):
@@ -189,7 +189,7 @@ def read_chunks(reader: LogReader) -> Iterator[Chunk]:
 
 @dataclass(slots=True)
 class KeyComparison:
-    """A key check of one partition, which reads both logs whole. The caller closes the clusters."""
+    """A key check of one partition, both logs read whole. The caller closes the clusters."""
 
     stretch: CompareRange
     source: KafkaCluster
@@ -205,7 +205,7 @@ class KeyComparison:
     _pace: ReadThrottle = field(default_factory=lambda: ReadThrottle(0), init=False)
 
     def run(self) -> CompareResult:
-        """Checks all slices of keys, with one pass over both logs for each."""
+        """Checks all slices of keys, one pass over both logs each."""
         self._pace = ReadThrottle(self.stretch.bytes_s)
         todo = [HashSlice()]
         while todo:
@@ -239,9 +239,9 @@ class KeyComparison:
             self._tell(key, at)
 
     def _still(self, keys: dict[bytes, int]) -> dict[bytes, int]:
-        """Returns those of the keys that still lack a tombstone at a second read.
+        """Returns keys that still lack a tombstone at a second read.
 
-        During a read the cleaner moves latest records, and a tombstone may be in flight. Only a real loss shows twice.
+        During a read the cleaner moves latest records, and a tombstone may be in flight: only a real loss shows twice.
         """
         if not keys:
             return {}
@@ -327,7 +327,7 @@ def _check_topics(stretch: CompareRange, source: KafkaCluster, target: KafkaClus
 
 
 def _looked_twice(prover: Prover) -> CompareResult:
-    """Reads again after a corrupt batch, which may have been a transient fault of a disk or connection."""
+    """Reads again after a corrupt batch, which may be a transient fault."""
     try:
         return prover.run()
     except WireError as error:
@@ -354,7 +354,6 @@ class Prover:
         self.sides = BothSides(self.stretch, self.source, self.target)
 
     def run(self) -> CompareResult:
-        """Compares in the range's mode."""
         wanted = self.stretch
         earliest = self.source.list_offsets([wanted.named], OffsetKind.EARLIEST)[wanted.named]
         self._begin(min(wanted.end, max(wanted.start, earliest)))
@@ -372,7 +371,6 @@ class Prover:
         hint: str = "",
         owed: int = 0,
     ) -> CompareResult:
-        """Returns the result so far."""
         tally = self.tally
         return CompareResult(
             self.stretch.number,
@@ -428,7 +426,7 @@ class Prover:
         return self.account(trouble=f"the records at offset {self.tally.at} are others at each look", hint="try again")
 
     def _bound(self) -> int:
-        """Returns the target offset to read up to."""
+        """The target offset to read up to."""
         wanted = self.stretch
         if wanted.way is CompareMode.EXACT:
             return wanted.end
@@ -503,7 +501,7 @@ class Prover:
         return self.account(trouble="retention takes records faster than they are read", hint="try again")
 
     def _parted(self, target_end: int) -> CompareResult:
-        """Reads both sides again at the difference, and returns the result."""
+        """Reads both sides again at the difference."""
         wanted = self.stretch
         at, target_at = self.tally.at, self.tally.target_at
         ours = self.sides.records(self.source, wanted.named, at, wanted.end, LOOKAHEAD_RECORDS)
@@ -575,12 +573,12 @@ class Prover:
     def _settle(self, latest: OneSidedKeys) -> int:
         """Drops keys that one side rightly lacks, at any rate of writes.
 
-        A key written again further on is dropped: a cleaner removes no record before a later one of its key exists. For
-        the twin's cleaner only those below the twin's end count, for the source's all; records of the target were on
-        the source before. Keys below the source's log start are dropped, since both sides are about to lose them.
+        These are keys written again further on, since a cleaner removes no record before a later one of its key exists:
+        below the twin's end for the twin's cleaner, anywhere for the source's. Records of the target were on the source
+        before. Keys below the source's log start are dropped too: both sides are about to lose them.
 
-        Returns the number of keys that the source has deleted and the twin still shows. Later records settle none of
-        them, so a key check reports these.
+        Returns the number of keys that the source has deleted and the twin still shows. No later record settles these,
+        so a key check reports them.
         """
         named, twin, at = self.stretch.named, self.stretch.twin_named, self.tally.at
         end = self.source.list_offsets([named], OffsetKind.LAST_STABLE)[named]
@@ -596,13 +594,13 @@ class Prover:
         return len(owed)
 
     def _written(self, start: int, end: int, keys: Collection[bytes]) -> set[bytes]:
-        """Returns those keys with a record on the source in this range."""
+        """Returns keys with a record on the source in this range."""
         with self.sides.reading(self.source, self.stretch.named, start, max(start, end)) as reader:
             return find_written_keys(reader, keys)
 
     def _lacking(self, latest: OneSidedKeys) -> list[OneSidedRecord]:
         """Returns latest records that one side lacks for good, by offset. No cleaner removes a tombstone before the
-        value that the tombstone deletes, so a tombstone is missing where the other side still shows that value.
+        value that it deletes: a tombstone is missing where the other side still shows the value.
         """
         alive = self._alive(latest, on_source=True) + self._alive(latest, on_source=False)
         return sorted(latest.open() + alive)
@@ -622,8 +620,8 @@ class Prover:
         return first_difference([], theirs)
 
     def _alive(self, latest: OneSidedKeys, *, on_source: bool) -> list[OneSidedRecord]:
-        """Returns tombstones of this side alone whose keys the other side still shows. Reads the other from its start:
-        the value may precede the range, and all keys would not fit into memory.
+        """Returns tombstones of this side whose keys the other side still shows. Reads that from its start: the value
+        may precede the range, and all keys would not fit into memory.
         """
         deletes = latest.deletes(on_source=on_source)
         if not deletes:

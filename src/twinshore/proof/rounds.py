@@ -1,4 +1,4 @@
-"""A round of proving: scan both sides, split new parts into ranges, compare them, save the results."""
+"""A round of proving: scan both sides, compare new ranges, save the results."""
 
 from __future__ import annotations
 
@@ -61,19 +61,16 @@ RESUME_HINT = "`twinshore prove` goes on from here, without --again"
 
 
 def link_partition_of(row: ProofRow) -> LinkPartition:
-    """Returns the row's link, topic and partition."""
     return row.link, row.topic, row.partition
 
 
 class ProofRecorder:
-    """Saves proofs and their incidents in one store."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def save(self, rows: Mapping[LinkPartition, ProofRow], refold: MergeRow) -> dict[LinkPartition, ProofRow]:
-        """Saves each row unless the stored one has changed since it was read. Then saves what `refold` makes of the
-        stored row (None: nothing). Returns the saved rows.
+        """Saves each row, unless the stored one has changed since it was read: then what `refold` makes of that (None:
+        nothing). Returns the saved rows.
         """
         kept: dict[LinkPartition, ProofRow] = {}
         turn = dict(rows)
@@ -116,8 +113,8 @@ class KeyCheckRounds:
     def round(
         self, link: Link, looks: Sequence[PartitionScan], seen_ms: int, forced: Collection[TopicPartition]
     ) -> dict[TopicPartition, KeyCheck]:
-        """Checks partitions that are due or `forced`, and returns what is known of all compacted ones. Both sides' ends
-        were read at `seen_ms` or later.
+        """Checks partitions that are due or `forced`; returns the state of all compacted ones. Ends were read at
+        `seen_ms` or later.
         """
         looks = [look for look in looks if look.way is CompareMode.COMPACTED]
         if not looks:
@@ -177,9 +174,8 @@ def _after(keys: KeyCheck, look: PartitionScan, answer: CompareResult) -> KeyChe
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition's round. `row`: the proof now. `troubles`: why it does not reach further. `opened`: open incidents
-    about offsets that would otherwise count as identical. `answered`: the number of ranges compared without trouble.
-    `look`: the scan.
+    """One partition's round. `troubles`: why the proof `row` does not reach further. `opened`: open incidents about
+    offsets that would otherwise count as identical. `answered`: ranges compared without trouble.
     """
 
     row: ProofRow
@@ -195,14 +191,14 @@ class PartitionReport:
 
     @property
     def dropped(self) -> int:
-        """The number of proven offsets that a fresh queue dropped, and the proof leaves out."""
+        """The number of proven offsets that a fresh queue dropped."""
         row, some = self.row, self.look.dropped if self.look is not None and self.look.way in OFFSET_MODES else ()
         return sum(max(0, min(end, row.to_offset) - max(begin, row.from_offset)) for begin, end in some)
 
     @property
     def behind(self) -> int:
-        """The number of source offsets beyond the compared part: the twin ends before, or a transaction is open. 0
-        where the report says something worse, and for a sample.
+        """Source offsets beyond the compared part: the twin ends before, or a transaction is open. 0 where the report
+        says something worse, and for a sample.
         """
         if self.sampled or self.differs or self.unknown:
             return 0
@@ -211,7 +207,7 @@ class PartitionReport:
 
     @property
     def owed(self) -> int:
-        """The number of missing tombstones at the last key check."""
+        """Missing tombstones at the last key check."""
         return self.keys.row.owed if self.keys else 0
 
     @property
@@ -221,7 +217,7 @@ class PartitionReport:
 
     @property
     def unknown(self) -> bool:
-        """Whether no difference was found, but part could not be called identical."""
+        """Whether no difference was found, but not all is identical."""
         return not self.differs and bool(self.troubles or self.opened or self.nothing)
 
     @property
@@ -250,7 +246,6 @@ class ProofReport:
 
     @property
     def behind(self) -> int:
-        """The sum of the partitions' `behind`."""
         return sum(one.behind for one in self.partitions)
 
     @property
@@ -271,9 +266,9 @@ class ProofReport:
 
 @dataclass(slots=True)
 class _Work:
-    """A partition during its round. `row`: its proof so far. `begun`: `asked` holds the ranges to compare now.
-    `revision`: the stored row's. `barred`: another process has found a difference since the scan, which only a later
-    scan may pass. `overtaken`: the stored row is of other topics, or another mode.
+    """A partition during its round. `begun`: `asked` has the ranges to compare now. `revision`: the stored row's.
+    `barred`: another process has found a difference, which only a later scan may pass. `overtaken`: the stored row is
+    of other topics or another mode.
     """
 
     look: PartitionScan
@@ -353,7 +348,7 @@ class ProofRounds:
         self._seen: dict[str, tuple[Link, tuple[PartitionScan, ...]]] = {}
 
     def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> ProofReport:
-        """Compares what these links' partitions have gained since the last proof; with `again`, all that they hold."""
+        """Compares what partitions have gained since the last proof; with `again`, all that they hold."""
         began_s = time.monotonic()
         asked = tuple(topics)
         reports: list[PartitionReport] = []
@@ -374,7 +369,7 @@ class ProofRounds:
         return ProofReport(tuple(reports), tuple(lacks), time.monotonic() - began_s)
 
     def _as_it_holds(self, link: Link) -> Link:
-        """Returns the link with operators' overrides, as the mirror runs it."""
+        """Returns the link with operators' overrides."""
         return effective_links(self._settings.links, self._store)[link.name].link
 
     def _tell_lacking(self, link: str, lacks: Sequence[NotCompared]) -> None:
@@ -388,7 +383,7 @@ class ProofRounds:
     def _link(
         self, link: Link, asked: Sequence[str], works: list[_Work], lacks: list[NotCompared], *, again: bool
     ) -> None:
-        """Proves one link. Fills both lists: what can be compared, and what cannot."""
+        """Proves one link, and adds to both lists."""
         if self._stopped():
             raise KafkaError(STOPPED_BEFORE_END, hint=RESUME_HINT)
         seen_ms = wall_ms()
@@ -420,7 +415,7 @@ class ProofRounds:
             time.sleep(min(STOP_POLL_INTERVAL_S, left_s))
 
     def seen(self) -> list[tuple[Link, PartitionScan]]:
-        """Returns the partitions that the last round could compare."""
+        """The partitions that the last round could compare."""
         return [(link, look) for link, looks in self._seen.values() for look in looks]
 
     def _survey(self, surveyor: LinkScanner, asked: Sequence[str]) -> LinkScan:
@@ -432,7 +427,7 @@ class ProofRounds:
         return survey
 
     def _look_at_keys(self, link: Link, works: Sequence[_Work], seen_ms: int, *, again: bool) -> None:
-        """Checks keys that are due, keys that a comparison met without a tombstone, and all with `again`."""
+        """Checks due keys, keys that a comparison met without a tombstone, and all with `again`."""
         met = {work.look.named for work in works if any(one.owed for one in work.earlier + work.results)}
         forced = {work.look.named for work in works} if again else met
         bytes_s, looks = self._wishes.bytes_s, [work.look for work in works]
@@ -479,7 +474,7 @@ class ProofRounds:
             self._save(touched.values(), self._outcome)
 
     def _save(self, works: Collection[_Work], row_of: Callable[[_Work], ProofRow | None]) -> None:
-        """Saves each partition's row, merged with what other proofs have found in between."""
+        """Saves rows, merged with what other proofs have found in between."""
         ours = {link_partition_of(work.row): work for work in works if not work.overtaken}
 
         def refold(place: LinkPartition, stands: ProofRow | None) -> ProofRow | None:
@@ -515,7 +510,6 @@ class ProofRounds:
 
 
 def _known(stored: ProofRow | None, answer: CompareResult) -> bool:
-    """Whether the last proof reported this difference."""
     told = difference_of(stored) if stored is not None else None
     if stored is None or told is None or answer.difference is None:
         return False

@@ -1,6 +1,4 @@
-"""Continuous proof: rounds without end, alone or beside a running mirror in its Spark; and Prometheus metrics of
-proofs, read from the store at each scrape.
-"""
+"""Continuous proof, alone or beside a running mirror in its Spark; and Prometheus metrics of proofs."""
 
 from __future__ import annotations
 
@@ -52,8 +50,8 @@ JOIN_TIMEOUT_S = 10.0
 
 
 class Rereader:
-    """Reads proven records again. `looks` returns the last round's scans; `keep` saves proofs and incidents. All work
-    is done in `turn`, except reading, which a thread or Spark does.
+    """Reads proven records again. `looks` returns the last round's scans; `keep` saves proofs and incidents. All is
+    done in `turn`, except reading, which a thread or Spark does.
     """
 
     def __init__(
@@ -164,12 +162,11 @@ class Rereader:
 
 
 def proof_options(settings: ProofSettings) -> ProofOptions:
-    """Returns the options of the settings."""
     return ProofOptions(settings.stretch_records, settings.throttle_mb_s * 1e6, settings.digest)
 
 
 def proof_options_beside_reread(settings: ProofSettings) -> ProofOptions:
-    """Returns the options for new records beside re-reads: both together stay within the throttle."""
+    """Leaves the re-reads' share of the throttle."""
     wishes = proof_options(settings)
     return replace(wishes, bytes_s=max(0.0, wishes.bytes_s - settings.reread_mb_s * 1e6)) if wishes.bytes_s else wishes
 
@@ -182,8 +179,8 @@ def run_proof_rounds(
     log: Callable[[str], None],
     between: Callable[[], None] = lambda: None,
 ) -> int:
-    """Runs rounds with pauses until `stopped`, which is polled; returns the exit code of the last whole one. Logs a
-    failed round and continues. `between` is called often during pauses.
+    """Runs rounds with pauses until `stopped`, which is polled; returns the last whole one's exit code. Logs a failed
+    round and continues. `between` is called often in pauses.
     """
     code = CANNOT_TELL
     while not stopped():
@@ -218,13 +215,12 @@ class NoProofService:
 
 
 def start_proof_service(beside: LinkContext) -> LinkService:
-    """Starts what the settings ask for."""
     settings = beside.settings.proof
     return ProofService(beside, settings) if settings.beside_mirror else NoProofService()
 
 
 class ProofService:
-    """Proves one link beside its mirror, in a separate thread."""
+    """Proves one link beside its mirror, in a thread."""
 
     def __init__(self, beside: LinkContext, settings: ProofSettings) -> None:
         self._beside, self._settings = beside, settings
@@ -336,7 +332,6 @@ class ProofCollector(Collector):
         return [GaugeMetricFamily(name, says, labels=LABELS) for name, says in METRIC_HELP.items()]
 
     def links(self) -> dict[str, Any]:
-        """Returns each link's state, for /health."""
         found: dict[str, Any] = {}
         for row in self._store.proofs.of():
             link = found.setdefault(row.link, {"partitions": 0, "differ": 0, "oldest_proof_s": 0.0})
@@ -348,8 +343,8 @@ class ProofCollector(Collector):
 
 @contextlib.contextmanager
 def serve_proof_metrics(port: int, store: Store) -> Iterator[Callable[[], None]]:
-    """Serves /metrics and /health on this port; 0: not at all. Yields a function for the main loop to call, as its sign
-    of life.
+    """Serves /metrics and /health on this port; 0: not at all. Yields a function that the main loop calls as a sign of
+    life.
     """
     if not port:
         yield lambda: None

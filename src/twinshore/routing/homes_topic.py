@@ -1,4 +1,4 @@
-"""The topics of home records, twins and subscribers on one cluster: read as the log grows, and written."""
+"""The topics of home records, twins and subscribers on one cluster."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ Log = TypeVar("Log", HomeLog, TwinLog)
 
 
 class TopicTail:
-    """A topic's log, read incrementally. The topic's identity is checked every `TOPIC_CHECK_INTERVAL_S`, and only the
-    log end in between, so callers may poll often.
+    """A topic's log, read incrementally. Cheap to poll: checks only the log end, and every `TOPIC_CHECK_INTERVAL_S` the
+    topic.
     """
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
@@ -61,8 +61,8 @@ class TopicTail:
         self._looked_s = -TOPIC_CHECK_INTERVAL_S
 
     def whole(self) -> bool:
-        """Whether the log must be read from the beginning, since the topic or its start changed; then resets to the
-        beginning.
+        """Whether the log must be read from the beginning, since the topic or its start changed; if so, resets to
+        there.
         """
         if self._seen[0] and time.monotonic() < self._looked_s + TOPIC_CHECK_INTERVAL_S:
             return False
@@ -77,25 +77,23 @@ class TopicTail:
         return anew
 
     def _refuse_hidden(self) -> None:
-        """Raises where the topic is not visible for lack of rights, which does not mean absent."""
+        """Raises where the topic is only invisible for lack of rights."""
         topic = self._cluster.metadata([self._topic], refresh=False).topics.get(self._topic)
         if topic is not None and topic.error == Code.TOPIC_AUTHORIZATION_FAILED:
             raise kafka_error(topic.error, self._place, right=f"Describe on topic {self._topic}")
 
     def again(self) -> None:
-        """Makes the next read start from the beginning, since the last one did not reach the end."""
+        """Makes the next read start from the beginning."""
         self._seen = b"", -1
 
     def skip_before(self, time_ms: int) -> None:
-        """Skips to the first record at or after this time; to the end without any."""
+        """Skips to the first record from this time on, or to the end."""
         if self._seen[0]:
             since = self._cluster.first_since(TopicPartition(self._topic, 0), time_ms)
             self._read_to = max(self._read_to, since if since >= 0 else self.state_topic.end())
 
     def read(self, log: Log, empty: Log) -> Log:
-        """Returns the log with the new records up to the current end: `log`, or `empty` where all must be read from the
-        beginning.
-        """
+        """Returns `log` with the new records; `empty` with all records where all must be read."""
         whole = self.whole()
         log = empty if whole else log
         try:
@@ -110,7 +108,7 @@ class TopicTail:
         return log
 
     def pages(self) -> Iterator[list[StateRecord]]:
-        """Yields the new records up to the current end. Raises KafkaError where the end is not reached."""
+        """Yields new records. Raises KafkaError where the current end is not reached."""
         if not self._seen[0]:
             return
         end = self.state_topic.end()
@@ -125,9 +123,8 @@ class TopicTail:
 
 
 class HomesTopic:
-    """The home records, claims and switch records on one cluster. Each call ends within the cluster's retry limit or
-    raises KafkaError; a failed write is not repeated later. `known`: returns a topic's highest term known from
-    elsewhere.
+    """Home records, claims and switch records on one cluster. Each call ends within the cluster's retry limit or raises
+    KafkaError; failed writes are not repeated later. `known`: returns a topic's highest term known from elsewhere.
     """
 
     def __init__(self, cluster: KafkaCluster, known: Callable[[str], int] = lambda _: 0) -> None:
@@ -144,7 +141,7 @@ class HomesTopic:
         return self._tail.state_topic.exists()
 
     def make(self) -> None:
-        """Creates the topic. Makes an existing topic compact, since its records would expire."""
+        """Creates the topic, or makes an existing one compact, since its records would expire."""
         with self._cluster.errand():
             if not self.exists():
                 self._tail.state_topic.make(HOMES_SETTINGS, lasting=True)
@@ -156,7 +153,7 @@ class HomesTopic:
                 admin.alter_topic_settings(HOMES_TOPIC, {CLEANUP_POLICY: "compact"}, topic_id=topic_id)
 
     def read(self) -> Mapping[str, HomeRecord]:
-        """Reads on to the log end and returns the current home records by topic; none without the topic."""
+        """Reads on, and returns current home records by topic; none without the topic."""
         with self._cluster.errand():
             self.log = self._tail.read(self.log, HomeLog(known=self._known))
             self.log.accept_plausible()
@@ -170,7 +167,7 @@ class HomesTopic:
     def say(
         self, lines: Iterable[HomeRecord], now_ms: int, may: Callable[[], None] | None = None
     ) -> dict[str, HomeRecord]:
-        """Writes the records that would win, and returns the current record of each of their topics afterwards.
+        """Writes the records that would win; returns their topics' current records afterwards.
 
         `log.is_current` tells whether a record won. `may` is called right before a write, and raises where that is no
         longer allowed.
@@ -200,15 +197,14 @@ class HomesTopic:
         return {topic: holder for topic, holder in holders.items() if holder is not None}
 
     def release(self, topics: Iterable[str], switch: str, now_ms: int) -> None:
-        """Releases the switch's claims of these topics."""
         with self._cluster.errand():
             self.read()
             ours = set(self.log.claimed(switch))
             self._append([release_record(topic, switch) for topic in sorted(set(topics) & ours)], now_ms)
 
     def save(self, switch: str, record: Mapping[str, Any], seen: str, now_ms: int) -> str:
-        """Saves the switch's record and returns its digest. `seen`: the digest of the record that this one follows,
-        empty for the first. Raises RefusedError where another record is current: another process continues the switch.
+        """Saves the switch's record, and returns its digest. `seen`: the digest that this one follows, empty for the
+        first. Raises RefusedError where another record is current: another process continues the switch.
         """
         mine = record_digest(record)
         with self._cluster.errand():
@@ -223,7 +219,7 @@ class HomesTopic:
         return mine
 
     def forget(self, switch: str, now_ms: int) -> None:
-        """Removes the switch's record, which is now kept elsewhere. The claims stay."""
+        """Removes the switch's record, now kept elsewhere. Claims stay."""
         with self._cluster.errand():
             self.read()
             self._append(self.log.records.tombstones(switch), now_ms)
@@ -249,8 +245,8 @@ class TwinsTopic:
         self._log = TwinLog()
 
     def read(self) -> frozenset[str]:
-        """Reads on to the log end and returns the topic ids of twins, in hex; none without the topic. Raises KafkaError
-        where the end is not reached, or the topic may not be read.
+        """Reads on, and returns topic ids of twins, in hex; none without the topic. Raises KafkaError where the end is
+        not reached, or the topic may not be read.
         """
         with self._cluster.errand():
             self._log = self._tail.read(self._log, TwinLog())
@@ -258,7 +254,7 @@ class TwinsTopic:
 
 
 class SubscribersTopic:
-    """The subscribers' announcements on one cluster. Several clusters may share one `log`."""
+    """Announcements on one cluster. Several clusters may share one `log`."""
 
     def __init__(self, cluster: KafkaCluster, log: SubscriberLog | None = None) -> None:
         self._cluster = cluster
@@ -278,8 +274,8 @@ class SubscribersTopic:
             self._tail.state_topic.append([line], now_ms)
 
     def read(self) -> SubscriberLog:
-        """Reads on to the log end. The first read takes only records whose lease may still run, by any clock within
-        `CLOCK_SKEW_MAX_S`, and gives each of them a whole lease from now on.
+        """Reads on. The first read takes only records whose lease may still run, within `CLOCK_SKEW_MAX_S`, and gives
+        each a whole lease.
         """
         with self._cluster.errand():
             if self._tail.whole():

@@ -1,8 +1,8 @@
 """Builds the compiled loops ahead of use, in a separate process: seconds, once on each machine.
 
-`make setup` runs this module. Otherwise, as after `pip install`, a starting mirror builds them once Spark has started,
-and tasks run uncompiled until then. The result is in numba's cache. A stamp file tells whether the cache is valid,
-without loading numba, which takes a second.
+`make setup` runs this. Otherwise, as after `pip install`, a starting mirror builds them after Spark's start, and tasks
+run uncompiled until then. A stamp file tells whether numba's cache is valid, without loading numba, which takes a
+second.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _begun = threading.Lock()
 
 
 def is_built() -> bool:
-    """Whether the loops load without compiling; also true without a compiler. Checks the files too, since a task that
-    trusted the stamp alone would compile before replicating.
+    """Whether the loops load without compiling; also true without a compiler. Checks the files as well as the stamp:
+    otherwise a task could compile before replicating.
     """
     try:
         wanted = _stamp()
@@ -51,7 +51,7 @@ def is_built() -> bool:
 
 
 def build_loops() -> None:
-    """Builds what is missing, in this process. One of several processes builds, the others wait."""
+    """Builds what is missing. Of several processes one builds, the others wait."""
     with _alone():
         if is_built():
             return
@@ -62,13 +62,13 @@ def build_loops() -> None:
 
 
 def build_in_background() -> None:
-    """Builds the loops a little later, for tasks that this process will start. Returns at once."""
+    """Builds a little later, for tasks that this process will start. Returns at once."""
     if not is_built():
         _builder()
 
 
 def build_while_running() -> None:
-    """Builds the loops for this process, which runs uncompiled until they are ready. Returns at once."""
+    """Builds for this process, which runs uncompiled until then. Returns at once."""
     if LOOPS_MODULE in sys.modules or is_built() or not _begun.acquire(blocking=False):
         return
     disable_loops(LOOPS_MODULE)
@@ -90,7 +90,7 @@ def _in_files() -> bool:
 
 
 def _builder() -> subprocess.Popen[bytes]:
-    """Starts a process that builds, and ends with this one, however that ends: by the end of its input."""
+    """Starts a building process, which ends with this one: by end of input."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, "--beside"],
@@ -126,7 +126,6 @@ def _stamp() -> str:
 
 
 def _files_of(module: ModuleType) -> Iterator[str]:
-    """Yields the cache files of the module's functions."""
     for function in vars(module).values():
         if (stats := getattr(function, "stats", None)) and (kept := getattr(stats, "cache_path", None)):
             stem = Path(function.py_func.__code__.co_filename).stem

@@ -1,8 +1,7 @@
-"""What jobs of a link share: its context, the connections to both clusters, and the check of the cluster ids.
+"""What jobs of a link share: context, connections to both clusters, and the check of cluster ids.
 
-All links of a process share a few connections to each broker. There are two pools, so that calls which give up within
-seconds never queue behind calls that wait long. Only one caller at a time asks a cluster that has been silent for some
-seconds. Tasks and their runners have connections of their own.
+Links share a few connections to each broker, in two pools: calls that give up within seconds never queue behind calls
+that wait long. Only one caller at a time asks a silent cluster. Tasks have connections of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class LinkContext:
 
 
 class LinkService(Protocol):
-    """A service beside a link. Its constructor starts a task or thread. It handles its failures itself."""
+    """A service beside a link. The constructor starts a task or thread, which handles all failures."""
 
     def close(self) -> None:
         """Ends the service; called before the link releases its lease."""
@@ -46,7 +45,7 @@ CONNECTIONS_PER_BROKER = 8  # concurrent requests to one broker
 
 @dataclass(frozen=True, slots=True)
 class SharedConnections:
-    """`client_id`: the connections' client id at brokers."""
+    """Connections of many links. `client_id`: their client id at brokers."""
 
     client_id: str
     pool: ConnectionPool = field(default_factory=lambda: ConnectionPool(CONNECTIONS_PER_BROKER, spares=True))
@@ -57,13 +56,13 @@ LONG_TIMEOUT_CONNECTIONS = SharedConnections("twinshore")
 
 
 def one_shot_connections(client_id: str) -> SharedConnections:
-    """For a command that reads many links: once a cluster has timed out, later calls fail at once."""
+    """For a command that reads many links: a cluster that timed out is not asked again."""
     return SharedConnections(client_id, ConnectionPool(CONNECTIONS_PER_BROKER, once=True))
 
 
 class LinkClients:
-    """The two clusters of a link. `source` and `target` connect on first use. One thread at a time. `close`, or leaving
-    the block, ends the connections, except shared ones in use elsewhere.
+    """A link's two clusters, which connect on first use. One thread at a time. `close`, or the block's end, ends
+    connections that are not shared with others.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class LinkClients:
         )
 
     def close(self) -> None:
-        """Ends both clusters' connections."""
         self.source.close()
         self.target.close()
 
@@ -102,7 +100,7 @@ class LinkClients:
 
 
 def verify_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> LinkIdentity | None:
-    """Returns the link's identity, None before its first start. Raises RefusedError where these are not the link's
+    """Returns the link's identity, None before the first start. Raises RefusedError where these are not the link's
     clusters.
     """
     source_id, target_id = source.cluster_id(), target.cluster_id()

@@ -1,8 +1,8 @@
-"""A daemon for Spark's Python workers on this machine, with all modules loaded before the fork.
+"""A daemon that forks Spark's Python workers on this machine, with modules loaded before.
 
-Spark's own daemon loads nothing, since modules may start threads: each worker, and again its standby, spent two seconds
-of processor time on loading ours. This daemon tells the one module that would start threads, the linear algebra below
-numpy, to start none. Workers load themselves what the daemon could not.
+Spark's own daemon loads nothing, since modules may start threads: each worker, and each standby, spent two seconds of
+processor time on ours. Only the linear algebra below numpy would start threads, and is configured not to. Workers load
+themselves what the daemon could not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def worker_options(modules: Iterable[str]) -> dict[str, str]:
-    """Returns Spark options that give workers these modules."""
     return {"spark.python.daemon.module": __name__, f"spark.executorEnv.{PRELOAD_VARIABLE}": ",".join(modules)}
 
 

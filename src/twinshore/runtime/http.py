@@ -33,7 +33,6 @@ class AddressInUseError(ConfigError):
 
 
 def bind_error(section: str, address: str, port: int, error: OSError) -> ConfigError:
-    """Explains why the address cannot be served."""
     return ConfigError(
         f"[{section}] address, port: {address}:{port} cannot be served: {error.strerror or error}",
         hint="choose a free port",
@@ -41,11 +40,11 @@ def bind_error(section: str, address: str, port: int, error: OSError) -> ConfigE
 
 
 class MetricsServer:
-    """Serves until closed. The process's loop calls `beat`. /health fails after half a minute without a beat, and after
+    """Serves until closed. The process's loop calls `beat`. /health fails half a minute after the last beat, and after
     a thread died.
 
-    `links`: the status of each link, or of another thing that `of` names, shown in /health. `section`: the settings
-    section of the address. `trouble`: returns other trouble, given what `links` returned.
+    `links`: returns the status of what `of` names, for /health. `section`: the settings section of the address.
+    `trouble`: returns other trouble, given that status.
     """
 
     def __init__(

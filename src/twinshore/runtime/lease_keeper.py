@@ -1,5 +1,5 @@
-"""Keeps this process's leases: one thread for each store renews all of them in one transaction, and watches those that
-others hold. The thread does nothing else, so slow work delays no renewal.
+"""Keeps this process's leases: for each store one thread, which does nothing else, renews all in one transaction and
+watches those that others hold.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ SeenLease = tuple[LeaseRow, float]  # as it stood at that moment of the steady c
 
 
 def read_leases(store: Store, names: Collection[str]) -> dict[str, SeenLease]:
-    """Returns the leases as they are now, to be kept later."""
     rows = store.leases.read_each(names)
     return {name: (row, steady_s()) for name, row in rows.items()}
 
 
 class LeaseKeeper:
-    """One lease. `left_s`: how long the lease is still held; 0 otherwise. `lands_s`: how long a broker may still append
-    this process's requests, whatever happens to the process. Watchers wait for the longer of `lands_s` and the lease.
+    """One lease. `left_s`: how long still held, or 0. `lands_s`: how long brokers may still append requests in flight.
+    Watchers wait for the longer of `lands_s` and the lease.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class LeaseKeeper:
         self.closed = False
 
     def begin(self, seen: SeenLease | None = None) -> Self:
-        """Takes the lease when free and renews it until `close`. `seen`: an earlier reading, since which its holder is
+        """Takes the lease when free and renews it until `close`. `seen`: an earlier reading, from which the holder is
         watched.
         """
         if seen:
@@ -69,17 +68,16 @@ class LeaseKeeper:
         return max(0.0, held.valid_until_s - steady_s()) if held else 0.0
 
     def generation(self) -> int:
-        """Returns the epoch of our holding, which changes whenever the lease was lost in between; 0: not held."""
+        """The epoch of our holding, another after each loss; 0: not held."""
         held = self._held
         return held.row.generation if held and self.left_s() > 0 else 0
 
     def row(self) -> LeaseRow | None:
-        """Returns the lease as held, for transactions that must not outlive it."""
+        """Returns the lease as held, for transactions that must not outlast the lease."""
         held = self._held
         return held.row if held and self.left_s() > 0 else None
 
     def sentence(self) -> str:
-        """Returns why the lease is not held."""
         if self._trouble:
             return self._trouble
         if not self._holder:
@@ -87,8 +85,8 @@ class LeaseKeeper:
         return f"carried by {self._holder}; standing by, to take over {self._waits_s:g} s after its last sign of life"
 
     def close(self, *, release: bool) -> None:
-        """Gives up the lease: at once (`release`) when no request is in flight, else by expiry, after in-flight
-        requests can no longer be appended.
+        """Gives up the lease: at once (`release`) when no request is in flight, else by expiry, once none can be
+        appended.
         """
         lease_renewer.leave(self)
         # A store that does not answer has the time of one of its transactions.
@@ -110,7 +108,6 @@ class LeaseKeeper:
     # -- what the thread of all leases asks and tells
 
     def due(self) -> LeaseRow | None:
-        """Returns the row to renew now."""
         held = self._held
         return held.row if held and not self.closed and held.beat_due(steady_s()) else None
 
@@ -128,7 +125,7 @@ class LeaseKeeper:
             self._held = held.beaten(row, sent_s) if row else None
 
     def saw(self, row: LeaseRow | None) -> None:
-        """Takes a reading of a lease that is not ours, and acquires the lease where allowed."""
+        """Takes a reading of a lease not held, and acquires it where allowed."""
         self._holder = ""
         if row and not self._watch.observe(row, steady_s()):
             self._holder, self._waits_s = row.owner, self._watch.waits_s(row)
@@ -146,7 +143,7 @@ class LeaseKeeper:
 
 
 class LeaseRenewer:
-    """All leases of this process: one thread for each store, from its first lease to its last."""
+    """All leases of this process: one thread for each store with leases."""
 
     def __init__(self) -> None:
         self._news = threading.Condition()
@@ -167,7 +164,6 @@ class LeaseRenewer:
             self._news.notify_all()
 
     def stores(self) -> list[Store]:
-        """Returns the stores with leases kept here."""
         with self._news:
             return [store for store, ours in self._keepers.items() if ours]
 
@@ -232,7 +228,7 @@ ACQUIRE_POLL_INTERVAL_S = 0.05
 
 @contextmanager
 def exclusive(thing: str, store: Store, by: str) -> Iterator[LeaseKeeper]:
-    """Holds the lease `thing` during the block. Raises RefusedError while another process holds that."""
+    """Holds the lease `thing` during the block. Raises RefusedError while another process does."""
     owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"  # new with each start, as leases want it
     lease = LeaseKeeper(store, thing, owner, LEASE_S, GRACE_S).begin()
     try:

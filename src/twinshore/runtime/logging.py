@@ -1,13 +1,12 @@
 """Logs: outages of clusters, lines that never block their writer, and what a command waits for.
 
-A cluster's outage makes many jobs of many links fail. They report to one log, which writes the cause at once and soon
-afterwards which jobs wait. That repeats after a while, and when more jobs wait. Finally the log says once that the
-cluster answers.
+An outage fails many jobs of many links. They report to one log, which writes the cause at once, soon afterwards the
+waiting jobs, again later or when more wait, and finally that the cluster answers.
 
-A thread of its own writes the lines, and raises nothing: the reader may be gone or the disk full, and a thread that
-replicates must neither end nor wait for that.
+A thread of its own writes lines and raises nothing: a gone reader or full disk must neither end nor delay a thread that
+replicates.
 
-A command names in the third second which cluster it waits for; in a script, only a long wait.
+A command names in the third second which cluster it waits for; in a script, later.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LinkJob = tuple[str, str]  # a link, and what is not done for it
 
 @dataclass(slots=True)
 class _Outage:
-    """A cluster's outage. `back_s`: when the cluster answered again; jobs still waiting are reported no more."""
+    """A cluster's outage. `back_s`: when the cluster answered again; jobs still waiting are then no longer reported."""
 
     since_s: float
     tell_at_s: float
@@ -59,8 +58,8 @@ class OutageLog:
         self._log(sentence)
 
     def silent(self, cluster: str, link: str, what: str, cause: str, *, since_s: float = -1.0) -> None:
-        """Reports that job `what` of the link failed, since the cluster does not answer. `since_s`: start of the
-        silence on this log's clock, if known: the job may have waited long.
+        """Reports that job `what` of the link failed, since the cluster is silent. `since_s`: since when on this log's
+        clock, if known.
         """
         now_s = self._clock()
         with self._guard:
@@ -81,8 +80,8 @@ class OutageLog:
             self._log(said)
 
     def answers(self, link: str, what: str, of: str = "") -> bool:
-        """Reports that job `what` of the link succeeded: with cluster `of` alone, or with all. Returns whether the job
-        had waited for a cluster, so that the log needs no further line.
+        """Reports that job `what` succeeded: on cluster `of`, or all. Returns whether the job had waited for a cluster,
+        so the log needs no further line.
         """
         now_s, said, waited = self._clock(), [], False
         with self._guard:
@@ -99,7 +98,7 @@ class OutageLog:
         return waited
 
     def forget(self, link: str) -> None:
-        """Drops the waiting jobs of a link that this process no longer runs."""
+        """Drops the jobs of a link that this process no longer runs."""
         with self._guard:
             for cluster, away in list(self._away.items()):
                 away.waiting = {one for one in away.waiting if one[0] != link}
@@ -107,7 +106,7 @@ class OutageLog:
                     del self._away[cluster]
 
     def has_reported(self, cluster: str) -> bool:
-        """Whether the log reported an outage that goes on, or ended less than `LATE_FAILURE_S` ago."""
+        """Whether a reported outage goes on, or ended less than `LATE_FAILURE_S` ago."""
         with self._guard:
             away = self._away.get(cluster)
             return away is not None and (away.back_s is None or self._clock() - away.back_s < LATE_FAILURE_S)
@@ -128,12 +127,12 @@ def _what_waits(cluster: str, away: _Outage, now_s: float) -> str:
 
 
 def as_outage_log(log: Callable[[str], None]) -> OutageLog:
-    """Returns the log itself if it is an OutageLog, else a new one around it."""
+    """Returns the log if an OutageLog, else a new one around the log."""
     return log if isinstance(log, OutageLog) else OutageLog(log)
 
 
 class FailureLog:
-    """Failures of one job of a link: outages go to the OutageLog, others are filtered as by `RepeatFilter`."""
+    """Failures of one job of a link: outages go to the OutageLog, others through `RepeatFilter`."""
 
     def __init__(self, link: str, what: str, log: Callable[[str], None], log_causes: OutageLog) -> None:
         self._link, self._what = link, what
@@ -151,7 +150,6 @@ class FailureLog:
             self._once.say(f"{before}: {describe_error(error)}")
 
     def well(self, says: str = "") -> None:
-        """Reports success."""
         waited = self._causes.answers(self._link, self._what)
         self._once.well("" if waited else says)
 
@@ -162,8 +160,8 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class LogWriter:
-    """Queues lines for a writing thread, with the time of day if `dated`. Failed writes are retried. Of too many lines
-    the oldest are dropped, which the log reports later.
+    """Queues lines for a thread that writes them, with the time of day if `dated`. Failed writes are retried; too many
+    lines drop the oldest, which the log reports later.
     """
 
     def __init__(self, descriptor: int | None = None, *, dated: bool = True) -> None:
@@ -219,7 +217,7 @@ class LogWriter:
                 self._news.notify_all()
 
     def _write(self, text: str) -> None:
-        """Bypasses Python's buffer: a write that never ends would hold the buffer's lock at process exit."""
+        """Bypasses Python's buffer, whose lock an endless write would hold at process exit."""
         rest = text.encode(errors="replace")
         try:
             descriptor = sys.stdout.fileno() if self._descriptor is None else self._descriptor
@@ -237,14 +235,13 @@ _UNTOLD = threading.Lock()  # held once a reporter runs
 
 
 class WaitReporter:
-    """Reports a wait for each cluster once, and again while the wait lasts."""
+    """Reports each wait once, and again if long."""
 
     def __init__(self, tell: Callable[[str], None], after_s: float) -> None:
         self._tell, self._after_s = tell, after_s
         self._told_s: dict[str, float] = {}
 
     def look(self, now: Iterable[ClusterWait], now_s: float) -> None:
-        """`now`: the current waits."""
         for wait in now:
             lasts_s, told_s = now_s - wait.since_s, self._told_s.get(wait.cluster)
             if lasts_s < self._after_s or (told_s is not None and now_s - told_s < REPORT_WAIT_AGAIN_S):

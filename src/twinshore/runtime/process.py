@@ -22,8 +22,8 @@ def user_cache_folder() -> Path:
 
 
 def disable_hypothesis() -> None:
-    """Keeps hypothesis from loading. The library of Kafka's schemas would register its types with hypothesis, which
-    takes longer than all its other work and creates a folder `.hypothesis`. The library works without.
+    """Keeps hypothesis from loading. The library of Kafka's schemas would register its types there, which is slow and
+    creates a folder `.hypothesis`.
     """
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
@@ -43,7 +43,7 @@ STOPPED_MESSAGE = "stopped by Ctrl-C"
 
 
 def exit_on_interrupt() -> None:
-    """Makes Ctrl-C end the process at once, without a trace: for startup, until another handler is set."""
+    """Makes Ctrl-C end the process silently during startup, until another handler is set."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _end_at_once)
 
@@ -68,9 +68,7 @@ def _end_at_once(_number: int, _frame: object) -> None:
 
 
 def shutdown_signals() -> list[signal.Signals]:
-    """Returns the signals that ask a long-running process to end: SIGINT, SIGTERM, and SIGHUP (the terminal is gone)
-    unless ignored, as `nohup` does.
-    """
+    """SIGINT, SIGTERM, and SIGHUP (the terminal is gone) unless ignored, as by `nohup`."""
     asks = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         asks.append(signal.SIGHUP)
@@ -80,8 +78,8 @@ def shutdown_signals() -> list[signal.Signals]:
 def run_outside_handler(work: Callable[[], object]) -> None:
     """Runs a signal handler's work in a thread, started without Python's locks.
 
-    A handler interrupts the main thread, even inside another handler of the same signal. If that holds the lock of the
-    event to set, setting the event here would deadlock.
+    A handler interrupts the main thread, even inside another handler that holds the lock of the event to set: setting
+    the event here would deadlock.
     """
     try:
         _thread.start_new_thread(work, ())
@@ -111,9 +109,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def catch_stop_request() -> Iterator[StopRequest]:
-    """During the block, the first shutdown signal asks the command to end in good order; the second ends the process at
-    once.
-    """
+    """Within the block the first shutdown signal asks the command to end; the second ends the process at once."""
     asked = StopRequest()
 
     def hear(number: int, _frame: object) -> None:

@@ -1,7 +1,7 @@
-"""Starts Spark's JVM with less work: options for single-task jobs in Python, and an archive of classes loaded before.
+"""Starts Spark's JVM faster: options for single-task jobs in Python, and an archive of loaded classes.
 
-`make setup` runs this module, which starts a JVM once and keeps its classes in the user's cache, for one Spark and one
-Java. A JVM without a usable archive starts as usual, silently.
+`make setup` runs this module, which starts a JVM once and keeps its classes in the user's cache, for one Spark and
+Java. Without a usable archive a JVM starts as usual, silently.
 """
 
 from __future__ import annotations
@@ -62,14 +62,13 @@ def class_archive() -> Path | None:
 
 
 def find_java() -> Path | None:
-    """Returns the Java that Spark uses."""
     home = os.environ.get("JAVA_HOME")
     found = f"{home}/bin/java" if home else shutil.which("java")
     return Path(found).resolve() if found and Path(found).is_file() else None
 
 
 def make_class_archive() -> None:
-    """Makes the archive unless there is one. An empty file records a failure, so there is no second try."""
+    """Makes the archive if missing. An empty file records a failure, so there is no second try."""
     kept = class_archive()
     if kept is None or kept.exists():
         return

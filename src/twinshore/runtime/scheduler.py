@@ -1,8 +1,7 @@
-"""Threads of a process: supervised threads that restart after failures, and one pool for all recurring work.
+"""Threads of a process: supervised ones that restart after failures, and one pool for all recurring work.
 
-A task is a function that returns the seconds until its next run, and never runs twice at once. /health shows what a
-task raised, and a moment later the task runs again. Time is monotonic. After a pause of the process each task runs
-once, not once for each missed run.
+A task is a function that returns the seconds until the next run, and never runs twice at once. /health shows exceptions
+of a task, which runs again a moment later. Time is monotonic, and missed runs are not made up for.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ class ThreadFailures:
         self._last: dict[str, tuple[float, str]] = {}
 
     def note(self, name: str, error: BaseException) -> None:
-        """Records that `error` ended the thread."""
         why = describe_error(error) if isinstance(error, Exception) else type(error).__name__
         sentence = f"the thread {name!r} ended unasked: {why}"
         news = self._last.get(name, (0.0, ""))[1] != sentence
@@ -54,7 +52,7 @@ thread_failures = ThreadFailures()
 
 
 def supervise(work: Callable[[], None], name: str, *, again_s: float = RESTART_DELAY_S) -> threading.Thread:
-    """Starts a thread that runs `work` until it returns, again after each exception."""
+    """Starts a thread that runs `work`, again after each exception, until `work` returns."""
 
     def run() -> None:
         while True:
@@ -77,7 +75,6 @@ class DaemonExecutor(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Queues the work; starts the thread at the first."""
         done: Future[T] = Future()
         if self._thread.ident is None:
             self._thread.start()
@@ -103,8 +100,6 @@ WAIT_S_MAX = 60.0
 
 
 class ScheduledTask:
-    """A scheduler's task; `close` ends it."""
-
     def __init__(
         self,
         scheduler: Scheduler,
@@ -129,7 +124,7 @@ class ScheduledTask:
 
 
 class Scheduler:
-    """Thread-safe. Starts its own threads as tasks come, up to its bounds."""
+    """Thread-safe. Starts threads as tasks come, up to the bounds."""
 
     def __init__(self, bounds: ConcurrencyLimits | None = None) -> None:
         self._agenda = TaskQueue(bounds or ConcurrencyLimits())
@@ -151,9 +146,8 @@ class Scheduler:
         rest_s: float = 0.0,
         last: Callable[[], None] = lambda: None,
     ) -> ScheduledTask:
-        """Runs `work` in `first_s` seconds, and again after each pause that `work` returns. `asks`: the clusters that
-        it may have to wait for. `rest_s`: the pause if woken during a run. `last` is called once the task is closed and
-        no run goes on.
+        """Runs `work` in `first_s` seconds, and after each pause that `work` returns. `asks`: clusters that it may wait
+        for. `rest_s`: the pause if woken during a run. `last` is called after the last run, once closed.
         """
         with self._news:
             task = ScheduledTask(self, self._agenda.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
@@ -164,7 +158,7 @@ class Scheduler:
         return task
 
     def once(self, name: str, work: Callable[[], None], *, asks: Iterable[str] = ()) -> ScheduledTask:
-        """Runs `work` once, as soon as possible. Wait with the task's `ended`."""
+        """Runs `work` once, as soon as possible."""
 
         def run() -> float:
             work()
@@ -173,12 +167,11 @@ class Scheduler:
         return self.every(name, run, asks=asks)
 
     def late_s(self) -> float:
-        """Returns how long the longest waiting task has been due: more than moments where the pool is too small."""
+        """How long the longest waiting task has been due: more than moments if the pool is too small."""
         with self._news:
             return self._agenda.late_s(time.monotonic())
 
     def names(self) -> list[str]:
-        """Returns the names of all tasks that run now or will run."""
         with self._news:
             return sorted(entry.name for entry in self._tasks.keys() | self._agenda.running)
 

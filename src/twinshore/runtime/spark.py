@@ -1,6 +1,6 @@
-"""Spark: its JVM as a child process, the session (embedded or of a cluster), and single-task jobs.
+"""Spark: its JVM as a child process, the session, and single-task jobs.
 
-The JVM starts silently, has no secret in its arguments, and can be ended at any moment of its start.
+The JVM starts silently, has no secret among its arguments, and can be ended at any moment.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EXIT_TIMEOUT_S = 3.0
 
 
 def start_gateway(options: Mapping[str, str]) -> None:
-    """Starts the JVM, unless this process has one. Secrets are left to the session, which sends them over a socket."""
+    """Starts the JVM, unless there is one. Secrets are left to the session, which uses a socket."""
     _stopping.clear()
     if SparkContext._gateway is not None:
         return
@@ -80,7 +80,7 @@ def _pass_on(says: int) -> None:
 
 
 def stop_quietly(stop: Callable[[], object]) -> None:
-    """Ends a session, and hides what Spark prints and raises: our work is closed by then."""
+    """Ends a session and hides what Spark prints and raises."""
     _stopping.set()
     with contextlib.suppress(Exception):
         stop()
@@ -99,8 +99,8 @@ def end_gateway() -> None:
 
 
 def _below() -> list[int]:
-    """Returns the processes of this process's Spark, also those whose starting script has ended. Empty where the system
-    does not tell: Spark then ends with its input.
+    """Returns this process's Spark processes, also of scripts that have ended. Empty where the system does not tell:
+    Spark then ends with its input.
     """
     found: dict[int, bytes] = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -164,7 +164,7 @@ def open_session(
     settings: MirrorSettings, lanes: int, stop: threading.Event, load: Iterable[str] = ()
 ) -> SparkSession | None:
     """Opens a session with a slot for every task and some to spare; None when `stop` came first. `load`: modules for
-    its workers.
+    workers.
     """
     master = settings.spark.master
     if master == "local":
@@ -180,8 +180,8 @@ def open_session(
 def start_session(
     name: str, master: str, conf: Mapping[str, str], section: str, stop: threading.Event
 ) -> SparkSession | None:
-    """Starts a session with this package on its workers; None when `stop` came first, with nothing left running. `conf`
-    overrides our options. `section`: the settings section of the master.
+    """Starts a session with this package on the workers; None when `stop` came first, with nothing left running. `conf`
+    overrides our options. `section`: the master's settings section.
     """
     if quick_start.find_java() is None:
         home = os.environ.get("JAVA_HOME")
@@ -236,21 +236,20 @@ class SparkEngine:
         self.host = str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
 
     def ride(self, order: str, name: str) -> str:
-        """Runs a job until its work ends; raises if its Spark task died."""
+        """Runs a job until the work ends; raises if the Spark task died."""
         self._context.setLocalProperty("spark.scheduler.pool", "tides")
         self._context.setJobGroup(name, name, interruptOnCancel=False)
         ended = self._context.parallelize([order], 1).mapPartitions(self._work).collect()
         return str(ended[0]) if ended else "nothing"
 
     def end(self, name: str) -> None:
-        """Cancels the job of this name. Spark kills its worker a few seconds later, even a frozen one."""
+        """Cancels the job. Spark kills its worker a few seconds later, even a frozen one."""
         self._context.cancelJobGroup(name)
 
     def alive(self) -> bool:
-        """Whether the session's JVM runs."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
         return process is None or process.poll() is None
 
     def close(self) -> None:
-        """Stops the session. Ignores what Spark raises after losing its JVM."""
+        """Stops the session, ignoring what Spark raises after losing the JVM."""
         stop_quietly(self._session.stop)

@@ -1,6 +1,4 @@
-"""One database behind SQLAlchemy: driver, tuning, transactions, differences of dialects, and errors as sentences with a
-remedy.
-"""
+"""One database behind SQLAlchemy: driver, tuning, transactions, dialects, and errors with a remedy."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ CHUNK_SIZE = 500  # Values in one IN list.
 
 
 def chunks(values: Iterable[T], size: int = CHUNK_SIZE) -> Iterator[Sequence[T]]:
-    """Yields slices of at most `size`, since databases limit the length of a statement."""
+    """Slices of at most `size`, since databases limit a statement's length."""
     ordered = list(values)
     for start in range(0, len(ordered), size):
         yield ordered[start : start + size]
@@ -44,7 +42,7 @@ def sanitize_text(sentence: str) -> str:
 
 
 def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Inserts the rows with new keys, and leaves existing ones alone."""
+    """Inserts rows with new keys, and leaves existing ones alone."""
     if not rows:
         return
     if dialect := _CONFLICTS.get(connection.dialect.name):
@@ -56,8 +54,8 @@ def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> 
 
 
 def insert_or_find(make: Callable[[], None], find: Callable[[], T | None], what: str) -> T:
-    """Calls `make`, which leaves an existing row alone, and returns what `find` returns. Repeats where another
-    transaction deletes the row in between.
+    """Calls `make`, which leaves an existing row alone, then `find`. Repeats where another transaction deletes the row
+    in between.
     """
     for _ in range(INSERT_ATTEMPTS_MAX):
         make()
@@ -113,7 +111,7 @@ def is_retriable(error: DBAPIError) -> bool:
 
 
 def store_error(error: SQLAlchemyError, place: str) -> StoreError:
-    """Returns a StoreError for operators, without statement, values and password."""
+    """Returns an error for operators, without statement, values and password."""
     origin = error.orig if isinstance(error, DBAPIError) else None
     if isinstance(origin, sqlite3.Error):
         return _told_sqlite(origin, place)
@@ -236,11 +234,9 @@ class Database:
         return self._run(work, writes=True)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Runs `work` in one read-only transaction."""
         return self._run(work, writes=False)
 
     def close(self) -> None:
-        """Ends all connections."""
         self._engine.dispose()
 
     def _run(self, work: Callable[[Connection], T], *, writes: bool) -> T:
@@ -292,8 +288,8 @@ def writes(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concate
 
 
 class SharedRead(Generic[T]):
-    """A reading that callers share, for frequent polls. The reading began at most a tenth of a second before the call,
-    however long it took, so all that wait for one get its result or error. Decisions need a read of their own.
+    """A reading shared by callers that poll. It began at most a tenth of a second before the call, however long it
+    took, so all that wait for one get its result or error. Decisions need a read of their own.
     """
 
     def __init__(self, database: Database, work: Callable[[Connection], T]) -> None:
@@ -305,7 +301,7 @@ class SharedRead(Generic[T]):
         self._void = True
 
     def write(self, work: Callable[[Connection], R]) -> R:
-        """Runs a transaction that writes what is read here: later calls see the change."""
+        """Runs a transaction that changes what is read here: later calls see that."""
         try:
             return self._database.write(work)
         finally:
@@ -401,7 +397,7 @@ def _engine(url: URL, password: Secret, place: str) -> Engine:
 
 
 def _keep_private(file: Path) -> None:
-    """Creates the file with private rights, since incidents hold excerpts of records. SQLite's other files copy these
+    """Creates the file with private rights, since incidents hold excerpts of records. SQLite's other files copy the
     rights.
     """
     try:
@@ -412,8 +408,8 @@ def _keep_private(file: Path) -> None:
 
 
 def _still_there(file: Path) -> Callable[..., None]:
-    """Returns a check that raises where the file is no longer the one opened: writes there are lost, and SQLite would
-    create another file that others may read.
+    """Returns a check that raises where the file was replaced: writes there are lost, and SQLite would create a file
+    that others may read.
     """
     opened = _file_id(file)
 

@@ -36,7 +36,7 @@ class IncidentFilter:
 
 
 def add_incident(connection: Connection, incident: Incident, now_ms: int) -> IncidentRow:
-    """Adds the incident unless an open row has the same kind and position; returns the open row."""
+    """Adds the incident unless one of this kind and position is open; returns the open row."""
     key = _open_key(incident)
     row = {**_values(incident), "open_key": key, "opened_ms": now_ms}
     is_open = _ROWS.where(incidents.c.open_key == key)
@@ -59,15 +59,15 @@ def close_incident(connection: Connection, row_id: int, now_ms: int, came_to: st
 
 
 def close_topic_incidents(connection: Connection, link: str, topic: str, now_ms: int, came_to: str) -> int:
-    """Closes the open rows of a topic that the link no longer replicates; returns how many."""
+    """Closes a topic's open rows; returns how many."""
     ours = (incidents.c.link == link, incidents.c.topic == topic, incidents.c.closed_ms.is_(None))
     found = list(connection.scalars(select(incidents.c.id).where(*ours).order_by(incidents.c.id)))
     return sum(close_incident(connection, row_id, now_ms, came_to) for row_id in found)
 
 
 def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
-    """Joins the rows into the newest, so that a reader of all rows after any of these sees the joined one. Returns the
-    number of deleted rows.
+    """Joins rows into the newest, so that readers of all rows after any of these see it. Returns the number of deleted
+    rows.
     """
     first, last = rows[0], rows[-1]
     ranges = merge_ranges((row.from_offset, row.to_offset) for row in rows)
@@ -130,24 +130,21 @@ def _kind(text: str, place: str = "") -> IncidentKind:
 
 
 class IncidentLog(StorePart):
-    """All incidents."""
-
     def add(self, incident: Incident, *, now_ms: int) -> IncidentRow:
-        """Adds the incident unless an open row has the same kind and position; returns the open row."""
+        """Adds the incident unless one of this kind and position is open; returns the open row."""
         return self._database.write(lambda connection: add_incident(connection, incident, now_ms))
 
     @writes
     def add_all(self, connection: Connection, found: Collection[Incident], *, now_ms: int) -> None:
-        """Adds all incidents or none."""
         for incident in found:
             add_incident(connection, incident, now_ms)
 
     @writes
     def join_drops(self, connection: Connection, link: str, topic: str, partition: int) -> int:
-        """Joins old rows of stale records that the queue dropped, many to one that lists the ranges: a lasting overload
-        adds several a second. Returns the number of deleted rows.
+        """Joins old rows of stale records that a fresh queue dropped: a lasting overload adds several a second. Returns
+        the number of deleted rows.
 
-        The newest rows stay, and so do open ones and those of an earlier twin: a row must concern one twin alone.
+        The newest rows stay, and so do open ones and an earlier twin's: a row concerns one twin alone.
         """
         twin_rows.lock_twins(connection, [(link, topic)])  # two mirrors may join at once
         its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
@@ -173,7 +170,7 @@ class IncidentLog(StorePart):
 
     @writes
     def close_all(self, connection: Connection, row_ids: Collection[int], *, now_ms: int) -> None:
-        """Closes those of the rows that are open, all or none: an overload adds some every tenth of a second."""
+        """Closes those of the rows that are open, all or none."""
         for some in chunks(sorted(row_ids)):
             still_open = (incidents.c.id.in_(some), incidents.c.closed_ms.is_(None))
             connection.execute(incidents.update().where(*still_open).values(closed_ms=now_ms, open_key=None))

@@ -15,19 +15,18 @@ PROBE_LEASE = "may this store be written"
 
 
 def read_lease(connection: Connection, name: str) -> LeaseRow | None:
-    """Returns the stored lease."""
     row = connection.execute(select(leases).where(leases.c.name == name)).mappings().one_or_none()
     return None if row is None else LeaseRow(**row)
 
 
 def read_leases(connection: Connection, names: Collection[str]) -> dict[str, LeaseRow]:
-    """Returns those of the leases that were ever taken."""
+    """Returns those leases that were ever taken."""
     found = connection.execute(select(leases).where(leases.c.name.in_(names))).mappings()
     return {row["name"]: LeaseRow(**row) for row in found}
 
 
 def lock_lease(connection: Connection, row: LeaseRow) -> bool:
-    """Whether `row` still holds, at any beat; then locks the lease until the transaction ends."""
+    """Whether `row` still holds, at any beat; if so, locks the lease until the transaction ends."""
     return connection.execute(select(leases.c.name).where(*_held(row)).with_for_update()).first() is not None
 
 
@@ -37,7 +36,6 @@ def _held(row: LeaseRow) -> tuple[ColumnElement[bool], ...]:
 
 
 def _same(now: LeaseRow, held: LeaseRow) -> bool:
-    """Whether the holder is the same, at any beat."""
     return (now.owner, now.generation, now.released) == (held.owner, held.generation, False)
 
 
@@ -45,7 +43,7 @@ class Leases(StorePart):
     """All leases. Module lease_watch has the rules of holders and watchers."""
 
     def read(self, name: str) -> LeaseRow | None:
-        """Returns the stored lease; None if never taken."""
+        """Returns the lease; None if never taken."""
         return self._database.read(lambda connection: read_lease(connection, name))
 
     @writes
@@ -67,18 +65,18 @@ class Leases(StorePart):
         return taken if read_lease(connection, name) == taken else None
 
     def read_each(self, names: Collection[str]) -> dict[str, LeaseRow]:
-        """Returns those of the leases that were ever taken."""
+        """Returns those leases that were ever taken."""
         return self._database.read(lambda connection: read_leases(connection, names))
 
     @writes
     def beat_each(
         self, connection: Connection, rows: Collection[LeaseRow], ttl_ms: Mapping[str, int]
     ) -> dict[str, LeaseRow]:
-        """Beats all these leases in one transaction, and returns them; missing ones are lost. `ttl_ms` by name: how
-        long others must wait from now on.
+        """Beats these leases in one transaction, and returns them; missing ones are lost. `ttl_ms`: how long others
+        must wait.
 
-        After a StoreError the same rows may be tried again. An unacknowledged beat may be stored already: the holder
-        and generation are the same, so the holder continues from there, and watchers see one change more.
+        After a StoreError call again with the same rows. An unacknowledged beat may be stored already: the holder
+        continues from there, and watchers see one change more.
         """
         alike: dict[tuple[str, int, int], list[str]] = {}
         for row in rows:
@@ -92,8 +90,8 @@ class Leases(StorePart):
 
     @writes
     def release(self, connection: Connection, row: LeaseRow) -> bool:
-        """Releases the lease at any beat, so that another process may take over at once: only when no request is in
-        flight. Returns whether the lease was still held.
+        """Releases the lease at any beat, only when no request is in flight: another process may take over at once.
+        Returns whether the lease was held.
         """
         return connection.execute(leases.update().where(*_held(row)).values(released=True)).rowcount == 1
 

@@ -43,7 +43,6 @@ def read_control_versions(connection: Connection) -> dict[str, int]:
 
 
 def read_controls(connection: Connection, link: str) -> tuple[ControlRow, ...]:
-    """Returns the link's control rows, by name."""
     query = select(controls).where(controls.c.link == link).order_by(controls.c.name)
     return tuple(ControlRow(**row) for row in connection.execute(query).mappings())
 
@@ -79,12 +78,10 @@ class LinkControls(StorePart):
         return self._glance.now().get(link, 0)
 
     def of(self, link: str) -> tuple[ControlRow, ...]:
-        """Returns the link's control rows, by name."""
         return self._database.read(lambda connection: read_controls(connection, link))
 
     @reads
     def of_each(self, connection: Connection, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
-        """Returns the control rows of many links at once."""
         found: dict[str, list[ControlRow]] = {link: [] for link in links}
         query = select(controls).where(controls.c.link.in_(found)).order_by(controls.c.link, controls.c.name)
         for row in connection.execute(query).mappings():
@@ -121,17 +118,16 @@ class LinkStore(StorePart):
 
     @writes
     def own_id(self, connection: Connection, fresh: str) -> str:
-        """Returns the store's id, which the first call sets to `fresh`. Moving or restoring the store keeps the id."""
+        """Returns the store's id, which the first call sets to `fresh`. Moving or restoring a store keeps its id."""
         insert_absent(connection, store_identity, [{"row": 1, "store_id": fresh}])
         return str(connection.scalar(select(store_identity.c.store_id)))
 
     def identity(self, link: str) -> LinkIdentity | None:
-        """Returns the link's producer and clusters; None before its first start."""
+        """Returns the identity; None before the link's first start."""
         return self._database.read(lambda connection: _identity(connection, link))
 
     @reads
     def identities(self, connection: Connection) -> tuple[LinkIdentity, ...]:
-        """Returns the identities of all links that ever started."""
         return tuple(LinkIdentity(**row) for row in connection.execute(select(link_identities)).mappings())
 
     @writes
@@ -148,12 +144,10 @@ class LinkStore(StorePart):
 
     @writes
     def save_status(self, connection: Connection, status: LinkStatus) -> None:
-        """Saves the mirror's status of a link, replacing the last one."""
         upsert(connection, link_status, [{**asdict(status), "sentence": sanitize_text(status.sentence)}])
 
     @reads
     def statuses(self, connection: Connection) -> tuple[LinkStatus, ...]:
-        """Returns the last status of each link, by name."""
         rows = connection.execute(select(link_status).order_by(link_status.c.link)).mappings()
         return tuple(LinkStatus(**row) for row in rows)
 
@@ -186,8 +180,8 @@ class LinkRows(StorePart):
     ) -> bool:
         """Saves the rows at the next revision, with `told` in the audit; returns whether.
 
-        False, and nothing done, where the revision is no longer `seen`, or where links in `turned` or with a new naming
-        have a twin other than of heartbeats. Control rows of the first link in `turned` move to the second.
+        False, and nothing done, where the revision is not `seen`, or a link in `turned` or with a new naming has a twin
+        other than of heartbeats. Control rows of the first link in `turned` move to the second.
         """
         try:
             return self._change(rows, seen, told, turned)

@@ -1,6 +1,5 @@
-"""SQL of the audit, of the state that links keep between runs, and of revisions.
-
-A revision grows with each change of its subject, so that readers poll one number and read the rest only after a change.
+"""SQL of the audit, of states that links keep, and of revisions: numbers that grow with each change of a subject, so
+that pollers read one number.
 """
 
 from __future__ import annotations
@@ -32,12 +31,10 @@ class AuditFilter:
 
 
 def refused_outcome(why: object) -> str:
-    """Returns the outcome of a refused request."""
     return f"{_REFUSED}{why}"
 
 
 def is_refused_outcome(outcome: str) -> bool:
-    """Whether `refused_outcome` made this."""
     return outcome.startswith(_REFUSED)
 
 
@@ -75,10 +72,9 @@ def _row(row: RowMapping) -> AuditRow:
 
 
 class Audit(StorePart):
-    """The audit: changes by links and operators. A link's newest rows displace its oldest."""
+    """Changes by links and operators. A link's newest rows displace its oldest."""
 
     def add(self, rows: Sequence[AuditRow]) -> None:
-        """Adds changes with their outcome."""
         self._database.write(lambda connection: add_audit_rows(connection, rows))
 
     def rows(self, *links: str, limit: int = 100) -> tuple[AuditRow, ...]:
@@ -105,7 +101,6 @@ _ROWS = select(*(column for column in link_states.c if column.name != "item"))
 
 
 def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> None:
-    """Deletes the rows of these subjects."""
     for row in rows:
         here = (
             link_states.c.link == row.link,
@@ -121,8 +116,6 @@ def _item(subject: str) -> str:
 
 
 class LinkStateStore(StorePart):
-    """The state that links keep."""
-
     @writes
     def remember(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
         """Saves the rows, with `told` in the audit."""
@@ -131,13 +124,13 @@ class LinkStateStore(StorePart):
 
     @writes
     def forget(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
-        """Deletes the rows of these subjects, with `told` in the audit."""
+        """Deletes the rows, with `told` in the audit."""
         forget_link_states(connection, rows)
         add_audit_rows(connection, told)
 
     @reads
     def of(self, connection: Connection, link: str, kind: str | None = None) -> tuple[LinkStateRow, ...]:
-        """Returns the link's rows, of one kind or all, by kind and subject."""
+        """Returns the link's rows, by kind and subject."""
         kinds = () if kind is None else (link_states.c.kind == kind,)
         rows = [
             LinkStateRow(**row)
@@ -147,7 +140,7 @@ class LinkStateStore(StorePart):
 
     @reads
     def of_each(self, connection: Connection, links: Collection[str], kind: str) -> tuple[LinkStateRow, ...]:
-        """Returns many links' rows of one kind at once, by link and subject."""
+        """Returns many links' rows at once, by link and subject."""
         query = _ROWS.where(link_states.c.link.in_(links), link_states.c.kind == kind)
         rows = [LinkStateRow(**row) for row in connection.execute(query).mappings()]
         return tuple(sorted(rows, key=lambda row: (row.link, row.subject)))
@@ -157,12 +150,10 @@ LINKS_SUBJECT = "links"
 
 
 def read_revision(connection: Connection, subject: str) -> int:
-    """Returns how often the subject was changed."""
     return connection.scalar(select(revisions.c.revision).where(revisions.c.subject == subject)) or 0
 
 
 def read_revisions(connection: Connection, prefix: str) -> dict[str, int]:
-    """Returns the revisions of subjects with this prefix."""
     found = select(revisions.c.subject, revisions.c.revision).where(
         revisions.c.subject.startswith(prefix, autoescape=True)
     )
@@ -177,15 +168,13 @@ def advance_revision(connection: Connection, subject: str, seen: int) -> bool:
 
 
 def increment_revision(connection: Connection, subject: str) -> None:
-    """Adds one, in the transaction that changes the subject, without a check."""
+    """Adds one, in the transaction that changes the subject."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
     more = revisions.update().where(revisions.c.subject == subject).values(revision=revisions.c.revision + 1)
     connection.execute(more)
 
 
 class Revisions(StorePart):
-    """The revision of each subject."""
-
     @reads
     def of(self, connection: Connection, subject: str) -> int:
         """Returns the revision; 0 before the first change."""

@@ -1,10 +1,9 @@
 """SQL of twins: their partitions, proofs, key checks, and the offset runs of mapped twins.
 
-A twin's row is also the lock for its progress. A proof's row changes only if unchanged since it was read. Key checks
-are overwritten.
+A twin's row is also the lock for its progress. A proof's row changes only if unchanged since it was read.
 
-Adjacent offset runs become one row, indexed by source and by target. The next run follows from the last. So writers
-read the last run behind the lock of the twin's row: a stale one would overwrite what another transaction has added.
+Adjacent offset runs become one row, indexed by source and by target. The next run follows from the last, so writers
+read the last one behind the lock of the twin's row: a stale one would overwrite another transaction's.
 """
 
 from __future__ import annotations
@@ -66,12 +65,10 @@ PARTITION_KEY = ("link", "topic", "partition")
 
 
 class Proofs(StorePart):
-    """Proofs by partition."""
-
     @writes
     def save(self, connection: Connection, rows: Sequence[ProofRow]) -> tuple[ProofRow, ...]:
-        """Saves each row as the next revision, if the stored revision is still the row's (0: none stored). Returns the
-        rows not saved, since another process has changed theirs.
+        """Saves each row as the next revision, if the stored revision is the row's (0: none). Returns the rows not
+        saved, which another process has changed.
         """
         told = [{**asdict(row), "sentence": sanitize_text(row.sentence)} for row in rows]
         told.sort(key=lambda one: tuple(one[name] for name in PARTITION_KEY))  # Two processes lock them in one order.
@@ -86,27 +83,21 @@ class Proofs(StorePart):
 
     @reads
     def of(self, connection: Connection, link: str | None = None) -> tuple[ProofRow, ...]:
-        """Returns the proofs of one link, or of all."""
         rows = _rows(connection, proofs, link)
         return tuple(ProofRow(**{**row, "state": ProofState(row["state"])}) for row in rows)
 
 
 class KeyCheckStore(StorePart):
-    """Key checks by partition."""
-
     @writes
     def save(self, connection: Connection, rows: Sequence[KeyCheckRow]) -> None:
-        """Saves the rows, replacing earlier ones."""
         upsert(connection, key_checks, [asdict(row) for row in rows])
 
     @reads
     def of(self, connection: Connection, link: str | None = None) -> tuple[KeyCheckRow, ...]:
-        """Returns the key checks of one link, or of all."""
         return tuple(KeyCheckRow(**row) for row in _rows(connection, key_checks, link))
 
 
 def _rows(connection: Connection, table: Table, link: str | None) -> Sequence[RowMapping]:
-    """Returns the rows of one link, or of all, by link, topic and partition."""
     query = select(table).order_by(*(table.c[name] for name in PARTITION_KEY))
     return connection.execute(query if link is None else query.where(table.c.link == link)).mappings().all()
 
@@ -117,7 +108,6 @@ _LOCK = _LOCK.order_by(*twins.primary_key).with_for_update()
 
 
 def read_twins(connection: Connection, link: str) -> tuple[TwinRow, ...]:
-    """Returns the link's twin partitions, by topic and partition."""
     query = select(twins).where(twins.c.link == link).order_by(twins.c.topic, twins.c.partition)
     return tuple(TwinRow(**row) for row in connection.execute(query).mappings())
 
@@ -129,7 +119,7 @@ def read_active_twins(connection: Connection, link: str) -> tuple[TwinRow, ...]:
 
 
 def topics_with_twin(connection: Connection, link: str, topics: Iterable[str]) -> frozenset[str]:
-    """Returns those of the topics that have a twin of this link. Fast, for frequent calls with few topics."""
+    """Returns the topics that have a twin. Fast for few topics."""
     found: set[str] = set()
     for some in chunks(sorted(set(topics))):
         ours = (twins.c.link == link, twins.c.topic.in_(some))
@@ -140,8 +130,8 @@ def topics_with_twin(connection: Connection, link: str, topics: Iterable[str]) -
 def save_twins(
     connection: Connection, rows: Sequence[TwinRow], naming: TwinNaming | None = None
 ) -> tuple[TwinRow, ...]:
-    """Saves rows that are not there yet, and returns the stored ones in the given order. Raises ConfigError where a
-    link was removed, reversed or has another `naming`, which its mirror may not know yet.
+    """Saves rows that are missing, and returns the stored ones in the given order. Raises ConfigError where a link was
+    removed, reversed or has another `naming`, which its mirror may not know yet.
     """
     _hold_links(connection, {row.link for row in rows}, naming)
     newest = connection.scalar(select(func.max(incidents.c.id))) or 0
@@ -152,8 +142,8 @@ def save_twins(
 
 
 def lock_twins(connection: Connection, topics: Iterable[tuple[str, str]]) -> None:
-    """Locks these (link, topic) until the transaction ends. Call this before reading offset runs in order to write
-    them. A twin's row exists before its first run.
+    """Locks these (link, topic) until the transaction ends. Call before reading offset runs in order to write. A twin's
+    row exists before its first run.
     """
     by_link: dict[str, set[str]] = {}
     for link, topic in topics:
@@ -164,9 +154,7 @@ def lock_twins(connection: Connection, topics: Iterable[tuple[str, str]]) -> Non
 
 
 def forget_twins(connection: Connection, link: str, topic: str) -> int:
-    """Deletes the topic's twin and its rows, except of the incident log and the audit. Returns the number of
-    partitions.
-    """
+    """Deletes the topic's twin with its rows, except incidents and audit. Returns the number of partitions."""
     # A delete sees the rows of its start: behind the lock these include all finished transactions.
     lock_twins(connection, [(link, topic)])
     tables = (twins, positions, offset_runs, proofs, key_checks)
@@ -179,8 +167,8 @@ class TwinExistsError(Exception):
 
 
 def _hold_links(connection: Connection, links: Iterable[str], naming: TwinNaming | None) -> None:
-    """Locks these links until the transaction ends. Raises ConfigError where one was removed, reversed or renamed its
-    twins.
+    """Locks these links until the transaction ends. Raises ConfigError where one was removed, reversed or has another
+    naming.
     """
     ours = link_rows.c.link.in_(sorted(links))
     held = connection.execute(select(link_rows).where(ours).order_by(link_rows.c.link).with_for_update()).all()
@@ -203,31 +191,27 @@ def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, .
 
 
 def _archived(connection: Connection, link: str) -> set[str]:
-    """Returns the link's topics whose twins are kept and no longer replicated."""
+    """Returns topics whose twins are kept and no longer replicated."""
     is_archived = (positions.c.link == link, positions.c.state == PartitionState.ARCHIVED.value)
     return set(connection.scalars(select(positions.c.topic).where(*is_archived)))
 
 
 class Twins(StorePart):
-    """The twin partitions of each link."""
-
     def of(self, link: str) -> tuple[TwinRow, ...]:
-        """Returns the link's twin partitions, by topic and partition."""
         return self._database.read(lambda connection: read_twins(connection, link))
 
     @reads
     def count(self, connection: Connection, link: str) -> int:
-        """Returns the number of the link's twin partitions. Fast."""
         return int(connection.execute(select(func.count()).select_from(twins).where(twins.c.link == link)).scalar_one())
 
     def begun(self, link: str, topics: Iterable[str]) -> frozenset[str]:
-        """Returns those of the topics that have a twin of this link."""
+        """Returns the topics that have a twin."""
         return self._database.read(lambda connection: topics_with_twin(connection, link, topics))
 
     @reads
     def flowing(self, connection: Connection, link: str, topics: Iterable[str]) -> tuple[TwinRow, ...]:
-        """Returns the exact twin partitions of these topics that replication goes on with: not stopped, and written
-        beyond the log that was there before. Fast, for frequent calls with few topics.
+        """Returns these topics' exact twin partitions that are not stopped, and are written beyond the log that was
+        there before. Fast for few topics.
         """
         found: list[TwinRow] = []
         same = [positions.c[name] == twins.c[name] for name in ("link", "topic", "partition")]
@@ -246,7 +230,7 @@ class Twins(StorePart):
 
     @reads
     def of_target_topics(self, connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
-        """Returns the twin partitions with these target topic ids, of any link, without archived ones."""
+        """Returns twin partitions with these target topic ids, of any link, without archived ones."""
         found: list[TwinRow] = []
         for some in chunks(sorted(set(target_topic_ids))):
             query = select(twins).where(twins.c.target_topic_id.in_(some)).order_by(*twins.primary_key)
@@ -255,8 +239,8 @@ class Twins(StorePart):
         return tuple(row for row in found if (row.link, row.topic) not in archived)
 
     def save(self, rows: Sequence[TwinRow], naming: TwinNaming | None = None) -> tuple[TwinRow, ...]:
-        """Saves rows that are not there yet, and returns the stored ones in the given order. `naming`: how the twins
-        are named; None where their names are not new.
+        """Saves rows that are missing, and returns the stored ones in the given order. `naming`: how the twins are
+        named; None where names are not new.
         """
         return self._database.write(lambda connection: save_twins(connection, rows, naming))
 
@@ -266,7 +250,7 @@ KEYS_PER_LOOKUP = 100
 
 
 def record_runs(connection: Connection, given: Iterable[ProgressRecord]) -> None:
-    """Adds the offset runs of progress records; known ones change nothing. The caller has locked their twins."""
+    """Adds progress records' offset runs; known ones change nothing. The caller has locked the twins."""
     gained: dict[Key, list[OffsetRun]] = {}
     for receipt in given:
         if receipt.extents:
@@ -285,13 +269,12 @@ def _begin(connection: Connection, rows: Iterable[tuple[TwinRow, Sequence[Offset
 
 
 def last_run(connection: Connection, key: Key) -> OffsetRun | None:
-    """Returns the last offset run."""
     row = connection.execute(_last(key)).mappings().one_or_none()
     return None if row is None else _extent(row)
 
 
 def _raise_ground(connection: Connection, key: Key, start: int) -> None:
-    """Appends an empty run at `start` where the last one ends before: the next records go there or behind."""
+    """Adds an empty run at `start` where the last one ends before: next records go there or behind."""
     known = last_run(connection, key)
     if known is not None and target_end(known) < start:
         following = (known.sequence + known.length) % SEQUENCE_SPAN
@@ -334,24 +317,22 @@ class OffsetRuns(StorePart):
     def adopt(
         self, connection: Connection, rows: Sequence[tuple[TwinRow, OffsetRun]], naming: TwinNaming | None = None
     ) -> None:
-        """Saves twins that continue behind foreign data, each with an empty run at its start. Existing runs stay.
-        `naming`: as in `save_twins`.
-        """
+        """Saves twins that continue behind foreign data, each with an empty run at its start. Existing runs stay."""
         save_twins(connection, [row for row, _ in rows], naming)
         _begin(connection, [(row, [first]) for row, first in rows])
 
     @writes
     def continue_exact(self, connection: Connection, rows: Sequence[tuple[TwinRow, Sequence[OffsetRun]]]) -> None:
-        """Makes exact twins mapped: each with the runs of its present records, and an empty one where the twin
-        continues. Existing runs stay.
+        """Makes exact twins mapped: with runs of their present records, and an empty one where they continue. Existing
+        runs stay.
         """
         lock_twins(connection, {(row.link, row.topic) for row, _ in rows})
         _begin(connection, rows)
 
     @reads
     def reached(self, connection: Connection, link: str) -> dict[tuple[str, int], OffsetRun]:
-        """Returns the last run of each mapped partition of the link, by topic and partition. Looks each up, since this
-        is called every second and there may be millions of runs.
+        """Returns each mapped partition's last run, by topic and partition. Looks each up, as this is called every
+        second and there may be millions of runs.
         """
         of_twin = and_(*(offset_runs.c[name] == twins.c[name] for name in ("link", "topic", "partition")))
         there = select(offset_runs.c.source).where(of_twin).correlate(twins).exists()
@@ -378,7 +359,7 @@ class OffsetRuns(StorePart):
     def between(
         self, connection: Connection, link: str, topic: str, partition: int, start: int, end: int
     ) -> tuple[OffsetRun, ...]:
-        """Returns the run that begins at or before source offset `start`, and all later ones that begin below `end`."""
+        """Returns the run at or before source offset `start`, and later ones that begin below `end`."""
         key = (link, topic, partition)
         before, _ = _around(connection, key, offset_runs.c.source, start)
         first = before.source if before else start
@@ -389,8 +370,8 @@ class OffsetRuns(StorePart):
     def borders(
         self, connection: Connection, link: str, topic: str, partition: int, start: int, end: int
     ) -> tuple[OffsetRun, ...]:
-        """Returns the partition's first and last run, and those around these two target offsets, in order: enough to
-        tell from where to where a twin with these borders holds records.
+        """Returns the first and last run, and those around these two target offsets, in order: enough to tell where a
+        twin with these borders holds records.
         """
         key = (link, topic, partition)
         first = connection.execute(
@@ -407,8 +388,8 @@ class OffsetRuns(StorePart):
     def around(
         self, connection: Connection, link: str, topic: str, partition: int, offset: int, *, on_target: bool = False
     ) -> tuple[OffsetRun | None, OffsetRun | None]:
-        """Returns the run that begins at or before this source offset (`on_target`: target offset), and the next one.
-        Two index look-ups.
+        """Returns the run at or before this source offset (`on_target`: target offset), and the next. Two index
+        look-ups.
         """
         column = offset_runs.c.target if on_target else offset_runs.c.source
         return _around(connection, (link, topic, partition), column, offset)

@@ -1,4 +1,4 @@
-"""SQL of lag monitoring: alarms with their history, the last lag of each partition and group, and the monitors."""
+"""SQL of lag monitoring: alarms and their history, last lags, and monitors."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ ALARM_ROWS_MAX = 10_000
 
 
 class DelayStore(StorePart):
-    """The part of the store that lag monitors use."""
-
     @writes
     def raise_alarm(self, connection: Connection, alarm: AlarmRow) -> AlarmRow:
-        """Opens the alarm unless one is open for the same subject; returns the open row."""
+        """Opens the alarm unless one is open on its subject; returns the open row."""
         about = (alarm.link, alarm.kind, alarm.topic, alarm.group)
         key = hashlib.sha256(repr(about).encode()).hexdigest()
         values = _values(alarm) | {"open_key": key, "sentence": sanitize_text(alarm.sentence)}
@@ -75,7 +73,6 @@ class DelayStore(StorePart):
 
     @writes
     def save_partitions(self, connection: Connection, rows: Sequence[PartitionDelayRow]) -> None:
-        """Saves the rows, replacing earlier ones."""
         for some in chunks(rows):
             upsert(connection, partition_delays, [_values(row) for row in some])
 
@@ -94,14 +91,13 @@ class DelayStore(StorePart):
 
     @writes
     def forget_topics(self, connection: Connection, link: str, topics: Collection[str]) -> None:
-        """Deletes the rows of topics that the link no longer replicates."""
         c = partition_delays.c
         for some in chunks(sorted(topics)):
             connection.execute(partition_delays.delete().where(c.link == link, c.topic.in_(some)))
 
     @writes
     def beat_watch(self, connection: Connection, row: WatcherRow) -> None:
-        """Saves a sign of life of a monitor, or of a watcher of monitors."""
+        """Saves the sign of life of a monitor, or of a watcher of monitors."""
         values = asdict(row) | {"sentence": sanitize_text(row.sentence), "links": json.dumps(row.links)}
         upsert(connection, watchers, [values])
 
@@ -113,7 +109,6 @@ class DelayStore(StorePart):
 
     @reads
     def watches(self, connection: Connection) -> tuple[WatcherRow, ...]:
-        """Returns all watchers, living or missed, by name."""
         rows = connection.execute(select(watchers).order_by(watchers.c.name)).mappings()
         return tuple(WatcherRow(**{**row, "links": tuple(json.loads(row["links"] or "[]"))}) for row in rows)
 

@@ -1,6 +1,5 @@
-"""SQL of progress: positions, and the last batches of each partition's recent producers on the source.
-
-One call is one transaction and a handful of statements, for any number of partitions.
+"""SQL of progress: positions, and the last batches of recent producers on the source. One call is one transaction and a
+handful of statements, for any number of partitions.
 """
 
 from __future__ import annotations
@@ -146,9 +145,7 @@ def _row(progress: StoredPosition, producers: int) -> dict[str, Any]:
 def _record_producers(
     connection: Connection, fresh: Iterable[tuple[StoredPosition, Sequence[SourceProducer], int]]
 ) -> dict[int, int]:
-    """Records each partition's producers, in order of progress. Returns the number that each partition now has, by row
-    id.
-    """
+    """Returns the number of producers that each partition now has, by row id."""
     gathered: dict[tuple[int, int], SourceProducer] = {}
     last_ms: dict[int, int] = {}
     counts: dict[int, int] = {}
@@ -223,8 +220,6 @@ def parse_producer(row: Any, place: str) -> SourceProducer:
 
 
 class ProgressStore(StorePart):
-    """What was replicated, and each partition's position."""
-
     def record(self, given: Sequence[ProgressRecord]) -> None:
         """Records all progress; or raises ProgressRefusedError, having recorded none.
 
@@ -236,7 +231,6 @@ class ProgressStore(StorePart):
 
     @reads
     def positions(self, connection: Connection, link: str) -> tuple[ReplicatedPosition, ...]:
-        """Returns the link's positions, by topic and partition."""
         query = select(positions).where(positions.c.link == link)
         found = connection.execute(query.order_by(positions.c.topic, positions.c.partition)).mappings()
         return tuple(_position(row) for row in found)

@@ -78,7 +78,6 @@ class ProxyStore(StorePart):
 
     @reads
     def revision(self, connection: Connection) -> int:
-        """Returns how often breakers were changed."""
         return read_revision(connection, BREAKERS_SUBJECT)
 
     @reads
@@ -102,19 +101,16 @@ class ProxyStore(StorePart):
 
     @reads
     def instances(self, connection: Connection) -> tuple[ProxyInstanceRow, ...]:
-        """Returns the serving proxies, as last reported."""
         query = select(proxy_instances).order_by(proxy_instances.c.name, proxy_instances.c.started_ms)
         return tuple(ProxyInstanceRow(**row) for row in connection.execute(query).mappings())
 
     @reads
     def counts(self, connection: Connection) -> tuple[BreakerCountRow, ...]:
-        """Returns what breakers answered."""
         rows = connection.execute(select(proxy_breaker_counts)).mappings()
         return tuple(BreakerCountRow(**{**row, "kind": BreakerKind(row["kind"])}) for row in rows)
 
     @reads
     def drops(self, connection: Connection, limit: int = 100) -> tuple[DroppedRecordsRow, ...]:
-        """Returns the newest dropped records, newest first."""
         query = select(proxy_drops).order_by(proxy_drops.c.since_ms.desc()).limit(limit)
         return tuple(DroppedRecordsRow(**row) for row in connection.execute(query).mappings())
 
@@ -169,11 +165,10 @@ def _fuse(row: RowMapping) -> BreakerRow:
 
 
 class ProxyResets(StorePart):
-    """Offset resets: a row for each group, and the reports of proxies that hold the group. One revision for all."""
+    """Offset resets: a row for each group, and reports of proxies that hold the group. One revision for all."""
 
     @reads
     def revision(self, connection: Connection) -> int:
-        """Returns how often resets were changed."""
         return read_revision(connection, RESETS_SUBJECT)
 
     @reads
@@ -197,7 +192,6 @@ class ProxyResets(StorePart):
 
     @reads
     def words(self, connection: Connection, run: str) -> tuple[ResetStatusRow, ...]:
-        """Returns the proxies' reports on this run."""
         query = select(proxy_reset_statuses).where(proxy_reset_statuses.c.run == run)
         return tuple(ResetStatusRow(**row) for row in connection.execute(query).mappings())
 
@@ -259,9 +253,7 @@ push_tokens = Table(
 
 @dataclass(frozen=True, slots=True)
 class PushRow:
-    """`revision`: how often the application was pushed to; never falls. `digest`: of `text`, which is empty once the
-    push was removed.
-    """
+    """An application's push. `revision`: how often there was one; never falls. `digest`: of `text`, empty once removed."""
 
     app: str
     revision: int
@@ -283,16 +275,12 @@ class PushTokenRow:
 
 
 class PushStore(StorePart):
-    """Pushes and tokens of all applications."""
-
     @reads
     def revisions(self, connection: Connection) -> dict[str, int]:
-        """Returns each application's push revision."""
         return {row.app: row.revision for row in connection.execute(select(pushes.c.app, pushes.c.revision))}
 
     @reads
     def of(self, connection: Connection, apps: Collection[str] | None = None) -> dict[str, PushRow]:
-        """Returns the pushes of these applications, or of all."""
         query = select(pushes).order_by(pushes.c.app)
         if apps is not None:
             query = query.where(pushes.c.app.in_(list(apps)))
@@ -314,7 +302,6 @@ class PushStore(StorePart):
 
     @reads
     def tokens(self, connection: Connection) -> tuple[PushTokenRow, ...]:
-        """Returns all tokens, each application's oldest first."""
         query = select(push_tokens).order_by(push_tokens.c.app, push_tokens.c.made_ms, push_tokens.c.digest)
         return tuple(PushTokenRow(**row) for row in connection.execute(query).mappings())
 
@@ -366,12 +353,10 @@ _REFUSED = (DataError, IntegrityError, OverflowError, ValueError)
 
 
 class TrafficStore(StorePart):
-    """Rows of `proxy_traffic`."""
-
     @writes
     def tell(self, connection: Connection, rows: Sequence[TrafficRow]) -> int:
-        """Saves one window of one proxy, replacing its window with the same start. Returns the number of rows that the
-        database refused for their values; all others are kept.
+        """Saves one proxy's window, replacing the one with the same start. Returns how many rows the database refused
+        for their values.
         """
         if not rows:
             return 0
@@ -393,7 +378,7 @@ class TrafficStore(StorePart):
 
     @writes
     def forget_before(self, connection: Connection, until_ms: int) -> int:
-        """Deletes windows that ended before; returns the number of rows. Leaves some of very many for the next call."""
+        """Deletes windows that ended before, and leaves some of very many; returns the number of rows."""
         old = (
             select(proxy_traffic.c.until_ms)
             .where(proxy_traffic.c.until_ms < until_ms)

@@ -1,6 +1,6 @@
-"""The schema's version. The first process that may write creates the tables, and no version changes another's.
+"""The schema's version. The first process with write access creates the tables, and no version changes another's.
 
-Before 1.0 there are no migrations: a changed table means a new SCHEMA_VERSION, and a store of another one is refused.
+Before 1.0 there are no migrations: a changed table means a new SCHEMA_VERSION, and other stores are refused.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ _LOCK_S = 60
 
 
 def create_or_check_tables(database: Database) -> None:
-    """Creates this version's tables where there are none. Raises StoreError, and changes nothing, where another
-    version's exist.
-    """
+    """Creates missing tables. Raises StoreError, and changes nothing, where another version's exist."""
     if not has_tables(database):
         database.write(_make)
 
@@ -47,7 +45,6 @@ def has_tables(database: Database) -> bool:
 
 
 def read_schema_version(connection: Connection) -> str | None:
-    """Returns the stored schema version, or None."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.scalar(select(_VERSION.c.version_num))

@@ -26,8 +26,8 @@ from twinshore.state.switches import HomeStore, ReplicatedPrefixes, Switches, To
 
 @contextlib.contextmanager
 def empty_store(url: str) -> Iterator[Store]:
-    """Opens an empty temporary store in place of one that does not exist yet, and calls itself by that one's name.
-    Raises StoreError where that one could not be created.
+    """Opens an empty temporary store under the name of one not created yet. Raises StoreError if that could not be
+    created.
     """
     check_store_file(url)
     with temporary_store(f"{describe_url(url)}, which is not there yet") as store:
@@ -46,10 +46,10 @@ def temporary_store(place: str) -> Iterator[Store]:
 
 
 def open_store(url: str, password: Secret | None = None) -> Store:
-    """Opens the store, and creates missing tables; several processes may do so at once.
+    """Opens the store, creating missing tables; several processes may do so at once.
 
     `url` is `sqlite:///file`, `postgresql://...`, `mysql://...` or `mariadb://...`. Raises ConfigError for a wrong URL,
-    and StoreError where the database does not respond or has another version's tables.
+    and StoreError if the database is unreachable or has another version's tables.
     """
     return _open(Database(url, password or Secret()))
 
@@ -115,14 +115,13 @@ class Store:
         return self._database.place
 
     def close(self) -> None:
-        """Ends all connections."""
         self._database.close()
 
     def forget_topic(
         self, link: str, topic: str, spent: Sequence[LinkStateRow] = (), told: Sequence[AuditRow] = ()
     ) -> int:
-        """Deletes a topic's twin and the link states `spent` in one transaction, so that the topic may start from the
-        beginning. The incident log stays. Returns the number of partitions.
+        """Deletes a topic's twin and the states `spent` in one transaction, so that it may start again. Incidents stay.
+        Returns the number of partitions.
         """
 
         def drop(connection: Connection) -> int:

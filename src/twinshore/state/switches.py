@@ -1,7 +1,7 @@
-"""SQL of switches: homes, the switches with their progress, topics in a switch, write blocks, and replicated prefixes.
+"""SQL of switches: homes, switches, topics in a switch, write blocks, and replicated prefixes.
 
-A home change deletes the old link's positions with their producers. A forced switch keeps them apart for a day, since a
-producer without an answer from the old home resends what may have been replicated.
+A home change deletes the old link's positions with their producers. A forced switch keeps them apart for a day: a
+producer without an answer from the old home resends what may be replicated.
 
 Switches and write blocks are written under a lease: a process paused for longer undoes nothing.
 """
@@ -66,8 +66,8 @@ _Place = tuple[str, int]
 
 
 def save_prefixes(connection: Connection, one: HomeChange) -> None:
-    """Keeps the replicated prefix of a forced switch, before the old link's twin is deleted. Deletes those of earlier
-    switches. A repeated home change keeps what is stored.
+    """Keeps a forced switch's replicated prefix, before the old link's twin is deleted, and deletes earlier ones.
+    Repeating keeps what is stored.
     """
     if one.torn and _kept(connection, one.link, {one.topic: one.term}):
         return
@@ -148,12 +148,10 @@ def _is(table: Table, link: str, topics: Sequence[str]) -> tuple[ColumnElement[b
 
 
 class ReplicatedPrefixes(StorePart):
-    """What was replicated of topics that moved by force."""
-
     @reads
     def of(self, connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
-        """Returns, by topic and partition, the prefixes of topics that a forced switch moved away from this link in
-        these terms. Unknown ones are left out.
+        """Returns, by topic and partition, prefixes of topics that a forced switch moved from this link in these terms.
+        Leaves out unknown ones.
         """
         found = _kept(connection, link, terms)
         # Clients learn of a move a moment before the store does: until then the positions are there.
@@ -182,17 +180,16 @@ def truncate_row(row: HomeRow) -> HomeRow:
 
 
 class HomeStore(StorePart):
-    """The homes of topics that two clusters replicate both ways under one name."""
+    """Homes of topics that two clusters replicate both ways under one name."""
 
     @reads
     def of(self, connection: Connection, pair: str) -> dict[str, HomeRow]:
-        """Returns the homes of this pair, by topic."""
         rows = connection.execute(select(homes).where(homes.c.pair == pair).order_by(homes.c.topic)).mappings()
         return {row["topic"]: HomeRow(**row) for row in rows}
 
     @reads
     def everywhere(self, connection: Connection, topics: Iterable[str]) -> tuple[HomeRow, ...]:
-        """Returns the homes of these topics in every pair, by topic and pair."""
+        """Returns the topics' homes in every pair, by topic and pair."""
         found: list[HomeRow] = []
         for some in chunks(sorted(set(topics))):
             query = select(homes).where(homes.c.topic.in_(some)).order_by(homes.c.topic, homes.c.pair)
@@ -201,20 +198,20 @@ class HomeStore(StorePart):
 
     @reads
     def version(self, connection: Connection, pair: str) -> int:
-        """Returns a number that grows with each change of this pair's homes, since rows stay and terms only rise; 0
-        before the first.
+        """A number that grows with each change of this pair's homes, since rows stay and terms rise; 0 before the
+        first.
         """
         return int(connection.scalar(select(func.sum(homes.c.term)).where(homes.c.pair == pair)) or 0)
 
     @writes
     def settle(self, connection: Connection, rows: Sequence[HomeRow]) -> dict[str, HomeRow]:
-        """Saves first homes of one pair unless there are others, and returns the stored ones by topic."""
+        """Saves first homes of one pair where there are none; returns the stored ones by topic."""
         ordered = sorted((truncate_row(replace(row, term=FIRST_TERM)) for row in rows), key=lambda row: row.topic)
         insert_absent(connection, homes, [asdict(row) for row in ordered])
         return lock_homes(connection, ordered[0].pair, [row.topic for row in ordered]) if ordered else {}
 
     def now(self, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
-        """Returns these topics' homes, after waiting for transactions that change them."""
+        """Returns the homes after waiting for transactions that change them."""
         wanted = list(topics)
         return self._database.write(lambda connection: lock_homes(connection, pair, wanted))
 
@@ -260,12 +257,10 @@ def _one(connection: Connection, switch_id: str) -> SwitchRow | None:
 
 
 class Switches(StorePart):
-    """All switches, ended ones too."""
-
     @writes
     def save(self, connection: Connection, row: SwitchRow, lease: LeaseRow | None = None) -> bool:
-        """Saves the switch, replacing its row. With `lease`, only while that is held, else returns False: a process
-        paused for longer must not undo its successor's writes.
+        """Saves the switch. With `lease`, only while that is held, else returns False: a process paused for longer must
+        not undo its successor's writes.
         """
         if lease is not None and not leases.lock_lease(connection, lease):
             return False
@@ -275,7 +270,7 @@ class Switches(StorePart):
     @writes
     def take_up(self, connection: Connection, row: SwitchRow, before: SwitchRow | None) -> bool:
         """Saves the switch as read from a cluster. False, and nothing done, where the stored row is not `before`:
-        another process continues the switch from this store, and knows more.
+        another process here continues the switch.
         """
         values = asdict(_stored(row))
         if before is None:
@@ -285,7 +280,6 @@ class Switches(StorePart):
         return connection.execute(switches.update().where(*as_seen).values(values)).rowcount == 1
 
     def of(self, switch_id: str) -> SwitchRow | None:
-        """Returns the switch with this id."""
         return self._database.read(lambda connection: _one(connection, switch_id))
 
     @reads
@@ -302,15 +296,12 @@ class WriteBlockStore(StorePart):
 
     @reads
     def of(self, connection: Connection, cluster: str) -> WriteBlockRow | None:
-        """Returns the cluster's write block."""
         row = connection.execute(select(write_blocks).where(write_blocks.c.cluster == cluster)).mappings().one_or_none()
         return None if row is None else WriteBlockRow(**row)
 
     @writes
     def save(self, connection: Connection, row: WriteBlockRow, lease: LeaseRow) -> bool:
-        """Saves the write block while this lease is held, else returns False: a process paused for longer must not undo
-        later writes.
-        """
+        """Saves the write block while this lease is held, else returns False."""
         if not leases.lock_lease(connection, lease):
             return False
         upsert(connection, write_blocks, [asdict(replace(row, guard=sanitize_text(row.guard)))])
@@ -344,7 +335,7 @@ def _inherits(one: HomeChange, partition: int, point: int) -> TwinRow:
 
 
 def _nowhere(one: HomeChange) -> HomeRow:
-    """Returns the row of an unknown home while the home changes: any term is higher."""
+    """The row of an unknown home during a change: any term is higher."""
     return HomeRow(one.pair, one.topic, "", 0, one.since_ms, "")
 
 
@@ -379,8 +370,6 @@ def _row(row: RowMapping) -> TopicInSwitch:
 
 
 class TopicsInSwitch(StorePart):
-    """The topics of running switches."""
-
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._glance = SharedRead(database, lambda connection: log.read_revisions(connection, _SUBJECTS))
@@ -401,30 +390,26 @@ class TopicsInSwitch(StorePart):
         return tuple(known[place] for place in places)
 
     def of(self, pair: str) -> tuple[TopicInSwitch, ...]:
-        """Returns this pair's rows, by topic."""
         return self._database.read(
             lambda connection: read_topics_in_switch(connection, topics_in_switch.c.pair == pair)
         )
 
     @reads
     def everywhere(self, connection: Connection, topics: Collection[str]) -> tuple[TopicInSwitch, ...]:
-        """Returns the rows of these topics in every pair."""
         names = chunks(sorted(set(topics)))
         return tuple(
             row for some in names for row in read_topics_in_switch(connection, topics_in_switch.c.topic.in_(some))
         )
 
     def of_link(self, link: str) -> tuple[TopicInSwitch, ...]:
-        """Returns the topics that this link replicates, or did until it stopped for the switch."""
+        """Returns the topics that this link replicates, or did until its switch."""
         return self._database.read(
             lambda connection: read_topics_in_switch(connection, topics_in_switch.c.link == link)
         )
 
     @reads
     def version(self, connection: Connection, pair: str) -> int:
-        """Returns a number that grows with each change of this pair's rows, and each home change. Reads one row, so
-        callers may poll.
-        """
+        """A number that grows with each change of this pair's rows, and each home change. Cheap to poll."""
         return log.read_revision(connection, _subject(pair))
 
     def version_lately(self, pair: str) -> int:
@@ -433,8 +418,8 @@ class TopicsInSwitch(StorePart):
 
     @writes
     def ask(self, connection: Connection, switch_id: str, asked: MirrorRequest, now_ms: int) -> int:
-        """Asks this of the mirror for the switch's topics, and resets `let_go_ms`. Returns the number of topics with
-        another request before.
+        """Asks this of the mirror for the switch's topics, and resets `let_go_ms`. Returns how many were not asked this
+        before.
         """
         others = (topics_in_switch.c.switch_id == switch_id, topics_in_switch.c.asked != asked.value)
         values = {"asked": asked.value, "asked_ms": now_ms, "let_go_ms": 0}
@@ -444,8 +429,8 @@ class TopicsInSwitch(StorePart):
 
     @writes
     def let_go(self, connection: Connection, link: str, names: Collection[str], now_ms: int) -> int:
-        """Records that no task of the link writes these topics any more, where a switch asked for that. Returns the
-        number of changed rows.
+        """Records that no task of the link writes these topics any more, where a switch asked for that. Returns how
+        many rows changed.
         """
         done, pairs = 0, set[str]()
         asked = (
@@ -475,12 +460,11 @@ class TopicsInSwitch(StorePart):
     def flip(
         self, connection: Connection, flips: Sequence[HomeChange], told: Sequence[AuditRow] = ()
     ) -> tuple[HomeChange, ...]:
-        """Gives each topic its new home; deletes the twin of `link` with its rows, closes its open incidents, and makes
-        the twin of `back`. Keeps the replicated prefix after a forced switch.
+        """Gives each topic its new home: deletes the twin of `link`, closes its open incidents, and makes the twin of
+        `back`. Keeps a forced switch's replicated prefix.
 
-        Returns the changes in force afterwards, made by any process: repeating changes nothing. A topic with a later
-        term, or another home in this term, stays untouched. `told` enters the audit where its topic (without one: any)
-        changed now.
+        Returns the changes in force, by any process: repeating changes nothing. A topic with a later term, or another
+        home in this term, stays untouched. `told` enters the audit where its topic (without one: any) changed now.
         """
         ordered, done = sorted(flips, key=lambda one: (one.pair, one.topic)), dict[tuple[str, str], HomeChange]()
         flipped = set[str]()

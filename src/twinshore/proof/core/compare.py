@@ -1,6 +1,6 @@
-"""Compares both sides chunk by chunk, until they differ or the range ends; and the summary of what was not compared.
+"""Compares both sides chunk by chunk, until they differ or the range ends; and sums up what was not compared.
 
-Each iterator yields chunks without a gap. The target's chunks carry the shift to the source's offsets.
+Chunks have no gap. The target's have the shift to the source's offsets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OneSidedKeys:
     lone: dict[bytes, OneSidedRecord] = field(default_factory=dict)
 
     def alone(self, key: bytes | None, found: OneSidedRecord) -> None:
-        """Takes a record that the other side lacks. Ignores records without a key, which a cleaner removes anyway."""
+        """Takes a record that the other side lacks. Ignores records without a key, which any cleaner removes."""
         if key is None:
             return
         before = self.lone.get(key)
@@ -72,11 +72,11 @@ class OneSidedKeys:
             self.lone.pop(key, None)
 
     def open(self) -> list[OneSidedRecord]:
-        """Returns those that are no tombstones, by offset."""
+        """Those that are no tombstones, by offset."""
         return sorted(found for found in self.lone.values() if not found.tombstone)
 
     def values(self) -> dict[bytes, OneSidedRecord]:
-        """Returns those that are no tombstones, by key."""
+        """Those that are no tombstones, by key."""
         return {key: found for key, found in self.lone.items() if not found.tombstone}
 
     def superseded(self, keys: Iterable[bytes]) -> None:
@@ -85,14 +85,14 @@ class OneSidedKeys:
             del self.lone[key]
 
     def deletes(self, *, on_source: bool) -> dict[bytes, OneSidedRecord]:
-        """Returns tombstones that only this side has. Each side removes its own tombstones in its own time, but never
-        before the records that they delete.
+        """Returns tombstones of this side alone. Each side removes its own in its own time, but never before the
+        records that they delete.
         """
         return {key: found for key, found in self.lone.items() if found.tombstone and found.on_source is on_source}
 
 
 def find_missing_tombstones(chunks: Chunks, deletes: Mapping[bytes, OneSidedRecord]) -> list[OneSidedRecord]:
-    """Returns those tombstones whose key has a value below on this side, which lacks them; by offset."""
+    """Returns tombstones that this side lacks while showing an earlier value of their key; by offset."""
     shown: set[bytes] = set()
     for chunk in chunks:
         data, rows = chunk.opened()
@@ -167,8 +167,8 @@ def first_difference(
 ) -> ProofDifference | None:
     """Returns the first difference of two runs of records, or None.
 
-    Both start at the same record; with `placed` the offsets count too, and are the source's on both sides. `end`: how
-    far both were read, nothing is missing beyond; -1: to the end of both logs.
+    With `placed` offsets count too, and are the source's on both sides. `end`: how far both were read; -1: to the end
+    of both logs.
     """
     here = 0
     while here < len(source) and here < len(target) and _same(source[here], target[here], placed=placed):
@@ -231,7 +231,7 @@ def _contents(records: Sequence[Record]) -> list[tuple[object, ...]]:
 
 
 def _swapped(here: list[tuple[object, ...]], there: list[tuple[object, ...]]) -> int:
-    """Returns the distance to the record swapped with the first; 0: none."""
+    """The distance to the record swapped with the first; 0: none."""
     for far in range(1, min(len(here), len(there))):
         if here[0] == there[far] and here[far] == there[0]:
             return far if here[1:far] == there[1:far] else 0
@@ -245,9 +245,9 @@ def _begins_alike(here: list[tuple[object, ...]], there: list[tuple[object, ...]
 
 
 def find_common_start(source: Sequence[Record], target: Sequence[Record]) -> tuple[int, int] | None:
-    """Returns the positions in both from which the records are the same, one of them 0; None: no such.
+    """Returns the indexes from which both are the same, one of them 0; None: no such.
 
-    One record that happens to match is not enough where more are known.
+    One matching record is not enough where more are known.
     """
     here, there = [record[1:] for record in source], [record[1:] for record in target]
     places = [(skipped, 0) for skipped in range(len(here))] + [(0, skipped) for skipped in range(1, len(there))]
@@ -260,9 +260,7 @@ def find_common_start(source: Sequence[Record], target: Sequence[Record]) -> tup
 
 @dataclass(slots=True)
 class CompareProgress:
-    """What a comparison has found to be the same: up to `at` on the source, and `target_at` on the target if offsets do
-    not count.
-    """
+    """What was found the same: up to `at` on the source, and `target_at` on the target if offsets do not count."""
 
     at: int
     target_at: int = -1
@@ -299,7 +297,7 @@ def compare_by_offset(source: Chunks, target: Chunks, tally: CompareProgress, en
 
 
 def _match(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress) -> bool:
-    """Whether all rows below `stop` are the same; if not, sets `tally.at` to the first that differs."""
+    """Whether all rows below `stop` are the same; if not, `tally.at` is the first that differs."""
     data, rows = ours.opened()
     peer_data, peers = theirs.opened()
     n = max(ours.first, ours.rows_below(stop))
@@ -323,7 +321,7 @@ def _match(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress) -> boo
 
 
 def count_as_equal(ours: Chunk, theirs: Chunk, tally: CompareProgress) -> None:
-    """Counts a record of each as the same, though its bytes differ: a client encoded a length longer than necessary."""
+    """Counts a record of each as the same: a client encoded a length in more bytes than necessary."""
     data, rows = ours.opened()
     tally.sums.add(data, rows, ours.first, ours.first + 1)
     tally.records += 1
@@ -334,10 +332,10 @@ def count_as_equal(ours: Chunk, theirs: Chunk, tally: CompareProgress) -> None:
 def compare_content(
     source: Chunks, target: Chunks, tally: CompareProgress, ends: tuple[int, int], *, last: bool
 ) -> bool:
-    """Advances while the records are the same in order, until one side reaches its end (`ends`: source, target).
+    """Advances while records are the same in order, until one side reaches its end (`ends`: source, target).
 
-    False at a difference, which is at `tally.at` and `tally.target_at`. In the `last` range the target must end where
-    the source ends or before.
+    False at a difference: `tally.at`, `tally.target_at`. In the `last` range the target must not continue behind the
+    source.
     """
     ours, theirs = _Queue(source, tally.at, ends[0]), _Queue(target, tally.target_at, ends[1])
     while True:
@@ -362,7 +360,7 @@ def compare_content(
 
 
 class _Queue:
-    """One side's records in order, from `at` to `end`. `at`: the offset of the next record, or behind the last."""
+    """One side's records in order. `at`: the offset of the next record, or behind the last."""
 
     def __init__(self, chunks: Chunks, at: int, end: int) -> None:
         self.at = at
@@ -423,16 +421,13 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class NotComparedSummary:
-    """What the last proof of a link could not compare: `count` topics and partitions, and the first of them with
-    reasons.
-    """
+    """What a link's last proof could not compare: `count` in all, the first of them with reasons."""
 
     count: int
     lacks: tuple[NotCompared, ...]
     at_ms: int
 
     def in_words(self, ago: str) -> str:
-        """Returns the count and the first ones, for people."""
         named = "; ".join(f"{_name(lack)}: {lack.sentence}" for lack in self.lacks[:NAMED_MAX])
         more = f"; and {self.count - NAMED_MAX:,} more" if self.count > NAMED_MAX else ""
         what = "topic or partition" if self.count == 1 else "topics or partitions"
@@ -440,7 +435,6 @@ class NotComparedSummary:
 
 
 def not_compared_row(link: str, lacks: Sequence[NotCompared], at_ms: int) -> LinkStateRow:
-    """Returns the summary as stored."""
     kept = [(lack.topic, lack.partition, lack.sentence) for lack in lacks[:NOT_COMPARED_KEPT_MAX]]
     return LinkStateRow(
         link, NOT_COMPARED_KIND, "", json.dumps({"count": len(lacks), "lacks": kept}), NOT_COMPARED_KIND, at_ms
@@ -448,7 +442,7 @@ def not_compared_row(link: str, lacks: Sequence[NotCompared], at_ms: int) -> Lin
 
 
 def read_not_compared(rows: Iterable[LinkStateRow]) -> NotComparedSummary | None:
-    """Returns the stored summary; None without one."""
+    """Returns the stored summary, or None."""
     for row in rows:
         if row.kind == NOT_COMPARED_KIND:
             raw = json.loads(row.value)

@@ -51,8 +51,8 @@ def index_records(
 
 @machine_code(types.void(BYTES, *[_INT] * 2, _ROWS, _INT[::1]))
 def index_plain(source: Any, place: Any, expected: Any, rows: Any, out: Any) -> None:
-    """Indexes uncompressed batches until another kind, enough bytes, or full rows. `out`: where this stopped, the
-    offset behind the last batch, the numbers of rows and of batches.
+    """Indexes uncompressed batches until another kind, enough bytes, or full rows. `out`: the position, the offset
+    behind the last batch, rows, batches.
     """
     filled, batches = np.int64(0), np.int64(0)
     begun = place
@@ -149,7 +149,6 @@ def _add(data: Any, rows: Any, i: Any, sums: Any) -> Any:
 
 @machine_code(types.void(BYTES, _ROWS, _INT, _INT, types.uint64[::1]))
 def add_rows(data: Any, rows: Any, i: Any, n: Any, sums: Any) -> None:
-    """Adds the digests of rows [i, n)."""
     for row in range(i, n):
         _add(data, rows, row, sums)
 
@@ -159,7 +158,7 @@ def matching(
     one: Any, ones: Any, i: Any, n: Any, other: Any, others: Any, j: Any, m: Any, shift: Any, placed: Any, sums: Any
 ) -> Any:
     """Returns how many rows from `i` and `j` on are the same, and adds their digests. `placed`: offsets count, the
-    other's after adding `shift`.
+    other's plus `shift`.
     """
     most = min(n - i, m - j)
     for step in range(most):

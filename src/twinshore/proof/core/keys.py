@@ -1,12 +1,12 @@
-"""Key checks of compacted twins: when to compare the keys with the source's, the incidents, and sets of key hashes.
+"""Key checks of compacted twins: when to compare keys, the incidents, and sets of key hashes.
 
 A source keeps a tombstone for at least `delete.retention.ms`. So none is missed while all replicated records are
-younger than that. Marks bound their age: when the source ended where. Timestamps of records are not trusted, nor marks
-in the future.
+younger. Marks bound their age: when the source ended where. Timestamps of records are not trusted, nor marks in the
+future.
 
-Keys are stored as hashes of 64 bits. Where there are too many, another pass over the logs takes half of them, so memory
-does not grow with the topic. A collision may hide a key, about one in 10^12 for a topic of ten million keys. A reported
-key is no collision, since keys are found by their bytes.
+Keys are 64-bit hashes. Of too many, half wait for another pass over the logs, so memory does not grow with the topic. A
+collision may hide a key, one in 10^12 for ten million keys. No report is a collision: reported keys are found by their
+bytes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MISSING_TOMBSTONES_RECHECK_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """A partition's key check after a round. `stands_ms`: how long, at least, the twin has lacked records of the
-    source. `looked`: keys were compared in this round.
+    """A partition's key check after a round. `stands_ms`: how long, at least, the twin has lacked records. `looked`: in
+    this round.
     """
 
     row: KeyCheckRow
@@ -56,7 +56,7 @@ def parse_delete_retention_ms(value: str | None) -> int:
 def update_key_marks(
     row: KeyCheckRow | None, look: PartitionScan, retention_ms: int, seen_ms: int, now_ms: int
 ) -> KeyCheckRow:
-    """Returns the row after a scan of both ends that began at `seen_ms`."""
+    """Returns the row after a scan that began at `seen_ms`."""
     if row is None or (row.source_topic_id, row.target_topic_id) != (look.source_topic_id, look.target_topic_id):
         return KeyCheckRow(
             link=look.link,
@@ -97,13 +97,11 @@ def update_key_marks(
 
 
 def is_key_check_due(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> bool:
-    """Whether to compare keys now."""
     owes = bool(row.owed) and now_ms - row.looked_ms >= MISSING_TOMBSTONES_RECHECK_MS
     return look.target_end > max(row.looked_end, look.target_start) and bool(row.missed or owes)
 
 
 def mark_keys_checked(row: KeyCheckRow, look: PartitionScan, found: CompareResult, now_ms: int) -> KeyCheckRow:
-    """Returns the row after a comparison of keys."""
     return replace(
         row,
         missed=0,
@@ -121,7 +119,7 @@ def lag_age_ms(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> int:
 
 
 def missing_tombstones_incident(row: KeyCheckRow) -> Incident | None:
-    """Returns the incident, without keys: incidents are kept forever, and deletions had a reason."""
+    """Returns the incident, without keys: incidents are kept forever."""
     if not row.owed:
         return None
     keys = "a key that was" if row.owed == 1 else f"{row.owed} keys that were"
@@ -176,7 +174,7 @@ class HashSlice(NamedTuple):
 
 
 def hash_chunk_keys(chunk: Chunk) -> tuple[Array, Array]:
-    """Returns each key's hash, and what its record is, for the chunk's rows from `first` on."""
+    """Returns each key's hash and kind, for rows from `first` on."""
     data, rows = chunk.opened()
     first, end = chunk.first, len(rows)
     hashes, kinds = np.zeros(end - first, dtype=np.uint64), np.zeros(end - first, dtype=np.int8)
@@ -204,8 +202,6 @@ class HashPass:
 
 
 class KeyHashSet:
-    """The keys of one side, as sorted hashes."""
-
     def __init__(self, work: HashPass, most: int = HASHES_MAX) -> None:
         self._work, self._most = work, most
         self._sorted: Array = np.zeros(0, dtype=np.uint64)
@@ -241,14 +237,13 @@ class KeyHashSet:
 
 
 class LiveKeys:
-    """Keys that the other side lacks and whose latest record so far is a value, with its offset."""
+    """Keys that the other side lacks and whose latest record is a value, with its offset."""
 
     def __init__(self, work: HashPass, most: int = KEYS_MAX) -> None:
         self.at: dict[bytes, int] = {}
         self._work, self._most = work, most
 
     def take(self, chunk: Chunk, known: KeyHashSet) -> None:
-        """Takes the chunk's records."""
         hashes, kinds = hash_chunk_keys(chunk)
         data, rows = chunk.opened()
         for place in np.flatnonzero(known.lacks(hashes) & (kinds != NO_KEY)).tolist():

@@ -15,11 +15,9 @@ PREVIEW_BYTES_MAX = 200
 
 
 class CompareMode(StrEnum):
-    """How to compare both sides.
-
-    `exact`: record by record at the same offsets. `extents`: at the offsets of a mapped twin's offset runs.
+    """How to compare. `exact`: record by record at the same offsets. `extents`: at the offsets of a mapped twin's runs.
     `compacted`: records at common offsets are the same, and so is each key's latest value. `content`: the same records
-    in the same order, at any offsets.
+    in order, at any offsets.
     """
 
     EXACT = "exact"
@@ -52,8 +50,8 @@ class RecordPreview:
 
 @dataclass(frozen=True, slots=True)
 class ProofDifference:
-    """The first difference of both sides. `offset`: the source's; where only the target has a record, the source offset
-    that this one would have. A side without a record there is None.
+    """The first difference. `offset`: the source's; where only the target has a record, the offset that this would have
+    on the source. A side without a record there is None.
     """
 
     kind: DifferenceKind
@@ -74,10 +72,10 @@ class MissingTombstone(NamedTuple):
 class CompareRange:
     """A range of one partition to compare: source offsets [`start`, `end`).
 
-    `cluster_ids` and `topic_ids`: the source's and the target's, as scanned; empty: any. `target_start`: where the
-    target starts if offsets do not count (`content`); -1: find out. `extents`: all offset runs there, as (source,
-    target, length). `dropped`: offsets [begin, end) that a fresh queue did not send, in order; the twin lacks them.
-    `bytes_s`: 0: no limit. `digest`: compute one. `keys`: check only for missing tombstones, in both whole logs.
+    `cluster_ids`, `topic_ids`: source's and target's, as scanned; empty: any. `target_start`: where the target starts
+    if offsets do not count (`content`); -1: find out. `extents`: all runs there, as (source, target, length).
+    `dropped`: ordered ranges that a fresh queue did not send. `bytes_s`: 0: no limit. `digest`: compute one. `keys`:
+    check only for missing tombstones, in both whole logs.
     """
 
     source: Cluster
@@ -114,9 +112,8 @@ class CompareRange:
 class CompareResult:
     """The result for a range: both sides are the same in [`start`, `to`).
 
-    `start` is later than asked if the source's log starts later. A `trouble` or a `difference` ended the comparison
-    early. `owed`: keys of a compacted topic whose tombstone was never replicated and no longer can be. `cpu_s`: of this
-    process alone.
+    `start` is later than asked if the source's log is. A `trouble` or `difference` ended the comparison early. `owed`:
+    keys of a compacted topic whose tombstone can no longer be replicated. `cpu_s`: of this process.
     """
 
     number: int

@@ -1,7 +1,7 @@
-"""A scan of one partition on both clusters, and which part of its proof still holds by log ends and incidents.
+"""A scan of one partition on both clusters, and which part of its proof still holds.
 
-Proven records disappear: by retention, by deletion, or when an election truncates a log. So each round first narrows
-the proof to what both sides still hold.
+Proven records disappear: by retention, deletion, or an election that truncates a log. So each round first narrows the
+proof to what both sides still hold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ PAUSED_BEFORE_START = "it was paused before it was ever carried"
 
 
 def reset_proof(row: ProofRow, at: int) -> ProofRow:
-    """Returns an empty proof that starts at this offset."""
     nothing = replace(row, from_offset=at, to_offset=at, target_offset=-1, records=0, digest="", size=0, oldest_ms=0)
     return _without_pass(nothing)
 
@@ -63,7 +62,6 @@ def narrow_proof(row: ProofRow, start: int, upto: int) -> ProofRow:
 
 
 def extend_proof(row: ProofRow, stretch: CompareRange, result: CompareResult, read_ms: int) -> ProofRow:
-    """Returns the proof with a result added at its end."""
     empty = row.to_offset == row.from_offset
     known = (row.digest or empty) and stretch.digest
     return replace(
@@ -77,8 +75,8 @@ def extend_proof(row: ProofRow, stretch: CompareRange, result: CompareResult, re
 
 
 def advance_reread(row: ProofRow, stretch: CompareRange, result: CompareResult, read_ms: int) -> ProofRow:
-    """Returns the proof after a part was read again from `read_ms` on, and found the same. A result that does not
-    continue the pass changes nothing: another process has read that part.
+    """Returns the proof after a part was read again from `read_ms` on, and is the same. A result that does not continue
+    the pass changes nothing: another process has read that part.
     """
     if stretch.way is CompareMode.COMPACTED:
         return _whole_again(row, result, read_ms)
@@ -92,7 +90,7 @@ def advance_reread(row: ProofRow, stretch: CompareRange, result: CompareResult, 
 
 
 def _whole_again(row: ProofRow, result: CompareResult, read_ms: int) -> ProofRow:
-    """Returns a compacted log's proof after a whole re-read, which includes new records."""
+    """A compacted log is read again whole, with new records."""
     if result.to < row.to_offset:
         return row
     row = replace(row, size=result.bytes, oldest_ms=max(row.oldest_ms, read_ms))
@@ -101,7 +99,7 @@ def _whole_again(row: ProofRow, result: CompareResult, read_ms: int) -> ProofRow
 
 
 def _over(row: ProofRow) -> ProofRow:
-    """Ends a pass that has reached the proof's end of when the pass began: later parts are younger."""
+    """Ends a pass at the proof's end of when the pass began: later parts are younger."""
     if row.again_offset < 0 or row.again_offset < row.again_end:
         return row
     return _without_pass(replace(row, oldest_ms=max(row.oldest_ms, row.again_ms)))
@@ -112,7 +110,7 @@ def _without_pass(row: ProofRow) -> ProofRow:
 
 
 def incident_of(row: ProofRow) -> Incident | None:
-    """Returns the incident of a differing partition, without record contents: incidents are kept forever."""
+    """Returns a differing partition's incident, without record contents: incidents are kept forever."""
     found = difference_of(row) if row.state is ProofState.DIFFERS else None
     if found is None:
         return None
@@ -132,7 +130,7 @@ def incident_of(row: ProofRow) -> Incident | None:
 
 
 def find_resolved_incidents(opened: Iterable[IncidentRow], rows: Iterable[ProofRow]) -> list[int]:
-    """Returns open differences that these proofs have passed: in the same mode, and read after the incident opened."""
+    """Returns open differences that these proofs have passed, in the same mode, read after the incident opened."""
     proven = {(row.link, row.topic, row.partition): row for row in rows}
     found = []
     for one in opened:
@@ -146,9 +144,7 @@ def find_resolved_incidents(opened: Iterable[IncidentRow], rows: Iterable[ProofR
 
 
 def find_expired_incidents(opened: Iterable[IncidentRow], below: Mapping[tuple[str, str, int], int]) -> list[int]:
-    """Returns open differences in records that neither side holds any more, below these offsets by link, topic and
-    partition.
-    """
+    """Returns open differences below these offsets, which neither side holds any more."""
     found = []
     for one in opened:
         incident = one.incident
@@ -160,13 +156,11 @@ def find_expired_incidents(opened: Iterable[IncidentRow], below: Mapping[tuple[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionScan:
-    """One partition as both clusters show it. Ends are read target first, so an exact twin never seems ahead of its
-    source.
+    """One partition as both clusters show it. Ends are read target first, so an exact twin never seems ahead.
 
     `extents`: the first and last offset run and those at the twin's log start and end, as (source, target, length).
-    `stored`: the proof before, of these topics. `told`: incidents with offsets of this partition. `ledger_id`: the
-    newest incident of all. `looked_ms`: when this scan began. `dropped`: offsets that a fresh queue did not send, as
-    incidents say.
+    `stored`: the proof before. `told`: incidents with offsets of this partition. `ledger_id`: the newest incident of
+    all. `looked_ms`: when this scan began. `dropped`: offsets that a fresh queue did not send.
     """
 
     link: str
@@ -197,9 +191,7 @@ class PartitionScan:
 
     @property
     def first(self) -> int:
-        """The first source offset to compare. Skips what is before a mapped twin's first run, and what its own
-        retention removed.
-        """
+        """The first source offset to compare: after a mapped twin's start, and its own retention."""
         if self.way is not CompareMode.EXTENTS or not self.extents:
             return self.source_start
         held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
@@ -218,14 +210,14 @@ class PartitionScan:
 
     @property
     def uncarried(self) -> bool:
-        """Whether the source holds records, but none has been replicated to its mapped twin: what the twin holds before
-        its first run is older than the link.
+        """Whether the source holds records and none has been replicated to its mapped twin: the twin's own are older
+        than the link.
         """
         return self.way is CompareMode.EXTENTS and self.source_holds and not any(length for *_, length in self.extents)
 
     @property
     def one_sided(self) -> bool:
-        """Whether only the target holds records, in content mode: their relation to the source is unknown."""
+        """Whether only the target holds records, in content mode, of unknown relation to the source."""
         return self.way is CompareMode.CONTENT and self.target_holds and not self.source_holds
 
     @property
@@ -235,12 +227,12 @@ class PartitionScan:
 
     @property
     def missing_below(self) -> int:
-        """Below this an exact twin lacks all records of its source; 0: none."""
+        """Below this an exact twin lacks its source's records; 0: none."""
         return self.target_start if self.way is CompareMode.EXACT and self.begins_late else 0
 
     @property
     def gone_below(self) -> int:
-        """Below this neither side holds records of the source any more."""
+        """Below this neither side holds records of the source."""
         if self.way is not CompareMode.EXTENTS:
             return self.source_start
         held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
@@ -251,7 +243,7 @@ class PartitionScan:
 
     @property
     def reach(self) -> int:
-        """How far the target has records, as a source offset; unknown in content mode, so the source's end."""
+        """How far the target has records, as a source offset; in content mode unknown, so the source's end."""
         if self.way is CompareMode.CONTENT:
             return self.source_end
         if self.way is CompareMode.EXTENTS:
@@ -265,12 +257,12 @@ class PartitionScan:
 
     @property
     def end(self) -> int:
-        """How far both sides can be compared: the lower end, but not across open incidents that stop replication."""
+        """How far both sides can be compared: the lower end, or `kept_from`."""
         return min(self.source_end, self.reach, self.kept_from)
 
     @property
     def kept_from(self) -> int:
-        """Nothing is compared from here on: the mirror has stopped here, or replicates again what the target lost."""
+        """From here on the mirror has stopped, or replicates again what the target lost."""
         rests = (row.incident.from_offset for row in self.open_incidents if _holds(row.incident.kind))
         return min(rests, default=self.source_end)
 
@@ -312,7 +304,7 @@ class PartitionScan:
         return row
 
     def known_difference(self, upto: int) -> ProofDifference | None:
-        """Returns the known difference, unless a proof up to `upto` has passed that."""
+        """Returns the known difference, unless a proof up to `upto` has passed it."""
         row = self.resumable_proof or self.remembered
         found = difference_of(row) if row is not None else None
         return found if found is not None and found.offset >= max(self.first, upto) else None
@@ -324,7 +316,7 @@ class PartitionScan:
 
     @property
     def proof_invalidated(self) -> bool:
-        """Whether less of the stored proof still holds."""
+        """Whether part of the stored proof no longer holds."""
         row = self.stored
         return row is not None and row.way == self.way and row != self.resumable_proof
 
@@ -344,7 +336,7 @@ class PartitionScan:
 
     @property
     def _held_to(self) -> int:
-        """Behind this the mirror has stopped, or replicated again, since the proof: proven records may be gone."""
+        """Behind this the mirror has stopped, or replicated again, since the proof: records may be gone."""
         known_to = self._known.ledger_id if self._known else 0
         since = (row.incident for row in self.told if row.id > known_to)
         rested = (one.from_offset for one in since if one.kind not in PROOF_INCIDENT_KINDS and _holds(one.kind))
@@ -355,7 +347,7 @@ class PartitionScan:
         return self.stored if self.stored is not None and self.matches_row(self.stored) else None
 
     def _lost_end(self) -> ProofDifference | None:
-        """Returns the loss of records that the target held when proven, and lacks now though the source has them."""
+        """Returns the loss of records that were proven on the target and that the source still has."""
         row, at = self._known, max(self.reach, self.first)
         if row is None or self.way is CompareMode.CONTENT or at >= min(row.to_offset, self.source_end):
             return None
@@ -364,12 +356,11 @@ class PartitionScan:
 
 
 def difference_of(row: ProofRow) -> ProofDifference | None:
-    """Parses the stored difference."""
     return json_adapter(ProofDifference).validate_json(row.sentence) if row.sentence else None
 
 
 def _to_offset(incident: Incident) -> float:
-    """Returns where the incident's offsets end; a difference concerns one offset."""
+    """Where the incident's offsets end; a difference concerns one offset."""
     if incident.kind is IncidentKind.CONTENT_DIFFERS:
         return incident.from_offset + 1
     return incident.to_offset if incident.to_offset > incident.from_offset else inf
@@ -391,7 +382,7 @@ class UnreplicatedTopic(NamedTuple):
 def find_unreplicated_topics(
     link: Link, admitted: Iterable[str], known: Collection[str], rows: Iterable[IncidentRow]
 ) -> Iterator[UnreplicatedTopic]:
-    """Yields admitted topics that the link refuses or never began. `known`: topics with twins; `rows`: open incidents."""
+    """Yields admitted topics that the link refuses or never began. `known` have twins; `rows` are open incidents."""
     refused: dict[str, list[IncidentRow]] = {}
     for row in rows:
         if row.incident.partition < 0 and stops_replication(row.incident.kind, row.incident.policy):
@@ -406,9 +397,7 @@ def find_unreplicated_topics(
 def find_unreplicated_partitions(
     looks: Iterable[PartitionScan], rows: Iterable[IncidentRow]
 ) -> Iterator[UnreplicatedTopic]:
-    """Yields partitions that lack records since the mirror stopped at their end, where no incident covers compared
-    offsets.
-    """
+    """Yields partitions that lack records since the mirror stopped at their end, outside compared offsets."""
     stopped: dict[tuple[str, int], list[IncidentRow]] = {}
     for row in rows:
         if row.incident.partition >= 0 and row.incident.policy.stops:

@@ -1,7 +1,5 @@
-"""Plans the ranges to compare, applies their results, and plans re-reads of proven records.
-
-Disks and elections change proven records. So the part read longest ago is read next, forever, within a budget of bytes
-per second.
+"""Plans ranges to compare, applies results, and plans re-reads: disks and elections change proven records. So the part
+read longest ago is read next, forever, within a budget of bytes per second.
 """
 
 from __future__ import annotations
@@ -39,14 +37,14 @@ class ProofOptions:
     seed: int = 0
 
     def per_task(self, tasks: int) -> ProofOptions:
-        """Returns the options of each of so many parallel tasks, within one bound together."""
+        """Divides the bound among parallel tasks."""
         return replace(self, bytes_s=self.bytes_s / tasks)
 
 
 def build_range(
     look: PartitionScan, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, start: int, end: int
 ) -> CompareRange:
-    """Returns a range of the scanned partition; `add_offset_runs` adds a mapped twin's runs."""
+    """Returns a range of the partition; `add_offset_runs` adds a mapped twin's runs later."""
     dropped = look.dropped if look.way in OFFSET_MODES else ()
     return CompareRange(
         *clusters,
@@ -64,7 +62,7 @@ def build_range(
 
 
 def range_offsets_max(look: PartitionScan, wishes: ProofOptions) -> int:
-    """Returns the most offsets of one range. Of a mapped twin each offset may be a run of its own, all in memory."""
+    """The most offsets of one range. Of a mapped twin each may be a run, all in memory."""
     return (
         min(wishes.stretch_records, MAPPED_RANGE_OFFSETS_MAX)
         if look.way is CompareMode.EXTENTS
@@ -98,7 +96,7 @@ def plan_ranges(look: PartitionScan, source: Cluster, target: Cluster, wishes: P
 
 
 def _beginning(look: PartitionScan, whole: CompareRange) -> list[CompareRange]:
-    """Returns the proven part that a twin with a late log start lacks, to see whether it held records."""
+    """Returns the proven part below a twin's late log start, to see whether it held records."""
     row = look.resumable_proof
     if row is None or not look.begins_late or row.to_offset <= look.first:
         return []
@@ -106,7 +104,7 @@ def _beginning(look: PartitionScan, whole: CompareRange) -> list[CompareRange]:
 
 
 def _by_content(look: PartitionScan, whole: CompareRange, wishes: ProofOptions) -> list[CompareRange]:
-    """Returns one range: its end tells where the next starts on the target."""
+    """Returns one range, whose end tells where the next starts on the target."""
     row = look.resumable_proof
     target_start = row.target_offset if row else -1
     if whole.start >= whole.end and (target_start < 0 or target_start >= look.target_end):
@@ -126,13 +124,12 @@ def _sampled(whole: CompareRange, wishes: ProofOptions) -> Iterator[CompareRange
 
 
 def sub_range(whole: CompareRange, start: int, end: int) -> CompareRange:
-    """Returns a part of the range, with its dropped offsets."""
     dropped = tuple(one for one in whole.dropped if one[0] < end and one[1] > start)
     return replace(whole, start=start, end=end, dropped=dropped)
 
 
 def bundle_ranges(wanted: Iterable[CompareRange], records: int) -> Iterator[list[CompareRange]]:
-    """Groups short ranges for one task each, so that a thousand idle partitions are not a thousand jobs."""
+    """Groups short ranges, so that a thousand idle partitions are not a thousand jobs."""
     bundle: list[CompareRange] = []
     size = 0
     for stretch in wanted:
@@ -149,8 +146,8 @@ def bundle_ranges(wanted: Iterable[CompareRange], records: int) -> Iterator[list
 def apply_results(
     look: PartitionScan, asked: Sequence[CompareRange], results: Sequence[CompareResult], now_ms: int
 ) -> ProofRow:
-    """Returns the proof after these results, perhaps not all of those asked for. A known difference stays until a proof
-    has passed it, or finds nothing more to compare there.
+    """Returns the proof after these results, perhaps not all. A known difference stays until a proof has passed it, or
+    finds nothing more to compare there.
     """
     row = _come_to(look, asked, results, now_ms)
     known = look.known_difference(row.to_offset)
@@ -162,8 +159,8 @@ def apply_results(
 
 
 def rebase_scan(look: PartitionScan, stands: ProofRow | None) -> PartitionScan | None:
-    """Returns the scan based on another process's newer row, with its ends if that has proven more. None: results
-    cannot be added to that row.
+    """Returns the scan based on another process's newer row, with its ends if that has proven more. None: the row does
+    not fit.
     """
     if stands is None or not look.matches_row(stands):
         return None
@@ -256,13 +253,12 @@ def _in_json(lacking: ProofDifference | None, behind: ProofDifference | None) ->
 
 
 def _whole(asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]) -> bool:
-    """Whether ranges were asked for, and all were compared."""
+    """Whether there were ranges, and all were compared."""
     answers = [(one, by_number.get(one.number)) for one in asked]
     return bool(asked) and all(got is not None and not got.trouble and got.to >= one.end for one, got in answers)
 
 
 def _nothing(look: PartitionScan, now_ms: int) -> ProofRow:
-    """Returns an empty proof."""
     place = look.link, look.named.topic, look.named.partition, look.way.value
     spans = look.start, look.start, -1, look.source_end, 0
     ids = look.source_topic_id, look.target_topic_id
@@ -281,9 +277,7 @@ def mark_differing(row: ProofRow, result: CompareResult, now_ms: int) -> ProofRo
 
 
 def refresh_idle_proof(look: PartitionScan, now_ms: int) -> ProofRow | None:
-    """Returns the row with a new date if neither side has grown, or a new row if the source is empty. None: no update
-    needed.
-    """
+    """Returns the row redated if neither side has grown, or a new row if the source is empty. None: no update."""
     row = look.resumable_proof
     if row is None and look.source_end <= look.first and not look.open_incidents:
         return _nothing(look, now_ms)
@@ -320,8 +314,8 @@ def plan_rereads(
     before_ms: int,
     skip: Collection[tuple[str, int]] = (),
 ) -> list[Reread]:
-    """Returns the next re-reads of one link, longest unread first, of `size_max` bytes. Skips proofs read whole since
-    `before_ms`, and `skip`: failed parts, by partition and offset.
+    """Returns one link's next re-reads, longest unread first, of `size_max` bytes. Skips proofs read whole since
+    `before_ms`, and failed parts (`skip`), by partition and offset.
     """
     waiting = [
         (row, look)
@@ -348,7 +342,7 @@ def _next(row: ProofRow) -> int:
 def _stretch(
     look: PartitionScan, row: ProofRow, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, size_max: float
 ) -> tuple[CompareRange, float]:
-    """Returns the next range of the pass, as large as allowed, and its estimated bytes."""
+    """Returns the pass's next range, as large as allowed, and its estimated bytes."""
     at, end = _next(row), row.again_end if row.again_offset >= 0 else row.to_offset
     per_offset = row.size / (row.to_offset - row.from_offset) if row.size else BYTES_PER_OFFSET_ESTIMATE
     if look.way is CompareMode.COMPACTED:
@@ -376,9 +370,7 @@ def apply_reread(row: ProofRow, errand: Reread, result: CompareResult, read_ms: 
 
 
 class RereadPass(NamedTuple):
-    """The state of all proofs: the partition unread longest, since when, and the duration of a pass over all. `read_ms`
-    0: not known to have been read whole.
-    """
+    """The partition unread longest, since when (0: unknown), and the duration of a pass over all proofs."""
 
     place: str
     read_ms: int
@@ -387,7 +379,7 @@ class RereadPass(NamedTuple):
 
 
 def measure_reread_pass(rows: Sequence[ProofRow], bytes_s: float) -> RereadPass | None:
-    """None without proofs. `seconds` is 0 without re-reads."""
+    """Returns None without proofs. `seconds` is 0 without re-reads."""
     held = [row for row in rows if row.to_offset > row.from_offset]
     if not held:
         return None
@@ -399,8 +391,8 @@ def measure_reread_pass(rows: Sequence[ProofRow], bytes_s: float) -> RereadPass 
 def describe_reread_pass(
     rows: Sequence[ProofRow], bytes_s: float, asked_h: float, now_ms: int, *, going: bool = True
 ) -> Iterator[str]:
-    """Yields when everything was read, the duration of a pass, and whether that meets the wanted age. `going`: a
-    continuous proof runs. Yields nothing where none runs and no age is wanted.
+    """Yields when all was read, the duration of a pass, and whether that meets the wanted age. `going`: a continuous
+    proof runs. Yields nothing if none runs and no age is wanted.
     """
     found = measure_reread_pass(rows, bytes_s)
     if found is None or not (going or asked_h):
@@ -423,7 +415,7 @@ def describe_reread_pass(
 
 
 def explain_unreachable_age(found: RereadPass, bytes_s: float, asked_h: float) -> str:
-    """Returns why the wanted age cannot be met, with the figure; empty if it can."""
+    """Returns why the wanted age cannot be met; empty if it can."""
     if not asked_h or found.seconds <= asked_h * 3600:
         return ""
     least = found.size / (asked_h * 3600) / 1e6
@@ -434,7 +426,6 @@ def explain_unreachable_age(found: RereadPass, bytes_s: float, asked_h: float) -
 
 
 def format_duration(seconds: float) -> str:
-    """Returns the duration in a fitting unit."""
     for unit, length in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"

@@ -1,12 +1,12 @@
-"""Records as rows, and one side's log as chunks of rows. Indexes, compares and digests rows, compiled if numba is
+"""Records as rows, and one side's log as chunks of rows. Indexes, compares and digests rows, compiled with numba if
 there.
 
 A row is (offset, timestamp, first byte after the deltas, byte behind the record). Between the last two are key, value
-and headers, the same bytes in any batch. A digest is the sum of single records' digests, modulo 2^64 in each of two
-halves: batching does not matter, and digests of adjacent ranges add up.
+and headers, the same bytes in any batch. A digest is the sum of records' digests, modulo 2^64 in each of two halves:
+batching does not matter, and adjacent ranges add up.
 
-A chunk covers all offsets up to its end. Offsets without a row are invisible to consumers: control records, aborted
-ones, gaps of compaction. A compressed batch is unpacked only when a caller needs its rows.
+A chunk covers all offsets up to its end. Those without a row are invisible to consumers: control records, aborted ones,
+gaps of compaction. A compressed batch is unpacked only when needed.
 """
 
 from __future__ import annotations
@@ -131,7 +131,6 @@ def no_rows() -> Array:
 
 
 def new_row_table(rows: int) -> Array:
-    """Returns an uninitialised table."""
     return np.empty((rows, ROW_FIELDS), dtype=np.int64)
 
 
@@ -170,14 +169,12 @@ def same_bytes(one: memoryview, other: memoryview) -> bool:
 
 
 class RunningDigest:
-    """A digest that grows."""
-
     def __init__(self, start: int = 0) -> None:
         self.lanes = np.array([start >> 64, start & _WORD], dtype=np.uint64)
 
     @property
     def value(self) -> int:
-        """The digest as a number of 128 bits."""
+        """A number of 128 bits."""
         return int(self.lanes[0]) << 64 | int(self.lanes[1])
 
     def add(self, data: Array, rows: Array, first: int, end: int) -> None:
@@ -192,8 +189,8 @@ class RunningDigest:
     def match(
         self, one: tuple[Array, Array, int, int], other: tuple[Array, Array, int, int], shift: int, *, placed: bool
     ) -> int:
-        """Returns how many rows of both are the same, and adds them. Each side is (data, rows, first, end). With
-        `placed` offsets count, the other's after adding `shift`.
+        """Returns how many rows of both are the same, and adds them. Each side is (data, rows, first, end). `placed`:
+        offsets count, the other's plus `shift`.
         """
         loops = compiled()
         if loops is not None:
@@ -228,7 +225,6 @@ class RunningDigest:
 
 
 def combine_digests(*digests: int) -> int:
-    """Returns the digest of these ranges together."""
     high = sum(digest >> 64 for digest in digests) & _WORD
     low = sum(digest & _WORD for digest in digests) & _WORD
     return high << 64 | low
@@ -256,7 +252,7 @@ NO_BYTES = as_byte_array(b"")
 
 
 class MappedRun(NamedTuple):
-    """An offset run of a mapped twin: `length` offsets from `source` on correspond to those from `target` on."""
+    """An offset run: `length` offsets from `source` on correspond to those from `target` on."""
 
     source: int
     target: int
@@ -284,25 +280,25 @@ def exclude_ranges(chunks: Iterable[Chunk], dropped: Sequence[tuple[int, int]]) 
 
 
 class OffsetAlignment:
-    """How both sides' offsets correspond: here of an exact twin, with equal offsets."""
+    """How both sides' offsets correspond: here an exact twin's, which are equal."""
 
     def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Yields the target's chunks with the shift to the source's offsets, without records from elsewhere."""
+        """Yields the target's chunks, shifted to the source's offsets, without foreign records."""
         return iter(chunks)
 
     def target_of(self, source: int) -> int:
-        """Returns the target offset to start from for this source offset, or just before."""
+        """Returns the target offset for this source offset, or just before."""
         return source
 
     def source_from(self, _target: int, /) -> int:
-        """Returns the first source offset that a target with this log start can be expected to hold. -1: all, since an
-        exact twin's log start follows its source's.
+        """Returns the first source offset that a target with this log start should hold. -1: all, since an exact twin's
+        log start follows its source's.
         """
         return -1
 
 
 class MappedAlignment(OffsetAlignment):
-    """A mapped twin, by its offset runs. Records between runs were there before the link, or are foreign."""
+    """A mapped twin's. Records between its offset runs were there before the link, or are foreign."""
 
     def __init__(self, extents: Sequence[MappedRun], end: int) -> None:
         """`end`: how far on the source the runs are complete. Source offsets without a run are invisible."""
@@ -317,7 +313,7 @@ class MappedAlignment(OffsetAlignment):
         return extent.target + min(max(0, source - extent.source), extent.length)
 
     def source_from(self, target: int, /) -> int:
-        """Returns the source offset behind the last one below this target offset: a mapped twin has its own retention."""
+        """Returns the source offset behind the last below this target offset: a mapped twin has its own retention."""
         gone = (
             extent.source + min(extent.length, target - extent.target)
             for extent in self._extents
@@ -373,8 +369,8 @@ class UnpackBuffer:
 
 
 class Chunk:
-    """`end`: behind the last offset. `first`: the first unprocessed row. `packed`: the only batch, until unpacked into
-    `room`. `shift`: added to the chunk's offsets, gives the source's.
+    """A part of a log. `end`: behind the last offset. `first`: the first unprocessed row. `packed`: the only batch,
+    until unpacked into `room`. `shift`: the source's offsets minus the chunk's.
     """
 
     __slots__ = ("_data", "_rows", "end", "first", "packed", "room", "shift")
@@ -406,11 +402,10 @@ class Chunk:
 
     @property
     def source_end(self) -> int:
-        """The end as a source offset."""
         return self.end + self.shift
 
     def skip_below(self, offset: int) -> None:
-        """Skips records below this offset (unshifted)."""
+        """Skips records below this offset, by the chunk's own offsets."""
         if self.packed is not None and self.packed[1].base_offset >= offset:
             return
         rows = self.opened()[1]
@@ -418,7 +413,7 @@ class Chunk:
             self.first = int(np.searchsorted(rows[:, 0], offset))
 
     def rows_below(self, offset: int) -> int:
-        """Returns how many rows are below this offset (unshifted)."""
+        """Counts rows below this offset, by the chunk's own offsets."""
         rows = self.opened()[1]
         if not len(rows) or rows[-1, 0] < offset:
             return len(rows)
@@ -426,7 +421,7 @@ class Chunk:
 
 
 def empty_chunk(end: int) -> Chunk:
-    """Returns a chunk without visible records up to `end`."""
+    """A chunk without visible records."""
     return Chunk(end, NO_BYTES, no_rows())
 
 
@@ -470,7 +465,7 @@ def _chunk(view: memoryview, header: BatchHeader, aborted: AbortedTransactions, 
 
 
 def same_packed_batch(one: Chunk, other: Chunk) -> bool:
-    """Whether both are packed batches that surely hold the same records, so that at most one needs unpacking."""
+    """Whether both are packed and surely hold the same records, so that at most one needs unpacking."""
     if one.packed is None or other.packed is None:
         return False
     (view, header), (peer_view, peer) = one.packed, other.packed

@@ -24,8 +24,8 @@ FIELDS_NOT_REPORTED = ("sentence", "ledger_id", "size", "oldest_ms", "revision",
 
 
 def exit_code(report: ProofReport) -> int:
-    """0: both sides are the same as far as both go, or no sample differs. 1: they differ. 2: unknown for part of what
-    was asked, or the source is too far ahead.
+    """Returns 0: the same as far as both go, or no sample differs; 1: they differ; 2: unknown for part of what was
+    asked, or the source is too far ahead.
     """
     if report.differs:
         return DIFFERS
@@ -33,7 +33,6 @@ def exit_code(report: ProofReport) -> int:
 
 
 def verdict(report: ProofReport) -> str:
-    """Returns one line for all partitions."""
     code = exit_code(report)
     word = NO_DIFFERENCE if report.sampled and code == IDENTICAL else VERDICTS[code]
     links = [lack for lack in report.lacks if not lack.topic]
@@ -63,7 +62,7 @@ def verdict(report: ProofReport) -> str:
 
 
 def _behind(report: ProofReport) -> str:
-    """Counts offsets of the source not compared, since the twin ends before them, with their topics."""
+    """Counts source offsets not compared, since the twin ends before them."""
     by_topic: Counter[str] = Counter()
     for one in report.partitions:
         by_topic[one.row.topic] += one.behind
@@ -189,7 +188,6 @@ def _record(shown: RecordPreview | None) -> str:
 
 
 def as_values(report: ProofReport) -> dict[str, Any]:
-    """Returns the report for JSON."""
     partitions, code = [], exit_code(report)
     for one in report.partitions:
         values = asdict(one.row)

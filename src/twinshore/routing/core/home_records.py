@@ -1,25 +1,23 @@
 """The records of `twinshore.homes` and `twinshore.twins`: topic homes, claims, switch records, twins.
 
-`twinshore.homes` is compacted, and its keys are JSON lists. Third parties may write to either topic: records of another
-form are skipped.
+`twinshore.homes` is compacted, and its keys are JSON lists. Third parties may write to both topics: other forms are
+skipped.
 
-**Home records** of a topic are ordered by version, (term, step). The highest version is current, at any offset. Of two
-different records with one version the first in the log is current. So a writer reads the log to its end, to see whether
-its record won. Compaction keeps the last record of a topic: a reader that finds another record current writes that one
-again (`mending`).
+**Home records** of a topic are ordered by version, (term, step): the highest is current, at any offset. Among different
+records with one version the first in the log wins. So a writer reads the log to its end to see whether its record won.
+Compaction keeps a topic's last record: readers that find another one current write that again (`mending`).
 
-A switch writes the highest term that it has read plus one. A record far above (`is_implausible`) every version known
-from this log, a store or another cluster comes from a third party: it is skipped, and reported (`far`).
+A switch writes the highest term read plus one. A record far above (`is_implausible`) the versions known from this log,
+a store or another cluster comes from a third party: it is skipped and reported (`far`).
 
-A **claim** says that a switch has a topic. The first claim in the log holds until it is released. A holder never writes
-its claim again, so compaction does not move that claim behind another.
+A **claim** says that a switch has a topic. The first claim holds until released. A holder never writes its claim again,
+so compaction cannot move that behind another.
 
-A **switch record** is split into parts, and a head names them and the record that this one follows. A head that follows
-any but the current record has lost, at any offset. So the log's order decides between two processes that continue one
-switch, and the loser learns of that. `mending` restores a current head before compaction loses it.
+A **switch record** is split into parts. A head names them and the record that this one follows. A head that follows
+another than the current record has lost. So the log decides between two processes that continue one switch, and tells
+the loser.
 
-A record of `twinshore.twins` counts for one topic id alone, so a deleted topic's record says nothing about a later
-topic with that name.
+A record of `twinshore.twins` counts for one topic id alone, never for a later topic of that name.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ KeyValue = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class SwitchRecordHead:
-    """`after`: the digest of the record that this one follows, empty for a switch's first."""
+    """Names a record's parts. `after`: the digest of the record that this one follows; empty for a switch's first."""
 
     digest: str
     parts: int
@@ -71,7 +69,7 @@ class SwitchRecordHead:
 
 @dataclass(slots=True)
 class SwitchRecordLog:
-    """The switch records of one cluster, as read so far. `full`: the log holds more than the limits admit."""
+    """One cluster's switch records. `full`: the log exceeds the limits."""
 
     full: bool = False
     _heads: dict[str, SwitchRecordHead] = field(default_factory=dict)
@@ -81,7 +79,6 @@ class SwitchRecordLog:
     _bytes: int = 0
 
     def switches(self) -> list[str]:
-        """Returns the switches that have a record."""
         return sorted(self._heads)
 
     def digest(self, switch: str) -> str:
@@ -100,10 +97,9 @@ class SwitchRecordLog:
         return found if isinstance(found, dict) else None
 
     def lines(self, switch: str, record: Mapping[str, Any]) -> list[KeyValue]:
-        """Returns what to write, in this order, to make `record` follow the current one; empty where `record` is
-        current.
+        """Returns what to write, in order, to make `record` the current one; empty if it is.
 
-        The current record stays whole until the last of these is written. May raise TooLargeError.
+        The earlier record stays whole until the last write. May raise TooLargeError.
         """
         text = encode_json(record)
         if len(text) > RECORD_BYTES_MAX:
@@ -133,7 +129,7 @@ class SwitchRecordLog:
         return head + [(encode_json([PART_KEY, *place]), None) for place in self._of(switch)]
 
     def mending(self) -> list[KeyValue]:
-        """Returns the current heads that a losing head follows in the log: compaction would lose them."""
+        """Returns current heads that compaction would lose, as a losing head follows in the log."""
         heads = ((switch, self._heads.get(switch)) for switch in sorted(self._behind))
         return [(encode_json([SWITCH_KEY, switch]), head.text() if head else None) for switch, head in heads]
 
@@ -178,7 +174,6 @@ def digest_of(text: bytes) -> str:
 
 
 def record_digest(record: Mapping[str, Any]) -> str:
-    """Returns the digest that identifies a record."""
     return digest_of(encode_json(record))
 
 
@@ -233,11 +228,10 @@ class HomeState(StrEnum):
 class HomeRecord:
     """The topic's home is `home`, the cluster `cluster_id`, in this term. Each step within the term is a new version.
 
-    The other fields let a store apply the change of home itself. `source`: the home before. `link` replicated the topic
-    from there, `back` does now. `target_topic_id` and `source_topic_id`: the topic's ids on the new and the old home.
-    `points`, one for each partition: below its point the old home's log is the topic's own. `how`: `PLANNED_SWITCH`
-    moved all records of the old home. `hold_ms`: how long HELD counts, for groups ANNOUNCED too, from when a reader
-    reads the record; 0: until a higher version arrives.
+    The rest lets a store apply the change itself. `source`: the home before. `link` replicated from there, `back` does
+    now. `target_topic_id` and `source_topic_id`: on the new and the old home. `points`: below its point each
+    partition's log on the old home is the topic's own. `how`: `PLANNED_SWITCH` moved all records. `hold_ms`: how long
+    HELD counts (for groups ANNOUNCED too) after a reader reads the record; 0: until a higher version.
     """
 
     topic: str
@@ -265,14 +259,12 @@ class HomeRecord:
 
     @property
     def ran_out(self) -> bool:
-        """Whether a hold ended by time alone. The switch's write block may still keep writers out until an operator
-        ends it.
-        """
+        """Whether a hold ended by time alone. The switch's write block may still keep writers out until removed."""
         return self.state is HomeState.SETTLED and self.hold_ms > 0
 
     @property
     def is_first(self) -> bool:
-        """Whether no switch has had the topic: a mirror wrote the record, and `twinshore.twins` says the same."""
+        """Whether no switch has had the topic: a mirror wrote the record."""
         return self.term == FIRST_TERM and not self.switch
 
     def agrees(self, other: HomeRecord) -> bool:
@@ -290,7 +282,7 @@ class HomeRecord:
 
 @dataclass(frozen=True, slots=True)
 class HomeConflict:
-    """Two clusters have different records with one version: the home is unknown until a higher version arrives."""
+    """Two clusters have different records of one version: the home is unknown until a higher version."""
 
     one: HomeRecord
     other: HomeRecord
@@ -298,7 +290,7 @@ class HomeConflict:
 
 @dataclass(frozen=True, slots=True)
 class TopicClaim:
-    """The switch has had a topic since `since_ms`. `by` is for people."""
+    """A switch's claim of a topic. `by` is for people."""
 
     switch: str
     since_ms: int
@@ -306,7 +298,7 @@ class TopicClaim:
 
 
 def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflict | None:
-    """Returns a topic's current record among those of several clusters; None without any."""
+    """Returns the current one of several clusters' records of a topic."""
     found = [line for line in lines if line is not None]
     highest = [line for line in found if line.word == max(one.word for one in found)]
     other = next((line for line in highest if not line.agrees(highest[0])), None)
@@ -314,13 +306,12 @@ def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflic
 
 
 def is_implausible(line: HomeRecord, known: HomeVersion) -> bool:
-    """Whether the record's version is further above the highest known one than a switch would write."""
+    """Whether no switch would write this version, so far above the known one."""
     step = known[1] if line.term == known[0] else 0
     return line.term > known[0] + TERMS_AHEAD_MAX or line.step > step + STEPS_AHEAD_MAX
 
 
 def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
-    """Returns one sentence, however many implausible records there are."""
     lines = sorted(far, key=lambda one: one.topic)
     named = join_names([f"{one.topic} on {one.home} in term {one.term}" for one in lines], IMPLAUSIBLE_SHOWN_MAX)
     return (
@@ -331,9 +322,8 @@ def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
 
 @dataclass(slots=True)
 class HomeLog:
-    """The records of one cluster's `twinshore.homes`, as read so far. `homes`: the current record of each topic.
-    `full`: the log holds more than the limits admit, so the homes are unknown. `known`: returns a topic's highest term
-    known from elsewhere. `far`: implausible records.
+    """One cluster's `twinshore.homes`. `homes`: current records by topic. `full`: the log exceeds the limits, so homes
+    are unknown. `known`: returns a topic's highest term known from elsewhere. `far`: implausible records.
     """
 
     homes: dict[str, HomeRecord] = field(default_factory=dict)
@@ -365,7 +355,7 @@ class HomeLog:
     # -- homes
 
     def mending(self) -> list[KeyValue]:
-        """Returns the current records that a losing record follows in the log: compaction would lose them."""
+        """Returns current records that compaction would lose, as a losing record follows in the log."""
         return [*(self.homes[topic].line() for topic in sorted(self._behind)), *self.records.mending()]
 
     def is_superseded(self, line: HomeRecord) -> bool:
@@ -374,7 +364,6 @@ class HomeLog:
         return there is not None and there.word >= line.word
 
     def is_current(self, line: HomeRecord) -> bool:
-        """Whether the topic's current record agrees with this one."""
         there = self.homes.get(line.topic)
         return there is not None and there.agrees(line)
 
@@ -409,7 +398,7 @@ class HomeLog:
         return is_implausible(line, word) and is_implausible(line, max(word, (self.known(line.topic), 0)))
 
     def accept_plausible(self) -> None:
-        """Takes the `far` records that are plausible by what `known` returns now."""
+        """Takes `far` records that are plausible now."""
         for topic, line in list(self.far.items()):
             if not self._is_far(line, self.homes.get(topic)):
                 self._take_home(topic, line.line()[1])
@@ -421,11 +410,11 @@ class HomeLog:
         return next(iter(self._claims.get(topic, {}).values()), None)
 
     def claimed(self, switch: str) -> list[str]:
-        """Returns the topics that the switch claims, also behind another's claim."""
+        """Returns the topics that the switch claims, also behind another switch."""
         return sorted(topic for topic, claims in self._claims.items() if switch in claims)
 
     def switches(self) -> set[str]:
-        """Returns the switches with claims, also those behind another's claim."""
+        """Returns all switches with claims."""
         return {switch for claims in self._claims.values() for switch in claims}
 
     def _take_claim(self, topic: str, switch: str, value: bytes | None) -> None:
@@ -533,7 +522,7 @@ _ID = re.compile("[0-9a-f]{32}")
 
 @dataclass(slots=True)
 class TwinLog:
-    """The topics that `twinshore.twins` calls twins. `ids`: topic ids in hex, by record key."""
+    """One cluster's `twinshore.twins`. `ids`: topic ids of twins in hex, by record key."""
 
     ids: dict[bytes, str] = field(default_factory=dict)
 
@@ -551,5 +540,4 @@ class TwinLog:
                 pass
 
     def twins(self) -> frozenset[str]:
-        """Returns the topic ids of twins, in hex."""
         return frozenset(self.ids.values())

@@ -1,19 +1,17 @@
-"""Decides which cluster leads a topic, that is, where clients write: by remembered home records and each cluster's
-answer.
+"""Decides where clients write a topic: its leader, by remembered home records and each cluster's answer.
 
-A cluster that has not answered yet may still have a home record. One table for the proxy and for clients of each
-language:
+A cluster that has not answered may have a home record. One table for the proxy and all clients:
 
-| case | remembered | clusters that could carry the topic | leader |
+| case | remembered | clusters that could have the topic | leader |
 | --- | --- | --- | --- |
 | a | a home record | any | the record's cluster, until a higher version is read |
 | b | none | all answered | the highest version's cluster; without a record, the only copy that is no twin |
-| c | none | one is silent, and a cluster that answered calls its copy a twin | none |
-| d | none | one is silent; a record names a cluster that answered, or no copy is a twin | that one after `lease_s` |
-| e | none | several copies, and none is called a twin | none |
+| c | none | one is silent, and an answered cluster's copy is a twin | none |
+| d | none | one is silent; a record names an answered cluster, or no copy is a twin | that one after `lease_s` |
+| e | none | several copies, none a twin | none |
 
-Case d is wrong for a home that is back from a forced switch and has not been told yet. So case d raises an incident,
-and a process with `start = "all"` waits instead. A cluster that cannot carry the topic is never waited for.
+Case d is wrong for a home that is back from a forced switch and has not read of that yet. So case d raises an incident,
+and a process with `start = "all"` waits instead. Clusters that cannot have the topic are never waited for.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ from twinshore.routing.core.home_records import HomeVersion
 
 @dataclass(frozen=True, slots=True)
 class KnownHome:
-    """A home record in short. `cluster`: this process's name for the cluster; an unknown name counts as elsewhere.
-    `version`: (term, step), which is what a store or a push keeps.
-    """
+    """A home record in short. `cluster`: this process's name for the cluster; unknown names count as elsewhere."""
 
     cluster: str
     version: HomeVersion
@@ -37,9 +33,9 @@ class KnownHome:
 
 @dataclass(frozen=True, slots=True)
 class TopicCopy:
-    """What is known of one topic on one cluster. `answered`: this process has read the cluster's home records, twin
-    records and topics to the end. `could_carry`: a link that admits the topic names the cluster, or links are unknown.
-    `is_twin`: `twinshore.twins` there calls the copy a twin, or a one-way link that carries the topic ends there.
+    """One topic on one cluster. `answered`: home records, twin records and topics there were read to the end by this
+    process. `could_carry`: a link that admits the topic names the cluster, or links are unknown. `is_twin`:
+    `twinshore.twins` there says so, or a one-way link of the topic ends there.
     """
 
     cluster: str
@@ -62,9 +58,7 @@ class NoLeaderReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Clients write the topic on `cluster`. `unheard`: clusters that could contradict and did not answer in time; any
-    of them is an incident.
-    """
+    """The topic's leader. `unheard`: clusters that could contradict and did not answer in time; any is an incident."""
 
     cluster: str
     unheard: tuple[str, ...] = ()
@@ -72,8 +66,8 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class NoLeader:
-    """Clients cannot write the topic now. `clusters`: those that the reason is about. `wait_s`: the longest wait where
-    time alone ends this, else None.
+    """No cluster takes writes now. `clusters`: those that the reason is about. `wait_s`: the longest wait if time alone
+    ends this, else None.
     """
 
     lacks: NoLeaderReason
@@ -92,9 +86,8 @@ def leader_cluster(
     *,
     start_all: bool = False,
 ) -> LeaderDecision:
-    """Applies the table above. `remembered`: the record of the store, of the spool, or of the last push. `waited_s`:
-    time since this process first asked. `start_all` (`start = "all"`): wait without limit for all that could carry the
-    topic.
+    """Applies the table. `remembered`: from the store, spool or last push. `waited_s`: since this process first asked.
+    `start_all` (`start = "all"`): wait without limit for all clusters that could have the topic.
     """
     heard = [copy.word for copy in copies if copy.answered and copy.word is not None]
     highest = max((word.version for word in heard), default=None)
@@ -117,7 +110,6 @@ def _led_to(cluster: str, copies: Sequence[TopicCopy]) -> LeaderDecision:
 
 
 def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> LeaderDecision:
-    """Decides without a home record."""
     twins = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and copy.is_twin)
     homes = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and not copy.is_twin)
     if twins and (silent or not homes):
@@ -132,9 +124,7 @@ def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> LeaderDe
 def _unless_silent(
     found: LeaderDecision, silent: tuple[str, ...], waited_s: float, lease_s: float, start_all: bool
 ) -> LeaderDecision:
-    """Withholds a leader until silent clusters that could contradict were waited for. For topics without a remembered
-    record.
-    """
+    """Waits for silent clusters that could contradict, where nothing is remembered."""
     if not silent or not isinstance(found, Leader):
         return found
     if start_all or found.cluster in silent:
@@ -145,7 +135,7 @@ def _unless_silent(
 
 
 def describe_decision(topic: str, decision: LeaderDecision) -> str:
-    """Returns for logs and errors why the topic has no leader, or which clusters did not answer."""
+    """Explains the decision, for logs and errors."""
     if isinstance(decision, NoLeader):
         which = f": {', '.join(decision.clusters)}" if decision.clusters else ""
         return f"topic {topic} has no leader: {decision.lacks.value}{which}"

@@ -1,19 +1,17 @@
 """The records of `twinshore.followers`, and what a client must do by home records: write, or pause.
 
-A **subscriber** is a client that writes where home records say. The subscriber announces itself before writing, every
-second, and at once when a switch's new version was read or a topic paused. Each announcement holds for a lease. A
-switch waits for a subscriber until that has paused or its lease has expired. The switch counts the lease from when the
-announcement was read; the subscriber counts from before writing the announcement, and so stops earlier. Third parties
-may write to the topic: they can delay a switch, and no more.
+A **subscriber** is a client that writes where home records say. It announces itself before writing, every second, and
+at once after reading a switch's new version or pausing. An announcement holds for a lease. A switch waits for a
+subscriber until that has paused or the lease expired. The switch counts from reading the announcement, the subscriber
+from before writing that, and so stops earlier. Third parties may write to the topic: they can only delay a switch.
 
-A client polls the clusters that it knows and keeps the highest version ever read. The client announces itself on them
-(`says`), and writes to a cluster only within a lease there: since the last announcement on that cluster and since the
-last read there, both counted from before the request. No other cluster renews that lease. After a lapse the client
-announces first and reads then: so either the client sees a switch's hold, or that switch sees the client. A starting
-client waits one lease for clusters that have not answered yet.
+A client polls its clusters and keeps the highest version read. It writes to a cluster only within a lease there: since
+the last announcement and the last read there, both counted from before the request. No other cluster renews that lease.
+After a lapse the client announces first and reads then: either it sees a switch's hold, or that switch sees the client.
+A starting client waits one lease for silent clusters.
 
-A hold counts for `hold_ms` from when the client read the record. The hold ends with the first read that was requested
-afterwards and finds no higher version. The record then names the topic's home.
+A hold counts for `hold_ms` from when the client read the record. It ends with the first read requested afterwards that
+finds no higher version. The record then names the topic's home.
 """
 
 from __future__ import annotations
@@ -48,10 +46,9 @@ WILDCARD_SUFFIX = "*"
 
 @dataclass(frozen=True, slots=True)
 class HomeSubscriber:
-    """One announcement. `topics`: names, or prefixes followed by `*`. `heard`: the version of each topic that a switch
-    has now. `parked`: the paused topics, without writes in flight, until a later version settles them. `said` grows
-    with each announcement, and so orders those on two clusters. `name` is for people. `busy` (of a proxy): some groups
-    with members that were told to rejoin and have not yet.
+    """One announcement. `topics`: names, or prefixes followed by `*`. `heard`: the version of each topic in a switch.
+    `parked`: topics paused without writes in flight, until a later version settles them. `said` grows, and orders
+    announcements on two clusters. `name` is for people. `busy` (of a proxy): some groups with members still to rejoin.
     """
 
     id: str
@@ -71,7 +68,7 @@ class HomeSubscriber:
         return topic in self.parked and self.heard.get(topic, (0, 0)) >= word
 
     def has_gathered(self, topic: str, word: HomeVersion) -> bool:
-        """Whether the subscriber has read this version, and no member there has still to rejoin."""
+        """Whether the subscriber has read this version, and no member has still to rejoin."""
         return not self.busy and self.heard.get(topic, (0, 0)) >= word
 
     def line(self) -> KeyValue:
@@ -90,7 +87,7 @@ class HomeSubscriber:
 
 @dataclass(slots=True)
 class SubscriberLog:
-    """The subscribers of one or several clusters, as read so far. `full`: there are more than `SUBSCRIBERS_MAX`."""
+    """The subscribers on one or several clusters. `full`: more than `SUBSCRIBERS_MAX`."""
 
     full: bool = False
     _seen: dict[str, tuple[HomeSubscriber, float]] = field(default_factory=dict)
@@ -120,8 +117,8 @@ class SubscriberLog:
         return [follower for follower, until_s in self._seen.values() if now_s < until_s]
 
     def awaited(self, words: Mapping[str, HomeVersion], now_s: float) -> dict[str, list[HomeSubscriber]]:
-        """Returns by topic, of those held since these versions, the living subscribers that write there and have not
-        paused yet. Topics without any are left out.
+        """Returns by topic the living subscribers that write there and have not paused for this version. Leaves out
+        topics without any.
         """
         living = self.living(now_s)
         found = {
@@ -131,9 +128,7 @@ class SubscriberLog:
         return {topic: some for topic, some in found.items() if some}
 
     def gathering(self, topic: str, word: HomeVersion, now_s: float) -> list[HomeSubscriber]:
-        """Returns the topic's living subscribers that have not read this version, or have members that must still
-        rejoin.
-        """
+        """Returns the topic's living subscribers that have not read this version, or have members still to rejoin."""
         return [one for one in self.living(now_s) if one.writes(topic) and not one.has_gathered(topic, word)]
 
     def _forget(self, now_s: float) -> None:
@@ -186,7 +181,6 @@ def _word(raw: object) -> HomeVersion | None:
 
 
 def _groups(raw: object) -> tuple[str, ...]:
-    """Parses `busy`, which is for people."""
     some = raw if isinstance(raw, list) else []
     return tuple(to_printable(one) for one in some[:BUSY_GROUPS_MAX] if isinstance(one, str))
 
@@ -210,7 +204,7 @@ SWITCH_POLL_INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class WriteTo:
-    """Write to the topic on this cluster, its home in this term; 0: no home record exists."""
+    """Write on this cluster, the topic's home in this term; 0: no home record."""
 
     cluster: str
     term: int
@@ -218,9 +212,7 @@ class WriteTo:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Stop writing, wait until no write is in flight, then announce that. `switch`: the one that asks for the pause, or
-    empty.
-    """
+    """Stop writing, and announce when no write is in flight. `switch`: the one that asks, or empty."""
 
     switch: str
     why: str
@@ -231,8 +223,8 @@ HomeReport = HomeRecord | HomeConflict | None
 
 
 def decide_write(told: HomeReport, clusters: Mapping[str, str], begin: str) -> WriteOrder:
-    """Returns what a topic's home record orders. `clusters`: the client's names by cluster id. `begin`: where topics
-    without a home record are written.
+    """Returns what a home record orders. `clusters`: the client's names by id. `begin`: where topics without a record
+    are written.
     """
     match told:
         case None:
@@ -256,8 +248,8 @@ def poll_interval_s(told: Iterable[HomeReport]) -> float:
 
 @dataclass(slots=True)
 class _Lease:
-    """The lease on one cluster: times of the last announcement and the last read, both from before the request. A read
-    counts only after `visible_s`, the first answer since the last lapse. `lines`: all records read.
+    """One cluster's lease: times of the last announcement and read, both from before the request. A read counts only
+    after `visible_s`, the first answer since the last lapse. `lines`: all records read.
     """
 
     read_s: float = -math.inf
@@ -274,9 +266,8 @@ class _Lease:
 
 
 class HomeSubscription:
-    """One client's subscription to `topics` (names, or prefixes with `*`) on the clusters of these names. Times are
-    those of the client's monotonic clock. `told`: what the client knows already from elsewhere; lower versions are then
-    ignored.
+    """One client's subscription to `topics` (names, or prefixes with `*`). Times are monotonic. `told`: homes known
+    from elsewhere.
     """
 
     def __init__(
@@ -308,7 +299,7 @@ class HomeSubscription:
         self._number = 0
 
     def met(self, cluster: str, cluster_id: str) -> None:
-        """Sets the id of the cluster with this name, in place of an earlier id."""
+        """Sets the cluster's id, replacing an earlier one."""
         if self.cluster_id(cluster) not in ("", cluster_id):
             self._leases[cluster] = _Lease()
             self._last.pop(cluster, None)
@@ -316,15 +307,14 @@ class HomeSubscription:
         self._clusters[cluster_id] = cluster
 
     def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
-        """Returns all that the client knows, by topic."""
         return dict(self._told)
 
     def cluster_id(self, cluster: str) -> str:
-        """Returns the id of the cluster with this name; empty before `met`."""
+        """Returns the cluster's id; empty before `met`."""
         return next((known for known, name in self._clusters.items() if name == cluster), "")
 
     def read(self, cluster: str, lines: Mapping[str, HomeRecord], asked_s: float, heard_s: float | None = None) -> None:
-        """Takes the cluster's current records, requested at `asked_s` and received by `heard_s`."""
+        """Takes the cluster's current records, requested at `asked_s`, received by `heard_s`."""
         lease = self._leases[cluster]
         for topic, line in lines.items():
             if lease.lines.get(topic) is line:
@@ -355,22 +345,22 @@ class HomeSubscription:
         (self._unsettled.discard if settled else self._unsettled.add)(topic)
 
     def _in_force(self, line: HomeRecord) -> HomeRecord:
-        """Returns the record, as settled once its hold has expired here."""
+        """Returns the record, settled if its hold has expired here."""
         is_over = self._holds.get(line.topic) == (line.word, -math.inf)
         return replace(line, state=HomeState.SETTLED) if is_over else line
 
     def parked(self, topic: str) -> None:
-        """Call when the topic has no write in flight since the order to pause."""
+        """Call when the topic has no write in flight after the order to pause."""
         told = self._told.get(topic)
         if isinstance(told, HomeRecord) and told.state is HomeState.HELD:
             self._parked[topic] = told.word
 
     def busy(self, groups: Iterable[str]) -> None:
-        """Sets the groups with members that must still rejoin."""
+        """Sets the groups with members still to rejoin."""
         self._busy = tuple(groups)
 
     def held(self) -> frozenset[str]:
-        """Returns the topics that a switch holds and `parked` has not confirmed yet."""
+        """Returns held topics that `parked` has not confirmed yet."""
         lines = [one for topic in self._unsettled if isinstance(one := self._told[topic], HomeRecord)]
         return frozenset(one.topic for one in lines if one.state is HomeState.HELD) - self._state()[1]
 
@@ -389,12 +379,12 @@ class HomeSubscription:
         return open_words, frozenset(self._parked)
 
     def must_announce(self, cluster: str, now_s: float) -> bool:
-        """Whether an announcement is due on the cluster: the state changed, or a second has passed."""
+        """Whether an announcement is due: the state changed, or a second has passed."""
         last, said_s = self._last.get(cluster, (({}, frozenset()), -math.inf))
         return self._state() != last or now_s >= said_s + RENEW_INTERVAL_S
 
     def said(self, cluster: str, what: HomeSubscriber, asked_s: float, done_s: float) -> None:
-        """Call when the cluster has the announcement: sent at `asked_s`, acknowledged at `done_s`."""
+        """Call when the cluster has acknowledged the announcement."""
         lease = self._leases[cluster]
         if done_s >= lease.said_s + self._lease_s:
             lease.visible_s = done_s
@@ -411,7 +401,7 @@ class HomeSubscription:
         return found
 
     def heard(self, topic: str, now_s: float) -> WriteOrder:
-        """Returns the topic's home as last read, without the lease: for readers, which a stale home cannot harm."""
+        """Returns the order as last read, without the lease: for readers, which a stale home cannot harm."""
         told = self._told.get(topic)
         found = decide_write(told, self._clusters, self._begin)
         if isinstance(found, WriteTo) and self._is_any_unread():
@@ -429,7 +419,7 @@ class HomeSubscription:
         return found
 
     def skipped_clusters(self, now_s: float) -> list[str]:
-        """Returns the clusters never read, once the wait for them is over."""
+        """Returns clusters never read, once the wait for them is over."""
         is_over = self._waited_s(now_s) >= self._lease_s
         return sorted(name for name, one in self._leases.items() if is_over and not one.was_read)
 
@@ -437,11 +427,10 @@ class HomeSubscription:
         return not all(one.was_read for one in self._leases.values())
 
     def _waited_s(self, now_s: float) -> float:
-        """Returns the time since the first cluster was read."""
         return max(0.0, now_s - self._first_s)
 
     def line(self, topic: str) -> HomeRecord | None:
-        """Returns the topic's current record; None without one, or where clusters disagree."""
+        """Returns the current record; None without one, or where clusters disagree."""
         told = self._told.get(topic)
         return told if isinstance(told, HomeRecord) else None
 
@@ -454,7 +443,6 @@ class HomeSubscription:
         return self._leases[cluster].until_s(self._lease_s)
 
     def read_since(self, cluster: str, then_s: float) -> bool:
-        """Whether the cluster answered a read requested after `then_s`."""
         return self._leases[cluster].read_s > then_s
 
     def poll_s(self) -> float:

@@ -21,7 +21,6 @@ class ConcurrencyLimits:
     slow_s: float = 1.0
 
     def room_for(self, *, slow: bool) -> int:
-        """Returns how many tasks of one cluster, or slow ones, may run."""
         return max(1, self.share // 2) if slow else self.share
 
 
@@ -40,7 +39,6 @@ class QueuedTask:
     number: int = field(default=0)
 
     def long(self, now_s: float, slow_s: float) -> bool:
-        """Whether the task counts as slow."""
         return self.slow or (self.began_s is not None and now_s - self.began_s > slow_s)
 
 
@@ -56,27 +54,25 @@ class TaskQueue:
         self._number = 0
 
     def add(self, name: str, asks: Iterable[str], due_s: float) -> QueuedTask:
-        """Adds a task, first due at `due_s`."""
         entry = QueuedTask(name, frozenset(asks), due_s)
         self._plan(entry, due_s)
         return entry
 
     def drop(self, entry: QueuedTask) -> None:
-        """Prevents further runs."""
         entry.gone = True
         waiting = self._ready.get((entry.asks, entry.slow))
         if waiting is not None and entry in waiting:
             waiting.remove(entry)
 
     def wake(self, entry: QueuedTask, now_s: float) -> None:
-        """Makes the task due now; during a run, at its end."""
+        """Makes the task due now; during a run, at the end."""
         if entry.began_s is not None:
             entry.woken = True
         elif not entry.gone and now_s < entry.due_s:
             self._plan(entry, now_s)
 
     def take(self, now_s: float) -> QueuedTask | None:
-        """Starts the task that has been due longest among those allowed, and returns it."""
+        """Starts and returns the allowed task that has been due longest."""
         self._sort_out(now_s)
         if len(self.running) >= self.bounds.running:
             return None
@@ -89,7 +85,7 @@ class TaskQueue:
         return entry
 
     def done(self, entry: QueuedTask, now_s: float, pause_s: float, rest_s: float = 0.0) -> None:
-        """Ends a run. The next is due after `pause_s`; if woken during the run, after `rest_s` if shorter."""
+        """Ends a run. The next is due after `pause_s`; if woken, after `rest_s` if shorter."""
         assert entry.began_s is not None
         self.running.discard(entry)
         entry.slow = now_s - entry.began_s > self.bounds.slow_s
@@ -99,12 +95,12 @@ class TaskQueue:
             self._plan(entry, now_s + (min(rest_s, pause_s) if entry.woken else pause_s))
 
     def next_s(self, now_s: float) -> float | None:
-        """Returns when the next task becomes due; None without one."""
+        """When the next task becomes due; None without one."""
         self._sort_out(now_s)
         return self._coming[0][0] if self._coming else None
 
     def late_s(self, now_s: float) -> float:
-        """Returns how long the longest waiting task has been due."""
+        """How long the longest waiting task has been due."""
         self._sort_out(now_s)
         return max((now_s - waiting[0].due_s for waiting in self._ready.values() if waiting), default=0.0)
 
@@ -114,7 +110,6 @@ class TaskQueue:
         heapq.heappush(self._coming, (due_s, entry.number, entry))
 
     def _sort_out(self, now_s: float) -> None:
-        """Moves due tasks to ready, ignoring superseded plans."""
         while self._coming and (self._coming[0][0] <= now_s or self._stale(self._coming[0])):
             _, number, entry = heapq.heappop(self._coming)
             if not entry.gone and number == entry.number:

@@ -1,8 +1,8 @@
-"""Rules for holding and taking leases that trust no clock but a process's own.
+"""Rules of leases that trust no clock but a process's own.
 
-A holder trusts a beat for `ttl`, less a margin, from BEFORE sending the beat. A watcher counts `ttl` from AFTER first
-reading that beat: later and longer, at any wall clock, so two never hold at once. All times are `now_s` of one
-process's CLOCK_BOOTTIME, where available: CLOCK_MONOTONIC stops while a machine is suspended.
+A holder trusts a beat for the ttl, less a margin, from BEFORE sending the beat. A watcher counts the ttl from AFTER
+first reading that: later and longer, so two never hold at once. Times are `now_s` of one process's CLOCK_BOOTTIME,
+where available: CLOCK_MONOTONIC stops while a machine is suspended.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ BEATS_PER_TTL = 4
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease that this process holds until `valid_until_s` on its own clock. The row's ttl may exceed the holder's:
-    others must wait for requests in flight.
+    """A lease held until `valid_until_s` on this process's clock. The row's ttl may be longer: others must wait for
+    requests in flight.
     """
 
     row: LeaseRow
@@ -31,11 +31,9 @@ class HeldLease:
         return self.sent_s + self.ttl_s * (1 - CLOCK_MARGIN_RATIO)
 
     def holds(self, now_s: float) -> bool:
-        """Whether the lease is valid now."""
         return now_s < self.valid_until_s
 
     def beat_due(self, now_s: float) -> bool:
-        """Whether the next beat is due."""
         return now_s >= self.sent_s + self.ttl_s / BEATS_PER_TTL
 
     def beaten(self, row: LeaseRow, sent_s: float) -> HeldLease:
@@ -44,7 +42,7 @@ class HeldLease:
 
 
 class LeaseWatch:
-    """Watches one lease that another process may hold. One instance for each lease and process."""
+    """Watches one lease of another process. One instance for each lease and process."""
 
     __slots__ = ("_grace_s", "_seen", "_since_s", "_ttl_s")
 
@@ -66,11 +64,11 @@ class LeaseWatch:
         return now_s >= self._since_s + self.waits_s(row)
 
     def wait_s(self, now_s: float) -> float:
-        """Returns how long the lease last observed must still stay unchanged before it may be taken."""
+        """How long the last observed lease must still stay unchanged to be taken."""
         if self._seen is None:
             return 0.0
         return max(0.0, self._since_s + self.waits_s(self._seen) - now_s)
 
     def waits_s(self, row: LeaseRow) -> float:
-        """Returns how long this row must stay unchanged before it may be taken."""
+        """How long this row must stay unchanged to be taken."""
         return max(self._ttl_s, row.ttl_ms / 1000) + self._grace_s

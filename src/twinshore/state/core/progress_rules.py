@@ -14,8 +14,6 @@ PRODUCER_AGE_MS = 86_400_000  # A broker forgets an idle producer after a day by
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """A partition's position, and the number of its producers."""
-
     id: int
     position: ReplicatedPosition
     producers: int
@@ -23,7 +21,7 @@ class StoredPosition:
 
 @dataclass(frozen=True, slots=True)
 class RefusedProgress:
-    """Progress that does not follow, and the partition's position (None: none yet)."""
+    """Progress that does not follow its partition's `position_offset` (None: none yet)."""
 
     receipt: ProgressRecord
     position_offset: int | None
@@ -31,7 +29,7 @@ class RefusedProgress:
 
 
 class ProgressRefusedError(StoreError):
-    """Some progress does not follow the known positions; its call recorded nothing. `refused` has each."""
+    """Progress that does not follow the known positions; its call recorded nothing."""
 
     def __init__(self, refused: tuple[RefusedProgress, ...]) -> None:
         shown = "; ".join(
@@ -83,9 +81,7 @@ def _part(count: int, new: int, whole: int) -> int:
 
 
 def advance_position(position: ReplicatedPosition, receipt: ProgressRecord) -> ReplicatedPosition:
-    """Returns the position after progress that `refusal_reason` accepts and `new_part` has cut. A position never moves
-    back.
-    """
+    """Returns the position after progress from `new_part`. A position never moves back."""
     if receipt.from_offset < position.to_offset or receipt.to_offset < position.to_offset:
         return position
     # An epoch belongs to its own offset: an older one with a newer offset would look like a truncation.
@@ -104,12 +100,11 @@ def advance_position(position: ReplicatedPosition, receipt: ProgressRecord) -> R
 
 
 def last_offset(producer: SourceProducer) -> int:
-    """Returns the offset of this producer's last known record."""
     return producer.batches[-1].last_offset
 
 
 def merge_batches(known: SourceProducer | None, fresh: SourceProducer) -> SourceProducer:
-    """Returns the producer with the fresh batches added. A new epoch replaces all earlier batches, as on a broker."""
+    """Adds the fresh batches. A new epoch replaces all earlier ones, as on a broker."""
     batches = fresh.batches
     if known is not None and known.epoch == fresh.epoch:
         end = last_offset(known)

@@ -32,7 +32,7 @@ class BreakerPolicy(StrEnum):
 
 
 class BreakerKey(NamedTuple):
-    """`topic` and `client` are whole names, or prefixes followed by `*`."""
+    """What identifies a breaker. `topic` and `client` are whole names, or prefixes followed by `*`."""
 
     topic: str
     client: str
@@ -41,8 +41,8 @@ class BreakerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
-    """Limits at which a breaker opens by itself, at each proxy separately; 0: never. A breaker opens when one was
-    exceeded for `above_s`, and closes once all values stayed below half for `quiet_s`.
+    """Limits that open a breaker, at each proxy separately; 0: never. A breaker opens when one was exceeded for
+    `above_s`, and closes once all values stayed below half for `quiet_s`.
     """
 
     records_s: int = 0
@@ -53,13 +53,12 @@ class BreakerLimits:
 
     @property
     def any(self) -> bool:
-        """Whether there are limits."""
         return bool(self.records_s or self.bytes_s or self.latency_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerRow:
-    """`until_ms`: when the breaker closes by itself; 0: never."""
+    """A circuit breaker. `until_ms`: when it closes by itself; 0: never."""
 
     topic: str
     client: str
@@ -92,7 +91,7 @@ class ProxyInstanceRow:
 
 @dataclass(frozen=True, slots=True)
 class BreakerCountRow:
-    """What one breaker answered at one proxy since the proxy's start. `tripped`: opened by its limits now."""
+    """One breaker's responses at one proxy since that started. `tripped`: opened by its limits now."""
 
     instance: str
     topic: str
@@ -111,8 +110,8 @@ class BreakerCountRow:
 
 @dataclass(frozen=True, slots=True)
 class DroppedRecordsRow:
-    """Records that a client takes for written and no broker has, from the first to the last. `fuse`: the breaker's
-    topic pattern. `partitions`: comma-separated numbers.
+    """Records acknowledged to a client that no broker has. `fuse`: the breaker's topic pattern. `partitions`:
+    comma-separated.
     """
 
     instance: str
@@ -156,9 +155,9 @@ class ResetGoal(NamedTuple):
 class ResetRow:
     """A reset of a group's committed offsets.
 
-    `run`: the resetting process by a random id, a new one once offsets are set. `until_ms`: until then members wait
-    while HELD, and the process may write; afterwards, until then clients outside may not commit these offsets.
-    `members`: those sent away, which may still commit earlier offsets.
+    `run`: a random id of the resetting process, a new one once offsets are set. `until_ms`: members wait until then
+    while HELD, and the process may write; afterwards no client outside may commit these offsets until then. `members`:
+    those sent away, which may still commit earlier offsets.
     """
 
     group: str
@@ -171,15 +170,12 @@ class ResetRow:
     members: frozenset[str] = frozenset()
 
     def holds(self, now_ms: int) -> bool:
-        """Whether members must wait."""
         return self.state in ONGOING_RESET_STATES and now_ms < self.until_ms
 
 
 @dataclass(frozen=True, slots=True)
 class ResetStatusRow:
-    """A proxy holds the group of this run, with no earlier request in flight. `waits`: the number of waiting members
-    there.
-    """
+    """A proxy holds this run's group, with no earlier request in flight. `waits`: waiting members there."""
 
     instance: str
     run: str
@@ -229,14 +225,13 @@ def _none_of(bounds: tuple[int, ...]) -> list[int]:
 
 @dataclass(slots=True)
 class TrafficCounter:
-    """Counts that only grow, except the maxima `connected_max` and `version_max`.
+    """Counts that only grow, and the maxima `connected_max` and `version_max`.
 
     Producers: `bytes`, `records` and `batches` as sent. `plain` batches, of `plain_bytes`, are uncompressed; lz4 made
-    `tried_lz4` bytes of samples of `tried` bytes. `singles` are batches with one record, `unnumbered` batches have no
-    producer id, `acks_none` and `acks_leader` are requests. Consumers: `empty` responses had no record; `wait_ms` and
-    `min_bytes` are sums of the requested values. Commits: `records` by which offsets moved. Metadata: `errors` are
-    requests for unknown topics. A request with several topics counts for each. `latency` counts producers' requests,
-    `sizes` requests.
+    `tried_lz4` bytes of samples of `tried`. `singles`: batches with one record. `unnumbered`: batches without producer
+    id. `acks_none`, `acks_leader`: requests. Consumers: `empty` responses; sums of requested `wait_ms` and `min_bytes`.
+    Commits: `records` by which offsets moved. Metadata: `errors` are requests for unknown topics. A request with
+    several topics counts for each. `latency` counts produce requests, `sizes` requests.
     """
 
     requests: int = 0
@@ -275,7 +270,6 @@ class TrafficCounter:
         return self.answered_us / self.answered / 1000 if self.answered_us else 0.0
 
     def add(self, other: TrafficCounter) -> None:
-        """Adds the other's counts."""
         for name in SUM_FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in MAX_FIELDS:
@@ -288,7 +282,6 @@ class TrafficCounter:
         return self.since(_NONE)
 
     def since(self, before: TrafficCounter) -> TrafficCounter:
-        """Returns the difference to `before`."""
         found = TrafficCounter(software=self.software)
         for name in SUM_FIELDS:
             setattr(found, name, getattr(self, name) - getattr(before, name))
@@ -310,7 +303,7 @@ _NONE: Final = TrafficCounter()
 
 @dataclass(frozen=True, slots=True)
 class TrafficRow:
-    """One proxy's counts in a time window. `instance`: the process; `proxy`: its configured name."""
+    """One proxy's counts in a time window. `instance`: the process. `proxy`: its configured name."""
 
     instance: str
     proxy: str

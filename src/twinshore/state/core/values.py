@@ -22,17 +22,15 @@ class ProofState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """Both sides of a partition held the same records in [`from_offset`, `to_offset`) at `proven_ms`; the source ended
-    at `source_end` then.
+    """Both sides held the same records in [`from_offset`, `to_offset`) at `proven_ms`; the source ended at `source_end`
+    then.
 
-    `way`: how they were compared. `target_offset`: where the target continues if offsets are not compared, else -1.
-    `digest`: of the records, or empty. `sentence`: the differences as JSON, if any. `ledger_id`: the newest incident
-    before the first read. `size`: bytes read of both sides; 0: unknown. `oldest_ms`: every part was read then or later;
-    0: unknown.
+    `way`: the mode. `target_offset`: where the target continues if offsets are not compared, else -1. `digest`: of the
+    records, or empty. `sentence`: the difference as JSON, if any. `ledger_id`: the newest incident before the first
+    read. `size`: bytes read of both sides, 0: unknown. `oldest_ms`: every part was read then or later, 0: unknown.
 
     During a re-read: the pass began at `again_ms`, ends at `again_end`, and has read all below `again_offset` (-1: no
-    pass). `again_target`: where the target continues there, if offsets are not compared. `revision`: the row's number
-    of changes.
+    pass). `again_target`: where the target continues there. `revision`: the row's number of changes.
     """
 
     link: str
@@ -61,7 +59,7 @@ class ProofRow:
 
     @property
     def read_ms(self) -> int:
-        """Every part was read at this time or later. 0: unknown, also where no record of the source is proven."""
+        """Every part was read then or later. 0: unknown, also where no record of the source is proven."""
         if self.to_offset <= self.from_offset:
             return 0 if self.source_end > self.from_offset else self.proven_ms
         return self.oldest_ms
@@ -69,13 +67,12 @@ class ProofRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCheckRow:
-    """The last comparison of a compacted twin's keys with the source's, and the age of records replicated since.
+    """The last check of a compacted twin's keys, and the age of records replicated since.
 
     At `mark_ms` the source ended at `mark_end`. All records replicated since the twin last reached a mark were written
-    after `since_ms`; 0: unknown. `retention_ms`: the shortest delete.retention.ms in that time. `missed`: a tombstone
-    may have been cleaned away before replication, unchecked since. `looked_ms`: time of the last check, 0 before the
-    first; `looked_end`: the twin's end then. The check found `owed` missing tombstones, in [`from_offset`,
-    `to_offset`).
+    after `since_ms`, 0: unknown. `retention_ms`: the shortest delete.retention.ms in that time. `missed`: a tombstone
+    may have been cleaned away before replication. `looked_ms`: the last check, 0 before the first; `looked_end`: the
+    twin's end then. That check found `owed` missing tombstones, in [`from_offset`, `to_offset`).
     """
 
     link: str
@@ -113,8 +110,6 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkIdentity:
-    """A link's producer id and epoch, and its cluster ids."""
-
     link: str
     producer_id: int
     producer_epoch: int
@@ -127,8 +122,7 @@ class TwinRow:
     """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex.
 
     Below `inherited` the log is the topic's own, from when its home was there. `epoch` is added to the link's: a switch
-    fences writes with an earlier one. Incidents up to id `ledger_before` concern an earlier twin; saving the row sets
-    this.
+    fences earlier ones. Incidents up to `ledger_before` concern an earlier twin; saving sets this.
     """
 
     link: str
@@ -167,13 +161,12 @@ class SourceBatch:
 
     @property
     def last_offset(self) -> int:
-        """The last record's offset."""
         return self.base_offset + (self.last_sequence - self.base_sequence) % SEQUENCE_SPAN
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProducer:
-    """One producer's last batches in one partition of the source, oldest first."""
+    """One producer's last batches in one source partition, oldest first."""
 
     producer_id: int
     epoch: int
@@ -213,7 +206,7 @@ class PartitionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatedPosition:
-    """How far a partition is replicated, with the source's leader epoch there and total counts."""
+    """How far a partition is replicated, with total counts."""
 
     link: str
     topic: str
@@ -233,10 +226,10 @@ class ReplicatedPosition:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A difference of a twin, or what stopped replication: where, how it was handled, and a sentence for people.
+    """A difference of a twin, or what stopped replication.
 
-    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 if none apply. `way`: how a proof
-    that found this compared both sides.
+    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 if none apply. `way`: the mode of a
+    proof that found this.
     """
 
     link: str
@@ -253,7 +246,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """A logged incident; open while `closed_ms` is None. A joined row concerns its `parts`, not the gaps between."""
+    """A logged incident, open while `closed_ms` is None. A joined row concerns its `parts`, not the gaps between."""
 
     id: int
     incident: Incident
@@ -263,14 +256,11 @@ class IncidentRow:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The offset ranges of the incident."""
         return self.parts or ((self.incident.from_offset, self.incident.to_offset),)
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentCount:
-    """The number of logged incidents of one link and kind: all, and open ones."""
-
     link: str
     kind: IncidentKind
     all: int
@@ -279,10 +269,10 @@ class IncidentCount:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A change, or attempt, by a link on its target: the `kind` and name of the thing, and its values before and after.
+    """A change, or attempt: the `kind` and name of the thing, and its values before and after.
 
-    `actor`: an operator's name, or the mirror. `topic` and `group` by their names where the change was made; empty if
-    none. The store assigns growing ids.
+    `actor`: an operator's name, or the mirror. `topic` and `group` by their names where the change was made, or empty.
+    The store assigns growing ids.
     """
 
     at_ms: int
@@ -311,7 +301,7 @@ class ControlRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkStateRow:
-    """A thing synced from source to target: what the link wrote there, or holds back, and since when."""
+    """A thing synced from source to target: what the link wrote there, or holds back."""
 
     link: str
     kind: str
@@ -330,7 +320,7 @@ class LinkPresence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link's definition. `section`: its settings as JSON. `seed`: the settings file's last version, empty if never
+    """A link's definition. `section`: its settings as JSON. `seed`: the settings when last adopted, empty if never
     there. `revision`: that of all links at its last change.
     """
 
@@ -344,7 +334,6 @@ class LinkRow:
 
 
 def twin_naming_of(section: str) -> str:
-    """Returns how a link with this section names its twins."""
     return str(json.loads(section).get("naming", TwinNaming.SAME))
 
 
@@ -368,8 +357,8 @@ class LinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class AlarmRow:
-    """An alarm about lag of a link or topic; open while `cleared_ms` is None. `told_ms` is None if raised in a quiet
-    period and not reported yet.
+    """An alarm about lag, open while `cleared_ms` is None. `told_ms` is None if raised in a quiet period and not
+    reported yet.
     """
 
     link: str
@@ -387,7 +376,7 @@ class AlarmRow:
 @dataclass(frozen=True, slots=True)
 class PartitionDelayRow:
     """The last lag of a partition, or of a group there. `waiting`: when each end of the source was first seen, as JSON,
-    so that a restarted monitor knows the age of records.
+    for a restarted monitor.
     """
 
     link: str
@@ -406,8 +395,8 @@ class PartitionDelayRow:
 
 @dataclass(frozen=True, slots=True)
 class WatcherRow:
-    """A monitor, or watcher of monitors. `kind`: what is watched; `links`: a monitor's. A living watcher changes `beat`
-    at least every `every_ms`.
+    """A monitor, or watcher of monitors. `kind`: what is watched; `links`: a monitor's. It changes `beat` at least
+    every `every_ms`.
     """
 
     name: str
@@ -466,9 +455,7 @@ class MirrorRequest(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicInSwitch:
-    """A topic in a running switch. `link` replicates it from the old home; `let_go_ms`: when that stopped as asked, or
-    0.
-    """
+    """A topic in a running switch. `link` replicates from the old home; `let_go_ms`: when that stopped as asked, or 0."""
 
     pair: str
     topic: str
@@ -481,13 +468,13 @@ class TopicInSwitch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeChange:
-    """A change of a topic's home. `link` replicated the topic until now. `back` does from now on, empty if none, onto
-    the old source's log: below `points`, one for each partition, that log is the topic's own.
+    """A change of a topic's home. `link` replicated until now. `back` does from now on, empty if none, onto the old
+    source's log, which is the topic's own below `points`, one for each partition.
 
-    `torn`: a forced switch, which may leave records of the old home unreplicated; the replicated prefix is kept then.
+    `torn`: a forced switch, which may leave records of the old home unreplicated; the replicated prefix is kept.
 
-    Topic ids are as `back` sees them: its source is the new home. `back` writes with `term` added to its epoch. The
-    fences of earlier switches, each one more than the epoch of an earlier term, never reach that.
+    Topic ids are as `back` sees them: its source is the new home. `back` writes with `term` added to its epoch, which
+    fences of earlier switches, one above an earlier term's epoch, never reach.
     """
 
     pair: str
@@ -506,8 +493,8 @@ class HomeChange:
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedPrefix:
-    """The known prefix of a partition after a forced switch: the old home's records below `to_offset` were replicated.
-    `producers` wrote them, with the last batches of each. `all_known`: no recent producer is missing.
+    """After a forced switch: the old home's records below `to_offset` were replicated. `producers` wrote them, with the
+    last batches of each. `all_known`: no recent producer is missing.
     """
 
     term: int
