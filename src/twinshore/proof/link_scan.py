@@ -57,7 +57,7 @@ class NotCompared:
 
     @property
     def place(self) -> str:
-        """Its name, for people."""
+        """The name, for people."""
         name = f"{self.link}: {self.topic}" if self.topic else self.link
         return name if self.partition < 0 else f"{name}-{self.partition}"
 

@@ -1,8 +1,8 @@
 """Proves one range: reads two logs in parallel, and checks each difference twice.
 
 A key check finds keys of a compacted twin that the source has deleted. A compacted log keeps each key's latest record
-forever, unless a tombstone. So a key without any record on the source was deleted. If the twin's latest record is a
-value, the tombstone was cleaned away before replication.
+forever, unless that is a tombstone. So a key without any record on the source was deleted. If the twin's latest record
+of the key is a value, the tombstone was cleaned away before replication.
 """
 
 from __future__ import annotations

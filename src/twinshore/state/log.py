@@ -1,5 +1,6 @@
-"""SQL of the audit, of states that links keep, and of revisions: numbers that grow with each change of a subject, so
-that pollers read one number.
+"""SQL of the audit, of states that links keep, and of revisions.
+
+A revision is a number that grows with each change of its subject, so that pollers read one number.
 """
 
 from __future__ import annotations

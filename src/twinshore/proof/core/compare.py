@@ -72,11 +72,11 @@ class OneSidedKeys:
             self.lone.pop(key, None)
 
     def open(self) -> list[OneSidedRecord]:
-        """Those that are no tombstones, by offset."""
+        """Returns those that are no tombstones, by offset."""
         return sorted(found for found in self.lone.values() if not found.tombstone)
 
     def values(self) -> dict[bytes, OneSidedRecord]:
-        """Those that are no tombstones, by key."""
+        """Returns those that are no tombstones, by key."""
         return {key: found for key, found in self.lone.items() if not found.tombstone}
 
     def superseded(self, keys: Iterable[bytes]) -> None:
@@ -85,7 +85,7 @@ class OneSidedKeys:
             del self.lone[key]
 
     def deletes(self, *, on_source: bool) -> dict[bytes, OneSidedRecord]:
-        """Returns tombstones of this side alone. Each side removes its own in its own time, but never before the
+        """Returns tombstones of this side alone. Each side removes tombstones in its own time, but never before the
         records that they delete.
         """
         return {key: found for key, found in self.lone.items() if found.tombstone and found.on_source is on_source}

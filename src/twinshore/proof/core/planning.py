@@ -379,7 +379,7 @@ class RereadPass(NamedTuple):
 
 
 def measure_reread_pass(rows: Sequence[ProofRow], bytes_s: float) -> RereadPass | None:
-    """Returns None without proofs. `seconds` is 0 without re-reads."""
+    """Returns the pass; None without proofs. `seconds` is 0 without re-reads."""
     held = [row for row in rows if row.to_offset > row.from_offset]
     if not held:
         return None

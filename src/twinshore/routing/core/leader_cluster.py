@@ -124,7 +124,7 @@ def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> LeaderDe
 def _unless_silent(
     found: LeaderDecision, silent: tuple[str, ...], waited_s: float, lease_s: float, start_all: bool
 ) -> LeaderDecision:
-    """Waits for silent clusters that could contradict, where nothing is remembered."""
+    """Withholds a leader until silent clusters that could contradict were waited for, where nothing is remembered."""
     if not silent or not isinstance(found, Leader):
         return found
     if start_all or found.cluster in silent:

@@ -155,9 +155,9 @@ class ResetGoal(NamedTuple):
 class ResetRow:
     """A reset of a group's committed offsets.
 
-    `run`: a random id of the resetting process, a new one once offsets are set. `until_ms`: members wait until then
-    while HELD, and the process may write; afterwards no client outside may commit these offsets until then. `members`:
-    those sent away, which may still commit earlier offsets.
+    `run`: a random id of the resetting process, a new one once offsets are set. `until_ms`: while HELD or SETTING
+    members wait until then, and the process may write; afterwards no client outside may commit these offsets until
+    then. `members`: those sent away, which may still commit earlier offsets.
     """
 
     group: str

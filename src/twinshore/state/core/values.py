@@ -455,7 +455,9 @@ class MirrorRequest(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicInSwitch:
-    """A topic in a running switch. `link` replicates from the old home; `let_go_ms`: when that stopped as asked, or 0."""
+    """A topic in a running switch. `link` replicates from the old home; `let_go_ms`: when that stopped as asked; 0: not
+    yet.
+    """
 
     pair: str
     topic: str
@@ -493,8 +495,8 @@ class HomeChange:
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedPrefix:
-    """After a forced switch: the old home's records below `to_offset` were replicated. `producers` wrote them, with the
-    last batches of each. `all_known`: no recent producer is missing.
+    """What a forced switch knows of a partition: the old home's records below `to_offset` were replicated. `producers`
+    wrote them, with the last batches of each. `all_known`: no recent producer is missing.
     """
 
     term: int
