@@ -253,7 +253,7 @@ push_tokens = Table(
 
 @dataclass(frozen=True, slots=True)
 class PushRow:
-    """An application's push. `revision`: counts pushes; never falls. `digest`: of `text`, which is empty once removed."""
+    """An application's push. `revision`: counts pushes; never falls. `digest`: of `text`, empty once removed."""
 
     app: str
     revision: int
