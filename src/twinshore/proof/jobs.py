@@ -1,4 +1,4 @@
-"""Stretches as Spark jobs: one task for a bundle, a few side by side, results as they come."""
+"""Ranges as Spark jobs: one task for a bundle, some in parallel, results as they come."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RunBundle = Callable[[str, str], list[str]]
 def open_bundle_runner(
     settings: Settings, *, here: bool, stop: threading.Event, log: Callable[[str], None]
 ) -> Iterator[RunBundle | None]:
-    """`here`: without Spark. None where `stop` came while Spark was starting, which takes some seconds."""
+    """Yields a runner. `here`: without Spark. None where `stop` came during Spark's start, which takes some seconds."""
     if here:
         yield run_bundle_in_process
         return
@@ -42,7 +42,7 @@ def open_bundle_runner(
 
 
 def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
-    """The body of a task: the answers to one bundle's stretches."""
+    """Yields the results of a bundle's ranges: the body of a Spark task."""
     # Imported here: the driver ships this function without loading the compiled loops.
     from twinshore.proof.prover import prove_all
 
@@ -52,7 +52,7 @@ def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
 
 
 def spark_bundle_runner(context: SparkContext) -> RunBundle:
-    """Runs a bundle as a job of a single task, in a separate pool beside the lanes'."""
+    """Runs a bundle as a single-task job, in a pool apart from replication."""
 
     def run(bundle: str, name: str) -> list[str]:
         context.setLocalProperty("spark.scheduler.pool", "proof")
@@ -63,15 +63,15 @@ def spark_bundle_runner(context: SparkContext) -> RunBundle:
 
 
 def run_bundle_in_process(bundle: str, _name: str) -> list[str]:
-    """Runs a bundle right here."""
     return list(prove_bundle([bundle]))
 
 
 def run_bundles(
     run: RunBundle, bundles: Iterable[Sequence[CompareRange]], tasks: int, stopped: Callable[[], bool]
 ) -> Iterator[list[CompareResult]]:
-    """The answers, bundle by bundle, in the order in which they end; no new one is begun once it is `stopped`, which
-    is asked every second. What a task that died had to prove comes back as trouble."""
+    """Yields bundles' results as they finish. Starts none once `stopped`, which is polled every second. A dead task's
+    ranges have `trouble`.
+    """
     waiting: dict[Future[list[str]], Sequence[CompareRange]] = {}
     coming = iter(bundles)
     with ThreadPoolExecutor(tasks, thread_name_prefix="proof") as pool:
@@ -89,7 +89,7 @@ def run_bundles(
 
 
 def read_results(done: Future[list[str]], bundle: Sequence[CompareRange]) -> list[CompareResult]:
-    """What a bundle came to, once it is done; trouble for each stretch where its task died."""
+    """Returns a finished bundle's results; `trouble` for each range if its task died."""
     try:
         return [CompareResult.from_json(text) for text in done.result()]
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Which partitions of a link can be compared now, and in which way."""
+"""Finds which partitions of a link can be compared now, and in which mode."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ COMPACTED_NOT_COMPARABLE = (
 
 
 def add_offset_runs(store: Store, link: str, stretch: CompareRange) -> CompareRange:
-    """The stretch with all extents that lie in it. It begins later where the twin's retention has taken what lay below
-    its first extent."""
+    """Adds the range's offset runs. Starts later where the twin's retention has removed records below the first run."""
     if stretch.way is not CompareMode.EXTENTS:
         return stretch
     place = link, stretch.named.topic, stretch.named.partition
@@ -49,7 +48,7 @@ def add_offset_runs(store: Store, link: str, stretch: CompareRange) -> CompareRa
 
 @dataclass(frozen=True, slots=True)
 class NotCompared:
-    """A topic or partition that cannot be compared, and why; without a topic it is the whole link."""
+    """A topic or partition that cannot be compared, and why; without a topic, the whole link."""
 
     link: str
     topic: str
@@ -58,19 +57,19 @@ class NotCompared:
 
     @property
     def place(self) -> str:
-        """Which it is, for people."""
+        """The name, for people."""
         name = f"{self.link}: {self.topic}" if self.topic else self.link
         return name if self.partition < 0 else f"{name}-{self.partition}"
 
 
 def link_not_compared(link: str, error: KafkaError) -> NotCompared:
-    """The whole link, while a cluster does not answer."""
+    """For the whole link, while a cluster does not answer."""
     return NotCompared(link, "", -1, str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkScan:
-    """`cleaned` is what to remember of topics that are, or were, compacted."""
+    """What a scan found. `cleaned`: states to save of topics that are, or were, compacted."""
 
     looks: tuple[PartitionScan, ...]
     lacks: tuple[NotCompared, ...]
@@ -78,8 +77,9 @@ class LinkScan:
 
 
 class LinkScanner:
-    """Of one link, as it holds now. `way` overrules what the store and the topics' settings say. `links` are all of the
-    settings: what one of them writes is no topic of another's."""
+    """Scans one link. `way` overrides the mode of store and topic settings. `links`: all of the settings, since another
+    link's twins are not this one's topics.
+    """
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class LinkScanner:
         self._links = links or (link,)
 
     def look(self, topics: Iterable[str] = ()) -> LinkScan:
-        """Looks at these topics, or at all that the link carries; where others mirror, at all that are on both
-        sides. A topic that is carried and cannot be seen is told as a lack, and so is one that should be carried and
-        does not cross."""
+        """Scans these topics, or all replicated ones; without a mirror of ours, all on both sides. Reports topics that
+        are replicated but not visible, or should be replicated and are not.
+        """
         carried, begun = self._carried(), self._begun()
         if (its_id := self._source.cluster_id()) == self._target.cluster_id():
             same = f"{self._source.name} and {self._target.name} are the same cluster ({its_id})"
@@ -137,14 +137,16 @@ class LinkScanner:
         return LinkScan(looks, tuple(lacks), tuple(self._to_remember(looks, before, now)))
 
     def _remembered(self, seen: Mapping[str, TopicMetadata]) -> dict[str, CompactedTopic]:
-        """Topics that were compacted, as far as they are the same still."""
+        """Returns topics that were compacted, unless deleted since."""
         found = parse_compacted(self._store.link_states.of(self._link.name, COMPACTED_KIND))
         return {name: one for name, one in found.items() if name in seen and seen[name].topic_id.hex() == one.source_id}
 
     def _to_remember(
         self, looks: Iterable[PartitionScan], before: Mapping[str, CompactedTopic], now: Collection[str]
     ) -> Iterator[LinkStateRow]:
-        """`now` are the topics of which either side is compacted still. Of others the ends seen behind that count."""
+        """Yields states to save. `now`: topics still compacted on either side. Of others the ends seen afterwards
+        count.
+        """
         ends: dict[str, dict[int, int]] = {}
         ids: dict[str, str] = {}
         for look in looks:
@@ -160,22 +162,22 @@ class LinkScanner:
                 yield compacted_row(self._link.name, name, new, wall_ms())
 
     def _carried(self) -> dict[str, int]:
-        """The topics that the link carries, with how many partitions of each it knows."""
+        """Returns replicated topics, with their known numbers of partitions."""
         found: dict[str, int] = {}
         for row in self._store.twins.carried(self._link.name):
             found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
         return found
 
     def _begun(self) -> bool:
-        """Whether a mirror has run the link: from then on all that it admits should cross."""
+        """Whether a mirror has run the link: then all admitted topics should be replicated."""
         return self._store.links.identity(self._link.name) is not None or self._store.twins.count(self._link.name) > 0
 
     def _uncrossed(
         self, looks: Sequence[PartitionScan], seen: Mapping[str, TopicMetadata], asked: Collection[str]
     ) -> Iterator[NotCompared]:
-        """Topics and partitions that the link admits and of which nothing more reaches the target. Of topics that
-        were asked for by name these are only the ones that the link began with: the others are compared like another
-        mirror's."""
+        """Yields admitted topics and partitions that are not replicated on. Of topics asked for by name, only those
+        that the link began with.
+        """
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         known = {row.topic for row in self._store.twins.of(self._link.name)}
         found = {
@@ -242,12 +244,12 @@ class LinkScanner:
             return
         looked_ms = wall_ms()
         twin_of = {named: TopicPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
-        # Before the ends: another process may prove more of what grows meanwhile.
+        # Before the ends: logs grow, and another process may prove more in between.
         stored = {TopicPartition(row.topic, row.partition): row for row in self._store.proofs.of(self._link.name)}
-        # The target first: a true twin is then never ahead of its source, and never begins later.
+        # The target first: an exact twin is then never ahead of its source, and never starts later.
         target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
         target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
-        # The mirror writes what was dropped before how far its twin has come, so the ledger is read behind that.
+        # The mirror records drops before its progress, so read the incident log after the progress.
         extents = {
             named: self._extents(named, target_starts[twin], target_ends[twin])
             for named, twin in twin_of.items()
@@ -263,7 +265,7 @@ class LinkScanner:
             assert way is not None
             before = cleaned.get(named.topic)
             if way is CompareMode.COMPACTED and before and not before.below(named.partition, starts[named]):
-                way = CompareMode.EXACT  # What a cleaner was at is gone.
+                way = CompareMode.EXACT  # The cleaned part is gone.
             yield PartitionScan(
                 link=self._link.name,
                 named=named,
@@ -289,7 +291,7 @@ class LinkScanner:
         return {TopicPartition(one.topic, one.partition): one for one in self._store.twins.of(self._link.name)}
 
     def _told(self) -> tuple[dict[TopicPartition, tuple[IncidentRow, ...]], int]:
-        """What the ledger says of offsets of single partitions, and its newest row."""
+        """Returns the incidents with offsets of single partitions, and the newest incident's id."""
         rows = self._store.ledger.rows(self._link.name)
         found: dict[TopicPartition, list[IncidentRow]] = {}
         for row in rows:
@@ -300,8 +302,9 @@ class LinkScanner:
     def _ways(
         self, names: list[str], carried: set[str], before: set[str]
     ) -> tuple[dict[str, CompareMode | None], set[str], dict[str, str]]:
-        """How each topic can be compared, which topics are compacted on either side now, and why that is not known
-        of some. `before` are topics that were compacted once."""
+        """Returns each topic's mode, the topics compacted on either side now, and why that is unknown of some.
+        `before`: topics once compacted.
+        """
         if self._way is not None or not names:
             return dict.fromkeys(names, self._way), set(), {}
         settings, refused = self._source.admin.readable_settings(names)
@@ -326,8 +329,7 @@ class LinkScanner:
 
 
 def find_dropped_ranges(rows: Iterable[IncidentRow], twin: TwinRow | None) -> tuple[tuple[int, int], ...]:
-    """What a fresh queue did not send of a partition, in order, since its twin was made: of a twin of that name before
-    it says nothing."""
+    """Returns what a fresh queue did not send, in order, since the twin was made."""
     return merge_ranges(
         part
         for row in rows
@@ -337,14 +339,14 @@ def find_dropped_ranges(rows: Iterable[IncidentRow], twin: TwinRow | None) -> tu
 
 
 def _is_of(twin: TwinRow, row: IncidentRow) -> bool:
-    """Whether the row was written in this twin's life. Clocks of hosts differ: they are asked where nothing else is
-    known."""
+    """Whether the incident concerns this twin, not an earlier one. Compares clocks, which may differ, if ids are
+    missing.
+    """
     return row.opened_ms >= twin.created_ms if twin.ledger_before < 0 else row.id > twin.ledger_before
 
 
 def choose_compare_mode(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> CompareMode | None:
-    """How a topic can be compared. None: not at all. What one side's cleaner took is told from a difference only where
-    both sides have the same offsets."""
+    """Returns the mode; None: not comparable. Only equal offsets tell a cleaner's effect from a difference."""
     if is_carried and not is_mapped:
         return CompareMode.COMPACTED if is_compacted else CompareMode.EXACT
     if is_compacted:

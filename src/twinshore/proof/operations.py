@@ -1,4 +1,4 @@
-"""Do both sides of links hold the same records, through which offset, and where do they part."""
+"""The operation `prove`: do links' sides hold the same records, up to where, and where do they differ."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ DID_YOU_MEAN = "did you mean"
 
 @dataclass(frozen=True, slots=True)
 class ProofRequest:
-    """`topics`: only these of the source. `again`: from the beginning of the logs. `sample`: only this part of all
-    offsets, drawn by `seed`; 0: all, and another each time. `way`: empty for each topic's own. `throttle_mb_s`: below 0
-    as the settings say. `every_s`: the pause between the rounds of a `continuous` proof; 0: as the settings say.
-    `behind_max`: a source that has more offsets than this beyond what both have is too far ahead for exit code 0;
-    below 0: any number."""
+    """What a caller asks for. `again`: from the start of the logs. `sample`: only this fraction of offsets, drawn by
+    `seed`; 0: all, and a random seed. `way`: the mode; empty: each topic's own. `throttle_mb_s` below 0, `every_s`
+    (between `continuous` rounds) 0: as in settings. `behind_max`: the most offsets that the source may have beyond the
+    common part, for exit code 0; below 0: any.
+    """
 
     links: Sequence[str] = ()
     topics: Sequence[str] = ()
@@ -52,7 +52,7 @@ class ProofRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedProof:
-    """What is asked, checked; nothing is opened for it. `seed` draws the same sample again."""
+    """A checked request. `seed` draws the same sample again."""
 
     asked: ProofRequest
     links: tuple[Link, ...]
@@ -63,7 +63,7 @@ class PreparedProof:
 
 
 def prepare(asked: ProofRequest, settings: Settings) -> PreparedProof:
-    """ConfigError where something asked for makes no sense."""
+    """Raises ConfigError for an invalid request."""
     way = _way(asked.way)
     wishes = resolve_proof_options(asked, settings.proof)
     links = settings.chosen(asked.links)
@@ -75,9 +75,10 @@ def prepare(asked: ProofRequest, settings: Settings) -> PreparedProof:
 
 
 def check_topics(prepared: PreparedProof, settings: Settings, store: Store) -> None:
-    """ConfigError where a topic that is asked for by name is on the source of no link, and none began with it: nobody
-    is to wait for Spark to hear of a slip of the pen. A topic that is to be proven for ever may be made later; and
-    where a source does not say what it has, the proof says why."""
+    """Raises ConfigError for a topic that no link's source has and no link began with, before Spark starts.
+
+    Passes a continuous proof, whose topics may be created later, and silent sources, which the proof reports.
+    """
     asked = prepared.asked
     if not asked.topics or asked.continuous:
         return
@@ -93,7 +94,7 @@ def check_topics(prepared: PreparedProof, settings: Settings, store: Store) -> N
     if lacking := [topic for topic in asked.topics if topic not in known]:
         near = did_you_mean(lacking[0], sorted(known))
         places = join_names(sorted({link.source for link in prepared.links}), CLUSTERS_NAMED_MAX)
-        # All that there are would be pages.
+        # A list of all topics would be too long.
         meant = near if DID_YOU_MEAN in near else ""
         raise ConfigError(f"there is no topic {lacking[0]} on {places}{OR_NO_DESCRIBE_RIGHT}{meant}")
 
@@ -108,8 +109,9 @@ def prove(
     stopped: Callable[[], bool],
     log: Callable[[str], None],
 ) -> int:
-    """One round, or rounds until `stopped`, which is asked often; `tell` gets each report. The exit code of the last
-    round. What was proven until somebody stopped a single round is told all the same."""
+    """Runs one round, or rounds until `stopped`, which is polled. `tell` gets each report, also of a stopped single
+    round. Returns the last round's exit code.
+    """
     asked, wishes, tasks = prepared.asked, prepared.wishes, settings.proof.tasks
     proving = ProofRounds(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped, log=log)
 
@@ -126,7 +128,7 @@ def prove(
 
 
 def values_of(report: ProofReport, prepared: PreparedProof, settings: Settings) -> dict[str, Any]:
-    """For programs: the report, how long a pass over all that is proven takes, and the seed of a sample."""
+    """Returns for JSON the report, the duration of a pass, and a sample's seed."""
     found = measure_reread_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
     values = as_values(report) | {"pass": found._asdict() if found else None}
     return values | ({"seed": prepared.seed} if prepared.asked.sample else {})
@@ -135,7 +137,7 @@ def values_of(report: ProofReport, prepared: PreparedProof, settings: Settings) 
 def sentences_of(
     report: ProofReport, prepared: PreparedProof, settings: Settings, *, everything: bool, now_ms: int
 ) -> Iterator[str]:
-    """The verdict first, then what differs. `everything`: the identical partitions too, as for a sample."""
+    """Yields the report for people. `everything`: identical partitions too, as for a sample."""
     rows, sample = [one.row for one in report.partitions], bool(prepared.asked.sample)
     yield from describe_report(report, everything=everything or sample)
     section, going = settings.proof, (prepared.asked.continuous and not sample) or settings.proof.beside_mirror
@@ -145,8 +147,7 @@ def sentences_of(
 
 
 def resolve_proof_options(asked: ProofRequest, section: ProofSettings) -> ProofOptions:
-    """The settings' with what is asked instead. Where something is read again at the same time, both together stay
-    within the throttle."""
+    """Returns options of settings and request. With concurrent re-reads, both together stay within the throttle."""
     section, beside = with_throttle(section, asked.throttle_mb_s), asked.continuous and not asked.sample
     if beside and (refused := budget_error(section)):
         raise ConfigError(f"--throttle: {refused}")
@@ -156,7 +157,7 @@ def resolve_proof_options(asked: ProofRequest, section: ProofSettings) -> ProofO
 
 
 def with_throttle(section: ProofSettings, throttle_mb_s: float) -> ProofSettings:
-    """The settings with this throttle instead; below 0 with their own."""
+    """Returns the settings with this throttle; below 0: unchanged."""
     return replace(section, throttle_mb_s=throttle_mb_s) if throttle_mb_s >= 0 else section
 
 
@@ -169,7 +170,7 @@ def _again(
     wishes: ProofOptions,
     log: Callable[[str], None],
 ) -> Iterator[Callable[[], None]]:
-    """What reads again what was proven, to be called between rounds."""
+    """Yields a function to call between rounds, which re-reads proven records."""
     rereading = Rereader(settings, store, run, wishes, looks=proving.seen, keep=proving.keep, log=log)
     try:
         yield (lambda: None) if wishes.sample else rereading.turn

@@ -1,9 +1,8 @@
-"""One stretch, proven: two logs read beside each other, and each difference looked at twice before it is told.
+"""Proves one range: reads two logs in parallel, and checks each difference twice.
 
-A key look finds keys that live on in a compacted twin though the source has deleted them. A compacted log keeps the
-latest record of each key for ever, unless that is a tombstone. So a key of which the source holds no record at all was
-deleted there. If the latest on the twin is a value of it, the tombstone was cleaned away before it crossed, and can
-never cross any more.
+A key check finds keys of a compacted twin that the source has deleted. A compacted log keeps each key's latest record
+forever, unless that is a tombstone. So a key without any record on the source was deleted. If the twin's latest record
+of the key is a value, the tombstone was cleaned away before replication.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ from twinshore.proof.core.record_rows import (
 )
 
 KEYS_REPORTED_MAX = 1_000
-# What a pump has fetched before the source's cleaner came lands within this, as a rule.
+# Records fetched before the source's cleaner ran are written within this, as a rule.
 SETTLE_S = 2.0
 ATTEMPTS_MAX = 3
 COMMON_START_RECORDS = 2_000
@@ -73,7 +72,7 @@ COMMON_START_RECORDS = 2_000
 
 @dataclass(slots=True)
 class BothSides:
-    """`read_bytes` is all that came, within the stretch's bound of bytes per second."""
+    """Reads both logs within the range's bytes per second. `read_bytes`: the sum."""
 
     stretch: CompareRange
     source: KafkaCluster
@@ -87,7 +86,7 @@ class BothSides:
     def beside(
         self, at: int, target_at: int, end: int, target_end: int, compare: Callable[[LogReader, LogReader], bool]
     ) -> bool:
-        """What `compare` says of both, read from these offsets on."""
+        """Returns the result of `compare` from these offsets on."""
         with (
             self.reading(self.source, self.stretch.named, at, end) as ours,
             self.reading(self.target, self.stretch.twin_named, target_at, target_end) as theirs,
@@ -104,8 +103,9 @@ class BothSides:
         placement: OffsetAlignment | None = None,
         dropped: Sequence[tuple[int, int]] = (),
     ) -> list[Record]:
-        """The first records from `at` on, below `end`, but for what was dropped; at the source's offsets where a
-        placement says so."""
+        """Returns the first `most` records in [`at`, `end`), without dropped ones; with `placement`, at the source's
+        offsets.
+        """
         with self.reading(kafka, named, at, end) as reader:
             chunks = exclude_ranges(named_chunks(reader, kafka), dropped)
             placed = placement.placed(chunks) if placement else chunks
@@ -123,7 +123,7 @@ class BothSides:
 
 
 def _seen(chunks: Iterator[Chunk], reader: LogReader, at: int, end: int) -> Iterator[Record]:
-    """What consumers see there. A batch in the midst of which the log begins is handed out whole by its broker."""
+    """Yields what consumers see. A broker returns whole the batch in which a log starts."""
     for chunk in chunks:
         data, rows = chunk.opened()
         for row in rows:
@@ -133,7 +133,7 @@ def _seen(chunks: Iterator[Chunk], reader: LogReader, at: int, end: int) -> Iter
 
 
 def chunks_of(reader: LogReader) -> Iterator[Chunk]:
-    """All that it reads, without a gap; each chunk is good until the next is asked for."""
+    """Yields all chunks without a gap. Each is valid until the next."""
     chunker = Chunker()
     for fetched in reader.fetches():
         if len(fetched.records):
@@ -143,7 +143,7 @@ def chunks_of(reader: LogReader) -> Iterator[Chunk]:
 
 
 def named_chunks(reader: LogReader, kafka: KafkaCluster) -> Iterator[Chunk]:
-    """The reader's chunks; what is corrupt is said to be on that cluster."""
+    """Yields the reader's chunks; errors of corrupt batches name the cluster."""
     chunks = chunks_of(reader)
     while True:
         try:
@@ -156,7 +156,7 @@ def named_chunks(reader: LogReader, kafka: KafkaCluster) -> Iterator[Chunk]:
 
 
 def compare_keys(stretch: CompareRange, source: KafkaCluster, target: KafkaCluster) -> CompareResult:
-    """The owed keys of one partition. Never raises what an operator can mend: that is `trouble`."""
+    """Checks one partition for missing tombstones. Returns operational errors as `trouble`."""
     look = KeyComparison(stretch, source, target)
     try:
         return look.run()
@@ -165,7 +165,7 @@ def compare_keys(stretch: CompareRange, source: KafkaCluster, target: KafkaClust
 
 
 def find_written_keys(reader: LogReader, keys: Iterable[bytes]) -> set[bytes]:
-    """Those of the keys of which the reader meets a record; it is read no further than where all are met."""
+    """Returns keys with a record in the log. Stops once all are found."""
     absent, found = dict.fromkeys(keys, 0), set[bytes]()
     suspects = KeyFinder(absent)
     if absent:
@@ -177,7 +177,7 @@ def find_written_keys(reader: LogReader, keys: Iterable[bytes]) -> set[bytes]:
 
 
 def read_chunks(reader: LogReader) -> Iterator[Chunk]:
-    """The reader's chunks, without records below where it begins; it is closed behind them."""
+    """Yields chunks without records below the reader's start, then closes the reader."""
     start = reader.position
     try:
         for chunk in chunks_of(reader):
@@ -189,7 +189,7 @@ def read_chunks(reader: LogReader) -> Iterator[Chunk]:
 
 @dataclass(slots=True)
 class KeyComparison:
-    """One partition of a compacted topic, both sides read whole. The two clusters are the caller's to close."""
+    """A key check of one partition, both logs read whole. The caller closes the clusters."""
 
     stretch: CompareRange
     source: KafkaCluster
@@ -205,7 +205,7 @@ class KeyComparison:
     _pace: ReadThrottle = field(default_factory=lambda: ReadThrottle(0), init=False)
 
     def run(self) -> CompareResult:
-        """All slices of all keys, one reading of both logs for each."""
+        """Checks all slices of keys, one pass over both logs each."""
         self._pace = ReadThrottle(self.stretch.bytes_s)
         todo = [HashSlice()]
         while todo:
@@ -239,10 +239,10 @@ class KeyComparison:
             self._tell(key, at)
 
     def _still(self, keys: dict[bytes, int]) -> dict[bytes, int]:
-        """The keys that are owed at a second look as well.
+        """Returns keys that still lack a tombstone at a second read.
 
-        While a log is read, its cleaner moves the latest record of a key, and a tombstone may still be on its way.
-        Only a deletion that is really owed is seen twice."""
+        During a read the cleaner moves latest records, and a tombstone may be in flight: only a real loss shows twice.
+        """
         if not keys:
             return {}
         time.sleep(self.settle_s)
@@ -262,7 +262,7 @@ class KeyComparison:
                     alive.pop(key, None)
                 else:
                     alive[key] = at
-        # Below the source's beginning the twin is about to be cut; behind `end` the source wrote the key anew.
+        # The twin is about to lose records below the source's start; behind `end` the source wrote the key again.
         begins = _start(self.source, named)
         return {key: at for key, at in alive.items() if begins <= at < end}
 
@@ -289,7 +289,7 @@ def _end(kafka: KafkaCluster, named: TopicPartition) -> int:
 
 
 def prove_all(stretches: Iterable[CompareRange]) -> Iterator[CompareResult]:
-    """What became of each, over the same connections. Never raises what an operator can mend: that is `trouble`."""
+    """Yields each range's result, sharing connections. Returns operational errors as `trouble`."""
     met: dict[tuple[Cluster, str], KafkaCluster] = {}
     try:
         for stretch in stretches:
@@ -318,7 +318,7 @@ def _prove(stretch: CompareRange, source: KafkaCluster, target: KafkaCluster) ->
 
 
 def _check_topics(stretch: CompareRange, source: KafkaCluster, target: KafkaCluster) -> None:
-    """KafkaError where a topic is another one than was looked at."""
+    """Raises KafkaError where a topic was created again since the scan."""
     sides = (source, stretch.named.topic), (target, stretch.twin)
     for (kafka, name), wanted in zip(sides, stretch.topic_ids, strict=True):
         seen = kafka.metadata([name]).topics.get(name) if wanted else None
@@ -327,7 +327,7 @@ def _check_topics(stretch: CompareRange, source: KafkaCluster, target: KafkaClus
 
 
 def _looked_twice(prover: Prover) -> CompareResult:
-    """A batch is corrupt that is so at two looks: the first may have been some line's or disk's bad moment."""
+    """Reads again after a corrupt batch, which may be a transient fault."""
     try:
         return prover.run()
     except WireError as error:
@@ -341,7 +341,7 @@ def _looked_twice(prover: Prover) -> CompareResult:
 
 @dataclass(slots=True)
 class Prover:
-    """The two clusters are the caller's to close."""
+    """Compares one range. The caller closes the clusters."""
 
     stretch: CompareRange
     source: KafkaCluster
@@ -354,7 +354,6 @@ class Prover:
         self.sides = BothSides(self.stretch, self.source, self.target)
 
     def run(self) -> CompareResult:
-        """Compares as the stretch wants it."""
         wanted = self.stretch
         earliest = self.source.list_offsets([wanted.named], OffsetKind.EARLIEST)[wanted.named]
         self._begin(min(wanted.end, max(wanted.start, earliest)))
@@ -372,7 +371,6 @@ class Prover:
         hint: str = "",
         owed: int = 0,
     ) -> CompareResult:
-        """What has been proven so far."""
         tally = self.tally
         return CompareResult(
             self.stretch.number,
@@ -416,7 +414,7 @@ class Prover:
             at, target_at = self.tally.at, placement.target_of(self.tally.at)
             same = self.sides.beside(at, target_at, wanted.end, self._bound(), compare)
             if skipped[0] > self.start:
-                self._begin(min(skipped[0], wanted.end))  # Retention was there meanwhile.
+                self._begin(min(skipped[0], wanted.end))  # Retention has removed records.
                 continue
             found = None
             if not same or wanted.target_end > wanted.end:
@@ -428,7 +426,7 @@ class Prover:
         return self.account(trouble=f"the records at offset {self.tally.at} are others at each look", hint="try again")
 
     def _bound(self) -> int:
-        """How far the target may be read: what lies beyond is never asked for."""
+        """The target offset to read up to."""
         wanted = self.stretch
         if wanted.way is CompareMode.EXACT:
             return wanted.end
@@ -440,7 +438,7 @@ class Prover:
         return MappedAlignment([MappedRun(*extent) for extent in self.stretch.extents], self.stretch.end)
 
     def _look_again(self, placement: OffsetAlignment, *, beyond: bool) -> ProofDifference | None:
-        """Both sides read anew where they parted. None: that was the source's cleaner or retention at work."""
+        """Reads both sides again at the difference. None: the source's cleaner or retention caused it."""
         wanted, at = self.stretch, self.tally.at
         end = wanted.target_end if beyond else wanted.end
         ours = self.sides.records(self.source, wanted.named, at, wanted.end, LOOKAHEAD_RECORDS, dropped=wanted.dropped)
@@ -455,12 +453,12 @@ class Prover:
         if kept_from > at:
             self._begin(min(kept_from, wanted.end))
             return None
-        # Of two windows with as many records the shorter one says how far both are known.
+        # Of two full windows the shorter one tells how far both are known.
         full = [side[-1].offset + 1 for side in (ours, theirs) if len(side) == LOOKAHEAD_RECORDS]
         return self._ranged(first_difference(ours, theirs, end=min([end, *full])))
 
     def _ranged(self, found: ProofDifference | None) -> ProofDifference | None:
-        """Of records that a twin lacks because its log begins above them, all are named at once."""
+        """Names all records at once that a twin lacks below its log start."""
         wanted = self.stretch
         if found is None or found.kind is not DifferenceKind.MISSING or wanted.way is not CompareMode.EXACT:
             return found
@@ -479,7 +477,7 @@ class Prover:
         if not last:
             target_end = self.target.list_offsets([wanted.twin_named], OffsetKind.LAST_STABLE)[wanted.twin_named]
         if self.start > wanted.start:
-            self.tally.target_at = -1  # The source's retention was here: where it begins now lies elsewhere there.
+            self.tally.target_at = -1  # After the source's retention the target's start is unknown.
             if self.start >= wanted.end:
                 return self.account()
         for _ in range(ATTEMPTS_MAX):
@@ -496,14 +494,14 @@ class Prover:
             same = self.sides.beside(self.tally.at, self.tally.target_at, wanted.end, target_end, compare)
             if max(skipped) < 0:
                 return self.account() if same else self._parted(target_end)
-            self._begin(min(max(self.start, skipped[0]), wanted.end))  # Retention was there meanwhile, on either side.
+            self._begin(min(max(self.start, skipped[0]), wanted.end))  # Retention on either side has removed records.
             self.tally.target_at = -1
             if self.start >= wanted.end:
                 return self.account()
         return self.account(trouble="retention takes records faster than they are read", hint="try again")
 
     def _parted(self, target_end: int) -> CompareResult:
-        """Of both sides read anew where they part."""
+        """Reads both sides again at the difference."""
         wanted = self.stretch
         at, target_at = self.tally.at, self.tally.target_at
         ours = self.sides.records(self.source, wanted.named, at, wanted.end, LOOKAHEAD_RECORDS)
@@ -514,14 +512,14 @@ class Prover:
         return self.account(difference=replace(found, offset=at))
 
     def _find_beginning(self, target_end: int) -> bool:
-        """Sets where both begin; False when the target has nothing yet."""
+        """Sets both starts; False while the target is empty."""
         wanted = self.stretch
         ours = self.sides.records(self.source, wanted.named, self.start, wanted.end, COMMON_START_RECORDS)
         twin = wanted.twin_named
         first = self.target.list_offsets([twin], OffsetKind.EARLIEST)[twin]
         theirs = self.sides.records(self.target, twin, first, target_end, COMMON_START_RECORDS)
         if not theirs:
-            if not ours:  # Nobody sees anything on either side.
+            if not ours:  # Neither side has visible records.
                 self.tally.at = wanted.end
             return False
         found = find_common_start(ours, theirs)
@@ -567,17 +565,20 @@ class Prover:
         return self.sides.beside(self.start, self.start, end, end, compare)
 
     def _recount(self, to: int) -> None:
-        """What both sides share below a difference: what was counted behind it is counted once it is proven."""
+        """Compares again up to a difference, to leave out counts beyond."""
         if to < self.tally.at:
             self._begin(self.start)
             self._compare_compacted(to, OneSidedKeys())
 
     def _settle(self, latest: OneSidedKeys) -> int:
-        """Takes out what one side lacks rightly, however much is written meanwhile. That is what has been written anew
-        since: a cleaner takes no record before a later one of its key is there. The twin's cleaner knows of those below
-        the twin's end alone, the source's of all; and what is on the target was on the source before. It is also what
-        both are about to lose to the source's log start. Of keys that the source has deleted it returns how many live
-        on in the twin: nothing further on settles those, so a key look tells of them.
+        """Drops keys that one side rightly lacks, at any rate of writes.
+
+        These are keys written again further on, since a cleaner removes no record before a later one of its key exists:
+        below the twin's end for the twin's cleaner, anywhere for the source's. Records of the target were on the source
+        before. Keys below the source's log start are dropped too: both sides are about to lose them.
+
+        Returns the number of keys that the source has deleted and the twin still shows. No later record settles these,
+        so a key check reports them.
         """
         named, twin, at = self.stretch.named, self.stretch.twin_named, self.tally.at
         end = self.source.list_offsets([named], OffsetKind.LAST_STABLE)[named]
@@ -593,13 +594,14 @@ class Prover:
         return len(owed)
 
     def _written(self, start: int, end: int, keys: Collection[bytes]) -> set[bytes]:
-        """Those of the keys of which the source has a record there."""
+        """Returns keys with a record on the source in this range."""
         with self.sides.reading(self.source, self.stretch.named, start, max(start, end)) as reader:
             return find_written_keys(reader, keys)
 
     def _lacking(self, latest: OneSidedKeys) -> list[OneSidedRecord]:
-        """Latest records that one side lacks for good, by offset. Nothing could take a tombstone and leave what it
-        deletes, so one is missed where the other side still shows that."""
+        """Returns latest records that one side lacks for good, by offset. No cleaner removes a tombstone before the
+        value that it deletes: a tombstone is missing where the other side still shows the value.
+        """
         alive = self._alive(latest, on_source=True) + self._alive(latest, on_source=False)
         return sorted(latest.open() + alive)
 
@@ -610,7 +612,7 @@ class Prover:
         return first_difference([], self.sides.records(self.target, wanted.twin_named, at, at + 1, 1))
 
     def _beyond(self) -> ProofDifference | None:
-        """What the target shows beyond the source's end, where that is asked for."""
+        """Returns records of the target beyond the source's end, if asked for."""
         wanted = self.stretch
         if wanted.target_end <= wanted.end:
             return None
@@ -618,8 +620,9 @@ class Prover:
         return first_difference([], theirs)
 
     def _alive(self, latest: OneSidedKeys, *, on_source: bool) -> list[OneSidedRecord]:
-        """Tombstones that this side alone has, of keys that the other still shows. It is read from its beginning: the
-        value may lie before the stretch, and what every key shows would not fit into memory."""
+        """Returns tombstones of this side whose keys the other side still shows. Reads that from its start: the value
+        may precede the range, and all keys would not fit into memory.
+        """
         deletes = latest.deletes(on_source=on_source)
         if not deletes:
             return []

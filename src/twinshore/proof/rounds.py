@@ -1,4 +1,4 @@
-"""A round of proving: look at both sides, cut what is new into stretches, run them, keep what they came to."""
+"""A round of proving: scan both sides, compare new ranges, save the results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from twinshore.state.store import Store
 
 LinkPartition = tuple[str, str, int]
 MergeRow = Callable[[LinkPartition, ProofRow | None], ProofRow | None]
-# A new leader may show less than was there, until its followers have told it how far they are.
+# A new leader may show an earlier end until its followers have reported theirs.
 SETTLE_S = 10.0
 RESCAN_INTERVAL_S = 0.5
 STOP_POLL_INTERVAL_S = 0.1
@@ -61,19 +61,17 @@ RESUME_HINT = "`twinshore prove` goes on from here, without --again"
 
 
 def link_partition_of(row: ProofRow) -> LinkPartition:
-    """Which partition of which link it is about."""
     return row.link, row.topic, row.partition
 
 
 class ProofRecorder:
-    """One store's."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def save(self, rows: Mapping[LinkPartition, ProofRow], refold: MergeRow) -> dict[LinkPartition, ProofRow]:
-        """Saves each row if what stands is as it was read. Else it saves what `refold` makes of the row that stands,
-        None: that one is left. Returns what was saved."""
+        """Saves each row, unless the stored one has changed since it was read: then what `refold` makes of that (None:
+        nothing). Returns the saved rows.
+        """
         kept: dict[LinkPartition, ProofRow] = {}
         turn = dict(rows)
         while turn:
@@ -89,7 +87,7 @@ class ProofRecorder:
         return kept
 
     def tell(self, rows: Collection[ProofRow]) -> None:
-        """The ledger of the differences in these; a difference is an open row until a proof goes past it."""
+        """Logs these rows' differences as incidents, open until a proof passes them."""
         for incident in dict.fromkeys(filter(None, map(incident_of, rows))):
             self._store.ledger.add(incident, now_ms=wall_ms())
 
@@ -103,7 +101,7 @@ class ProofRecorder:
 
 @dataclass(frozen=True, slots=True)
 class KeyCheckRounds:
-    """Looks at the keys of compacted sides, in a round of proving."""
+    """Key checks of compacted topics, in a round of proving."""
 
     settings: Settings
     store: Store
@@ -115,8 +113,9 @@ class KeyCheckRounds:
     def round(
         self, link: Link, looks: Sequence[PartitionScan], seen_ms: int, forced: Collection[TopicPartition]
     ) -> dict[TopicPartition, KeyCheck]:
-        """What is known of the keys of compacted sides, after looks at those whose turn it is and at the `forced` ones.
-        Both sides' ends were asked for at `seen_ms` or later."""
+        """Checks partitions that are due or `forced`; returns the state of all compacted ones. Ends were read at
+        `seen_ms` or later.
+        """
         looks = [look for look in looks if look.way is CompareMode.COMPACTED]
         if not looks:
             return {}
@@ -175,9 +174,9 @@ def _after(keys: KeyCheck, look: PartitionScan, answer: CompareResult) -> KeyChe
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What became of one partition in one round. `row` is what stands now; `troubles` are why it says no more. `opened`
-    are open rows of the ledger over offsets that would else be called identical; `answered` is how many stretches were
-    compared through their end. `look` is what both clusters showed of it."""
+    """One partition's round. `troubles`: why the proof `row` does not reach further. `opened`: open incidents about
+    offsets that would otherwise count as identical. `answered`: ranges compared without trouble.
+    """
 
     row: ProofRow
     compared: int
@@ -192,15 +191,15 @@ class PartitionReport:
 
     @property
     def dropped(self) -> int:
-        """How many offsets of what is proven a fresh queue dropped: they are left out."""
+        """The number of proven offsets that a fresh queue dropped."""
         row, some = self.row, self.look.dropped if self.look is not None and self.look.way in OFFSET_MODES else ()
         return sum(max(0, min(end, row.to_offset) - max(begin, row.from_offset)) for begin, end in some)
 
     @property
     def behind(self) -> int:
-        """How many offsets of the source lie beyond what could be compared, as the twin ends before them or they lie
-        behind the beginning of a transaction that is open; 0 where something worse is told, and of a sample, which goes
-        through no offset."""
+        """Source offsets beyond the compared part: the twin ends before, or a transaction is open. 0 where the report
+        says something worse, and for a sample.
+        """
         if self.sampled or self.differs or self.unknown:
             return 0
         high = self.look.source_high if self.look is not None else -1
@@ -208,7 +207,7 @@ class PartitionReport:
 
     @property
     def owed(self) -> int:
-        """Deletions that the twin owes, as of the last look at its keys."""
+        """Missing tombstones at the last key check."""
         return self.keys.row.owed if self.keys else 0
 
     @property
@@ -218,12 +217,12 @@ class PartitionReport:
 
     @property
     def unknown(self) -> bool:
-        """Nothing was found to differ, and not all of it could be called identical."""
+        """Whether no difference was found, but not all is identical."""
         return not self.differs and bool(self.troubles or self.opened or self.nothing)
 
     @property
     def nothing(self) -> bool:
-        """A side holds records, and none of them was ever compared."""
+        """Whether a side holds records, but none was ever compared."""
         row, look = self.row, self.look
         begun = (
             (self.sampled and self.answered)
@@ -242,13 +241,11 @@ class ProofReport:
     partitions: tuple[PartitionReport, ...]
     lacks: tuple[NotCompared, ...]
     seconds: float
-    # So many offsets the source may have beyond what was compared; below 0: any number.
+    # The most offsets that the source may have beyond the compared part; below 0: any number.
     behind_max: int = -1
 
     @property
     def behind(self) -> int:
-        """How many offsets of the source lie beyond what could be compared, of partitions of which nothing worse is
-        told."""
         return sum(one.behind for one in self.partitions)
 
     @property
@@ -261,7 +258,7 @@ class ProofReport:
 
     @property
     def incomplete(self) -> bool:
-        """Something could not be compared, or nothing was there to be, or the source has more beyond than it may."""
+        """Whether something could not be compared, nothing was there, or the source is too far ahead."""
         if bool(self.lacks) or not self.partitions or any(one.unknown for one in self.partitions):
             return True
         return 0 <= self.behind_max < self.behind
@@ -269,9 +266,10 @@ class ProofReport:
 
 @dataclass(slots=True)
 class _Work:
-    """A partition while its round is on. `row` is what stands of it so far; `begun`: what is to be compared of it now
-    is in `asked`. `revision` is the stored row's. `barred`: another process has found a difference since the look, so
-    only a later look goes past it. `overtaken`: what stands is not of these topics, or by another way."""
+    """A partition during its round. `begun`: `asked` has the ranges to compare now. `revision`: the stored row's.
+    `barred`: another process has found a difference, which only a later scan may pass. `overtaken`: the stored row is
+    of other topics or another mode.
+    """
 
     look: PartitionScan
     row: ProofRow
@@ -286,11 +284,11 @@ class _Work:
 
     @property
     def counted(self) -> list[CompareResult]:
-        """The results that say something of what stands."""
+        """The results that apply to the stored row."""
         return [one for one in self.results if one.difference] if self.barred else self.results
 
     def meets(self, stands: ProofRow | None) -> bool:
-        """Goes on from what another process has written; False where nothing of this can be added to that."""
+        """Continues from another process's row; False where these results cannot be added to that."""
         look = rebase_scan(self.look, stands)
         self.overtaken = look is None or stands is None
         if look is None or stands is None:
@@ -301,7 +299,7 @@ class _Work:
         return True
 
     def goes_on(self) -> bool:
-        """Where only order counts, the next stretch is known when the one before has ended."""
+        """Whether there is a next range in content mode, which the last one's end determines."""
         if self.barred or self.overtaken:
             return False
         whole = [one for one in self.asked if one.target_end < 0 and one.way is CompareMode.CONTENT]
@@ -327,7 +325,7 @@ class _Work:
 
 
 class ProofRounds:
-    """Rounds over links. `stopped` ends a round between two stretches."""
+    """Rounds over links. `stopped` ends a round between two ranges."""
 
     def __init__(
         self,
@@ -350,7 +348,7 @@ class ProofRounds:
         self._seen: dict[str, tuple[Link, tuple[PartitionScan, ...]]] = {}
 
     def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> ProofReport:
-        """Compares what these links' partitions have gained since the last proof, or, `again`, all that they hold."""
+        """Compares what partitions have gained since the last proof; with `again`, all that they hold."""
         began_s = time.monotonic()
         asked = tuple(topics)
         reports: list[PartitionReport] = []
@@ -361,7 +359,7 @@ class ProofRounds:
             try:
                 self._link(self._as_it_holds(link), asked, works, lacking, again=again)
             except KafkaError as error:
-                # A cluster that is away is what is to be told of this link; the others are proven.
+                # Report a silent cluster for this link, and prove the others.
                 lacking.append(link_not_compared(link.name, error))
             lacks += lacking
             stopped = self._stopped()
@@ -371,11 +369,11 @@ class ProofRounds:
         return ProofReport(tuple(reports), tuple(lacks), time.monotonic() - began_s)
 
     def _as_it_holds(self, link: Link) -> Link:
-        """With what operators have said since, as the mirror carries it."""
+        """Returns the link with operators' overrides."""
         return effective_links(self._settings.links, self._store)[link.name].link
 
     def _tell_lacking(self, link: str, lacks: Sequence[NotCompared]) -> None:
-        """For whoever looks at the link."""
+        """Saves what was not compared, for status pages."""
         row = not_compared_row(link, lacks, wall_ms())
         if lacks:
             self._store.link_states.remember([row])
@@ -385,7 +383,7 @@ class ProofRounds:
     def _link(
         self, link: Link, asked: Sequence[str], works: list[_Work], lacks: list[NotCompared], *, again: bool
     ) -> None:
-        """Proves one link, and adds to both lists: what can be compared, and what cannot."""
+        """Proves one link, and adds to both lists."""
         if self._stopped():
             raise KafkaError(STOPPED_BEFORE_END, hint=RESUME_HINT)
         seen_ms = wall_ms()
@@ -398,7 +396,7 @@ class ProofRounds:
         self._store.link_states.remember(survey.cleaned)
         lacks += survey.lacks
         looks = list(survey.looks)
-        if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
+        if again:  # Compare all from the start; a known difference stays until that has passed it.
             looks = [replace(look, stored=None, remembered=look.resumable_proof) for look in looks]
         before = [look.stored for look in survey.looks]
         works += (
@@ -409,7 +407,7 @@ class ProofRounds:
         self._look_at_keys(link, works, seen_ms, again=again)
 
     def _wait(self, pause_s: float) -> None:
-        """A cluster that does not answer is not waited for once it is stopped."""
+        """Stops waiting for a silent cluster once `stopped`."""
         until_s = time.monotonic() + pause_s
         while (left_s := until_s - time.monotonic()) > 0:
             if self._stopped():
@@ -421,7 +419,7 @@ class ProofRounds:
         return [(link, look) for link, looks in self._seen.values() for look in looks]
 
     def _survey(self, surveyor: LinkScanner, asked: Sequence[str]) -> LinkScan:
-        """What is there. A log that ends before what was proven of it is looked at again before it is believed."""
+        """Scans the link; again where a log seems to end before its proven part."""
         survey, until_s = surveyor.look(asked), time.monotonic() + self._settle_s
         while any(look.log_shrunk for look in survey.looks) and time.monotonic() < until_s and not self._stopped():
             time.sleep(RESCAN_INTERVAL_S)
@@ -429,7 +427,7 @@ class ProofRounds:
         return survey
 
     def _look_at_keys(self, link: Link, works: Sequence[_Work], seen_ms: int, *, again: bool) -> None:
-        """Where tombstones may have been missed, where a comparison met a key without one, and everywhere `again`."""
+        """Checks due keys, keys that a comparison met without a tombstone, and all with `again`."""
         met = {work.look.named for work in works if any(one.owed for one in work.earlier + work.results)}
         forced = {work.look.named for work in works} if again else met
         bytes_s, looks = self._wishes.bytes_s, [work.look for work in works]
@@ -459,7 +457,7 @@ class ProofRounds:
                 work.asked.append(replace(stretch, number=len(wanted)))
                 wanted.append(work.asked[-1])
                 owners.append(work)
-        # A quiet partition's proof does not grow old: it was looked at, and there was nothing more.
+        # An idle partition's proof stays fresh: the scan found nothing new.
         quiet = [work for work in works if not work.asked and not self._samples(work)]
         self._save(quiet, lambda work: refresh_idle_proof(work.look, wall_ms()))
         known = (add_offset_runs(self._store, link.name, stretch) for stretch in wanted)
@@ -476,7 +474,7 @@ class ProofRounds:
             self._save(touched.values(), self._outcome)
 
     def _save(self, works: Collection[_Work], row_of: Callable[[_Work], ProofRow | None]) -> None:
-        """What each of these comes to is saved, folded into what other proofs have found meanwhile."""
+        """Saves rows, merged with what other proofs have found in between."""
         ours = {link_partition_of(work.row): work for work in works if not work.overtaken}
 
         def refold(place: LinkPartition, stands: ProofRow | None) -> ProofRow | None:
@@ -500,8 +498,7 @@ class ProofRounds:
         return apply_results(work.look, work.asked, work.counted, wall_ms())
 
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
-        """Of what is no more nobody can speak: it is not proven any longer. Where both sides have lost it, neither does
-        it differ."""
+        """Narrows proofs to what still exists, and closes differences that both sides have lost."""
         looks = [work.look for work in works]
         below = {(link.name, look.named.topic, look.named.partition): look.gone_below for look in looks}
         for number in find_expired_incidents(self._store.ledger.rows(link.name, open_only=True), below):
@@ -513,7 +510,6 @@ class ProofRounds:
 
 
 def _known(stored: ProofRow | None, answer: CompareResult) -> bool:
-    """The last proof told this difference already."""
     told = difference_of(stored) if stored is not None else None
     if stored is None or told is None or answer.difference is None:
         return False

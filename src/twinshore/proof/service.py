@@ -1,7 +1,4 @@
-"""Proving without an end: round after round, by itself or beside a running mirror in the mirror's own Spark.
-
-What is proven, for Prometheus: read from the store at each scrape.
-"""
+"""Continuous proof, alone or beside a running mirror in its Spark; and Prometheus metrics of proofs."""
 
 from __future__ import annotations
 
@@ -43,9 +40,9 @@ from twinshore.runtime.scheduler import DaemonExecutor, supervise
 from twinshore.state.core.values import ProofRow
 from twinshore.state.store import Store
 
-# A task reads for about so long: so soon may it end in good order, and so often is what it found kept.
+# A task reads for about so long: then it can end in good order, and its results are saved.
 REREAD_TASK_S = 5.0
-# What was just read is not read again at once, however little there is.
+# Records are not read again sooner than this, however few there are.
 REREAD_PAUSE_S = 60.0
 IDLE_INTERVAL_S = 1.0
 POLL_INTERVAL_S = 0.2
@@ -53,8 +50,9 @@ JOIN_TIMEOUT_S = 10.0
 
 
 class Rereader:
-    """`looks` are those that the last round saw; `keep` saves proofs, and tells the ledger. All happens in `turn`, but
-    for the reading itself, which is another thread's, or Spark's."""
+    """Reads proven records again. `looks` returns the last round's scans; `keep` saves proofs and incidents. All is
+    done in `turn`, except reading, which a thread or Spark does.
+    """
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class Rereader:
         self._bytes_s = settings.proof.reread_mb_s * 1e6
         self._wishes = replace(wishes, bytes_s=self._bytes_s, sample=0.0)
         self._log, self._rest_s = log, rest_s
-        # A small budget makes its pauses long: no process waits for them at its end.
+        # A small budget makes its pauses long: a daemon thread, so a process that ends does not wait.
         self._reader: DaemonExecutor[list[str]] = DaemonExecutor("proof again")
         self._busy: tuple[Future[list[str]], list[Reread], int] | None = None
         self._failed: dict[tuple[str, int], float] = {}
@@ -81,11 +79,11 @@ class Rereader:
         self.read_bytes = 0
 
     def close(self) -> None:
-        """Begins nothing more. What is being read ends by itself, and is not kept."""
+        """Starts nothing more. A running read ends by itself, and is not saved."""
         self._reader.close()
 
     def turn(self) -> None:
-        """Keeps what has come, and begins what is next; never waits."""
+        """Saves finished reads and starts the next; never waits."""
         if not self._bytes_s:
             return
         if self._busy is not None and self._busy[0].done():
@@ -103,7 +101,7 @@ class Rereader:
             row = stored.get((look.link, look.named.topic, look.named.partition))
             looks.setdefault(link, []).append(replace(look, stored=row))
         self._refuse([row for ours in looks.values() for look in ours if (row := look.stored)])
-        # Of all links the one that waits longest; a task reads from one pair of clusters.
+        # The link unread longest; a task reads from one pair of clusters.
         most, before_ms = self._bytes_s * REREAD_TASK_S, now_ms - int(self._rest_s * 1000)
         found = [
             plan_rereads(
@@ -155,7 +153,7 @@ class Rereader:
                 self._log(f"{look.link}: {look.named} could not be read again: {result.trouble}")
 
     def _refuse(self, rows: Sequence[ProofRow]) -> None:
-        """Says it once when the age that was asked for cannot be kept, and again when the figure is another."""
+        """Logs that the wanted age cannot be met, once until it can."""
         found = measure_reread_pass(rows, self._bytes_s)
         refused = explain_unreachable_age(found, self._bytes_s, self._settings.proof.read_again_h) if found else ""
         if refused and not self._refused:
@@ -164,12 +162,11 @@ class Rereader:
 
 
 def proof_options(settings: ProofSettings) -> ProofOptions:
-    """As the settings want it."""
     return ProofOptions(settings.stretch_records, settings.throttle_mb_s * 1e6, settings.digest)
 
 
 def proof_options_beside_reread(settings: ProofSettings) -> ProofOptions:
-    """For what is new, where something is read again at the same time: both together are within the throttle."""
+    """Leaves the re-reads' share of the throttle."""
     wishes = proof_options(settings)
     return replace(wishes, bytes_s=max(0.0, wishes.bytes_s - settings.reread_mb_s * 1e6)) if wishes.bytes_s else wishes
 
@@ -182,8 +179,9 @@ def run_proof_rounds(
     log: Callable[[str], None],
     between: Callable[[], None] = lambda: None,
 ) -> int:
-    """Rounds with a pause between them until `stopped`, which is asked often; the exit code of the last whole one. One
-    that fails is told, and the next may succeed. `between` is called often in the pauses."""
+    """Runs rounds with pauses until `stopped`, which is polled; returns the last whole one's exit code. Logs a failed
+    round and continues. `between` is called often in pauses.
+    """
     code = CANNOT_TELL
     while not stopped():
         try:
@@ -210,20 +208,19 @@ def _turn(between: Callable[[], None], log: Callable[[str], None]) -> None:
 
 
 class NoProofService:
-    """Where nothing is to be proven beside the mirror."""
+    """Used where no proof runs beside the mirror."""
 
     def close(self) -> None:
         """Nothing to end."""
 
 
 def start_proof_service(beside: LinkContext) -> LinkService:
-    """Starts what the settings ask for."""
     settings = beside.settings.proof
     return ProofService(beside, settings) if settings.beside_mirror else NoProofService()
 
 
 class ProofService:
-    """Proves one link while this process mirrors it, in a separate thread."""
+    """Proves one link beside its mirror, in a thread."""
 
     def __init__(self, beside: LinkContext, settings: ProofSettings) -> None:
         self._beside, self._settings = beside, settings
@@ -232,7 +229,7 @@ class ProofService:
         self._thread = supervise(self._work, f"proof of {beside.link.name}")
 
     def close(self) -> None:
-        """Begins nothing more, and waits a little for what is on its way."""
+        """Starts nothing more, and waits a little for running work."""
         self._stop.set()
         self._thread.join(JOIN_TIMEOUT_S)
 
@@ -300,7 +297,7 @@ METRIC_HELP = {
 
 
 class ProofCollector(Collector):
-    """Keeps nothing of its own. While the store is away it tells nothing."""
+    """Metrics from the store; none while the store is away."""
 
     def __init__(self, store: Store, now_s: Callable[[], float] = time.time) -> None:
         self._store, self._now_s = store, now_s
@@ -331,11 +328,10 @@ class ProofCollector(Collector):
         yield from families.values()
 
     def describe(self) -> list[Metric]:
-        """The registry asks at the start; the store need not answer then."""
+        """Lets the registry start without the store."""
         return [GaugeMetricFamily(name, says, labels=LABELS) for name, says in METRIC_HELP.items()]
 
     def links(self) -> dict[str, Any]:
-        """How each link stands, for whoever looks at /health."""
         found: dict[str, Any] = {}
         for row in self._store.proofs.of():
             link = found.setdefault(row.link, {"partitions": 0, "differ": 0, "oldest_proof_s": 0.0})
@@ -347,8 +343,9 @@ class ProofCollector(Collector):
 
 @contextlib.contextmanager
 def serve_proof_metrics(port: int, store: Store) -> Iterator[Callable[[], None]]:
-    """Serves /metrics and /health on this port, 0: on none. What is yielded is called by whatever must not stand
-    still."""
+    """Serves /metrics and /health on this port; 0: not at all. Yields a function that the main loop calls as a sign of
+    life.
+    """
     if not port:
         yield lambda: None
         return

@@ -1,4 +1,4 @@
-"""One cluster's home lines over the network: read as the log goes on, written, and what stands afterwards."""
+"""The topics of home records, twins and subscribers on one cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOMES_SETTINGS = {
     CLEANUP_POLICY: "compact",
     "min.cleanable.dirty.ratio": "0.1",
     "segment.ms": "86400000",
-    # What lost lies behind what stands until somebody mends it.
+    # A losing record follows the current one until a reader mends that.
     "min.compaction.lag.ms": "86400000",
     "max.message.bytes": "1048588",
 }
@@ -52,8 +52,9 @@ Log = TypeVar("Log", HomeLog, TwinLog)
 
 
 class TopicTail:
-    """A topic's log from where it was read to. Whether it is the topic of before is asked once a second
-    (`TOPIC_CHECK_INTERVAL_S`); in between only its end is asked for, so that it may be polled often."""
+    """A topic's log, read incrementally. Cheap to poll: checks only the log end, and every `TOPIC_CHECK_INTERVAL_S` the
+    topic.
+    """
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self.state_topic = StateTopic(cluster, topic)
@@ -63,7 +64,9 @@ class TopicTail:
         self._looked_s = -TOPIC_CHECK_INTERVAL_S
 
     def whole(self) -> bool:
-        """Whether it must be read from the beginning."""
+        """Whether the log must be read from the beginning, since the topic or its start changed; if so, resets to
+        there.
+        """
         if self._seen[0] and time.monotonic() < self._looked_s + TOPIC_CHECK_INTERVAL_S:
             return False
         asked_s, seen = time.monotonic(), self.state_topic.seen()
@@ -77,23 +80,23 @@ class TopicTail:
         return anew
 
     def _refuse_hidden(self) -> None:
-        """What one may not see is not absent."""
+        """Raises where the topic is only invisible for lack of rights."""
         topic = self._cluster.metadata([self._topic], refresh=False).topics.get(self._topic)
         if topic is not None and topic.error == Code.TOPIC_AUTHORIZATION_FAILED:
             raise kafka_error(topic.error, self._place, right=f"Describe on topic {self._topic}")
 
     def again(self) -> None:
-        """It was not read to its end: the next time it is read from the beginning."""
+        """Makes the next read start from the beginning."""
         self._seen = b"", -1
 
     def skip_before(self, time_ms: int) -> None:
-        """Begins with the first note that is as late; at the end where none is."""
+        """Skips to the first record from this time on, or to the end."""
         if self._seen[0]:
             since = self._cluster.first_since(TopicPartition(self._topic, 0), time_ms)
             self._read_to = max(self._read_to, since if since >= 0 else self.state_topic.end())
 
     def read(self, log: Log, empty: Log) -> Log:
-        """The log with all that is new, to the end of now; `empty` with all of it where it must be read whole."""
+        """Returns `log` with the new records; `empty` with all records where all must be read."""
         whole = self.whole()
         log = empty if whole else log
         try:
@@ -101,14 +104,14 @@ class TopicTail:
                 for note in notes:
                     log.take(note.key, note.value)
         except BaseException:
-            # Half of a log says too little: what was read before stands until the whole of it is there.
+            # A partly read log says too little: the earlier reading counts until all is read.
             if whole:
                 self.again()
             raise
         return log
 
     def pages(self) -> Iterator[list[StateRecord]]:
-        """What is new, to the end of now. KafkaError where that is not reached."""
+        """Yields new records. Raises KafkaError where the current end is not reached."""
         if not self._seen[0]:
             return
         end = self.state_topic.end()
@@ -123,9 +126,9 @@ class TopicTail:
 
 
 class HomesTopic:
-    """The home lines, claims and records of switches on one cluster. Each call ends within the cluster's patience, or
-    is a KafkaError; what is not written is not made up for later. `known`: the highest term of a topic that is known
-    from elsewhere."""
+    """Home records, claims and switch records on one cluster. Each call ends within the cluster's retry limit or raises
+    KafkaError; failed writes are not repeated later. `known`: returns a topic's highest term known from elsewhere.
+    """
 
     def __init__(self, cluster: KafkaCluster, known: Callable[[str], int] = lambda _: 0) -> None:
         self._cluster, self._known = cluster, known
@@ -134,14 +137,14 @@ class HomesTopic:
 
     @property
     def homes(self) -> Mapping[str, HomeRecord]:
-        """What stands for each topic, as it was read last."""
+        """The current home records by topic, as last read."""
         return self.log.homes
 
     def exists(self) -> bool:
         return self._tail.state_topic.exists()
 
     def make(self) -> None:
-        """Makes the topic where it is not there; one that is there is made compact, or its lines would expire."""
+        """Creates the topic, or makes an existing one compact, since its records would expire."""
         with self._cluster.errand():
             if not self.exists():
                 self._tail.state_topic.make(HOMES_SETTINGS, lasting=True)
@@ -153,7 +156,7 @@ class HomesTopic:
                 admin.alter_topic_settings(HOMES_TOPIC, {CLEANUP_POLICY: "compact"}, topic_id=topic_id)
 
     def read(self) -> Mapping[str, HomeRecord]:
-        """Reads on to the end of the log; what stands for each topic. Nothing, where the topic is not there."""
+        """Reads on, and returns current home records by topic; none without the topic."""
         with self._cluster.errand():
             self.log = self._tail.read(self.log, HomeLog(known=self._known))
             self.log.accept_plausible()
@@ -183,7 +186,7 @@ class HomesTopic:
         return {line.topic: self.log.homes[line.topic] for line in wanted if line.topic in self.log.homes}
 
     def claim(self, topics: Iterable[str], switch: str, by: str, now_ms: int) -> dict[str, TopicClaim]:
-        """Claims the topics for the switch; which switch has each of them now. What another has is not claimed."""
+        """Claims the topics for the switch, except those of other switches; returns each topic's holder."""
         wanted = sorted(set(topics))
         with self._cluster.errand():
             self.read()
@@ -196,19 +199,19 @@ class HomesTopic:
         return {topic: holder for topic, holder in holders.items() if holder is not None}
 
     def release(self, topics: Iterable[str], switch: str, now_ms: int) -> None:
-        """Takes back the switch's claims of these topics."""
         with self._cluster.errand():
             self.read()
             ours = set(self.log.claimed(switch))
             self._append([release_record(topic, switch) for topic in sorted(set(topics) & ours)], now_ms)
 
     def save(self, switch: str, record: Mapping[str, Any], seen: str, now_ms: int) -> str:
-        """This is the switch's record from now on; what it is known by. `seen`: what the one is known by that it
-        follows, empty for the first. RefusedError where another one stands by now: somebody else goes on with it."""
+        """Saves the switch's record, and returns its digest. `seen`: the digest that this one follows, empty for the
+        first. Raises RefusedError where another record is current: another process continues the switch.
+        """
         mine = record_digest(record)
         with self._cluster.errand():
             self.read()
-            # Mine: an answer was lost, and it was written all the same.
+            # Mine: written earlier, though the response was lost.
             self._must_stand(switch, {seen, mine})
             self._append(self.log.records.lines(switch, record), now_ms)
             self.read()
@@ -218,7 +221,7 @@ class HomesTopic:
         return mine
 
     def forget(self, switch: str, now_ms: int) -> None:
-        """The switch has no record here any more: it is kept elsewhere. Its claims stay."""
+        """Removes the switch's record, now kept elsewhere. Claims stay."""
         with self._cluster.errand():
             self.read()
             self._append(self.log.records.tombstones(switch), now_ms)
@@ -244,7 +247,7 @@ class HomesTopic:
 
 
 class TwinsTopic:
-    """What `twinshore.twins` on one cluster calls twins."""
+    """The records of `twinshore.twins` on one cluster."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
@@ -252,8 +255,9 @@ class TwinsTopic:
         self._log = TwinLog()
 
     def read(self) -> frozenset[str]:
-        """Reads on to the end of the log; the ids of topics that are twins, in hex; none where the topic is not there.
-        KafkaError where the end is not reached, or the topic may not be read."""
+        """Reads on, and returns topic ids of twins, in hex; none without the topic. Raises KafkaError where the end is
+        not reached, or the topic may not be read.
+        """
         with self._cluster.errand():
             self._log = self._tail.read(self._log, TwinLog())
         return self._log.twins()
@@ -264,7 +268,7 @@ class TwinsTopic:
 
 
 class SubscribersTopic:
-    """The followers' lines on one cluster. `log` may be that of several clusters' notes together."""
+    """Announcements on one cluster. Several clusters may share one `log`."""
 
     def __init__(self, cluster: KafkaCluster, log: SubscriberLog | None = None) -> None:
         self._cluster = cluster
@@ -279,13 +283,14 @@ class SubscribersTopic:
             self._tail.state_topic.make(SUBSCRIBERS_SETTINGS)
 
     def say(self, line: KeyValue, now_ms: int) -> None:
-        """KafkaError where it is not there afterwards, as far as one knows."""
+        """Writes an announcement. KafkaError: the write may still have succeeded."""
         with self._cluster.errand():
             self._tail.state_topic.append([line], now_ms)
 
     def read(self) -> SubscriberLog:
-        """Reads on to the end; at first those lines alone whose lease may still run, by whatever clock their writers
-        have. They are given a whole lease from now on."""
+        """Reads on. The first read takes only records whose lease may still run, within `CLOCK_SKEW_MAX_S`, and gives
+        each a whole lease.
+        """
         with self._cluster.errand():
             if self._tail.whole():
                 self._tail.skip_before(wall_ms() - READ_BACK_MS)

@@ -1,8 +1,8 @@
-"""Compiled loops are built before they are needed, by a process of their own: it takes seconds, once on a machine.
+"""Builds the compiled loops ahead of use, in a separate process: seconds, once on each machine.
 
-`make setup` runs this module. Where nothing was set up, as after `pip install`, a mirror that starts has them built
-once Spark has had its start, and pumps carry without them until they are there. What was built is kept in numba's
-cache; a mark beside it tells whether it is still good and whole, without loading numba, which takes a second.
+`make setup` runs this. Otherwise, as after `pip install`, a starting mirror builds them after Spark's start, and tasks
+run uncompiled until then. A stamp file tells whether numba's cache is valid, without loading numba, which takes a
+second.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, disable_loops, ena
 
 COMPILED_MODULES: Final = ("twinshore.kafka.protocol.compiled", LOOPS_MODULE, "twinshore.proof.core.compiled")
 STAMP_FILE: Final = "compiled.built"
-_PATIENCE: Final = 5  # by how much a build gives way to whatever else runs
-# The start of a mirror needs both cores of a small machine. So long after Spark is up the first records cross.
+_PATIENCE: Final = 5  # niceness of a build
+# A starting mirror needs both cores of a small machine, until it replicates: so long after Spark is up.
 _BEGIN_AFTER_S: Final = 5.0
 _ROOT: Final = Path(twinshore.__file__).parent
 
@@ -37,8 +37,9 @@ _begun = threading.Lock()
 
 
 def is_built() -> bool:
-    """Whether loading the loops takes no compiler; also where there is none. A pump that believed so wrongly would
-    compile before it carries: what somebody has taken away is built again."""
+    """Whether the loops load without compiling; also true without a compiler. Checks the files as well as the stamp:
+    otherwise a task could compile before replicating.
+    """
     try:
         wanted = _stamp()
         stamp, *files = (_folder() / STAMP_FILE).read_text().splitlines()
@@ -50,7 +51,7 @@ def is_built() -> bool:
 
 
 def build_loops() -> None:
-    """Builds what is not built, right here; of several processes one does, and the others wait for it."""
+    """Builds what is missing. Of several processes one builds, the others wait."""
     with _alone():
         if is_built():
             return
@@ -61,13 +62,13 @@ def build_loops() -> None:
 
 
 def build_in_background() -> None:
-    """Has them built for the pumps that this process will start, a little later; returns at once."""
+    """Builds a little later, for tasks that this process will start. Returns at once."""
     if not is_built():
         _builder()
 
 
 def build_while_running() -> None:
-    """Has them built for this process, and returns at once: until they are there, it carries without them."""
+    """Builds for this process, which runs uncompiled until then. Returns at once."""
     if LOOPS_MODULE in sys.modules or is_built() or not _begun.acquire(blocking=False):
         return
     disable_loops(LOOPS_MODULE)
@@ -84,12 +85,12 @@ def _take_up_once_built() -> None:
 
 
 def _in_files() -> bool:
-    """Not in an archive, as Spark ships the package to other machines; what is built of it nobody finds again."""
+    """Whether the package is in files. Spark ships an archive to other machines, where numba finds no cache."""
     return (_ROOT / "wire" / "compiled.py").is_file()
 
 
 def _builder() -> subprocess.Popen[bytes]:
-    """A process that builds. It ends with this one, however that ends: then nobody holds the other end of its input."""
+    """Starts a building process, which ends with this one: by end of input."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, "--beside"],
@@ -103,7 +104,7 @@ def _builder() -> subprocess.Popen[bytes]:
 
 
 def _folder() -> Path:
-    """Where the mark is: beside numba's index, or in the user's cache where nothing may be written there."""
+    """Returns the stamp's folder: beside numba's index, or in the user's cache where that is not writable."""
     there = _ROOT / "wire" / "__pycache__"
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if not chosen and os.access(there if there.exists() else there.parent, os.W_OK):
@@ -113,7 +114,7 @@ def _folder() -> Path:
 
 
 def _stamp() -> str:
-    """By what numba tells whether its code is still good: the sources, itself, Python, the processor."""
+    """Hashes what numba judges its cache by: sources, numba, Python, processor."""
     said = [sys.version, platform.machine(), version("numba"), version("llvmlite")]
     for module in COMPILED_MODULES:
         found = (_ROOT.parent / module.replace(".", "/")).with_suffix(".py").stat()
@@ -125,7 +126,6 @@ def _stamp() -> str:
 
 
 def _files_of(module: ModuleType) -> Iterator[str]:
-    """What numba keeps of its functions."""
     for function in vars(module).values():
         if (stats := getattr(function, "stats", None)) and (kept := getattr(stats, "cache_path", None)):
             stem = Path(function.py_func.__code__.co_filename).stem

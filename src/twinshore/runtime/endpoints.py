@@ -1,14 +1,7 @@
-"""What runs beside a link in the same process and is not the mirror's business: rooms further down bring it along.
+"""What jobs of a link share: context, connections to both clusters, and the check of cluster ids.
 
-The connections to clusters that all links of a process share: a few to each broker, however many links there are.
-
-There are two registries. Who gives up within seconds, and says so, must not stand behind those who ask much and wait
-long. Of a cluster that has been silent for some seconds only one is asking at a time. Pumps have connections of their
-own, and so has who drives one by himself.
-
-The two clusters of a link, for whoever has something to ask both: by connections of its own, or by shared ones.
-
-Whom a link writes as, and which two clusters it has always been between.
+Links share a few connections to each broker, in two pools: calls that give up within seconds never queue behind calls
+that wait long. Only one caller at a time asks a silent cluster. Tasks have connections of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +23,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:
-    """A link that this process runs. `active`: whether it is ours to act for at this moment, by its lease."""
+    """A link that this process runs. `active`: whether this process holds the link's lease now."""
 
     link: Link
     settings: Settings
@@ -40,20 +33,20 @@ class LinkContext:
 
 
 class LinkService(Protocol):
-    """It starts with its making, in a task or a thread, and its failures stay its own."""
+    """A service beside a link. The constructor starts a task or thread, which handles all failures."""
 
     def close(self) -> None:
-        """Ends it; called before the link gives back its lease."""
+        """Ends the service; called before the link releases its lease."""
 
 
 StartService = Callable[[LinkContext], LinkService]
 
-CONNECTIONS_PER_BROKER = 8  # to one broker: as many questions are on their way to it at once
+CONNECTIONS_PER_BROKER = 8  # concurrent requests to one broker
 
 
 @dataclass(frozen=True, slots=True)
 class SharedConnections:
-    """`client_id`: what brokers know its connections by."""
+    """Connections of many links. `client_id`: their client id at brokers."""
 
     client_id: str
     pool: ConnectionPool = field(default_factory=lambda: ConnectionPool(CONNECTIONS_PER_BROKER, spares=True))
@@ -64,13 +57,14 @@ LONG_TIMEOUT_CONNECTIONS = SharedConnections(CLIENT_ID)
 
 
 def one_shot_connections(client_id: str) -> SharedConnections:
-    """For a command that looks at many links: a cluster for which it has waited in vain it asks no more."""
+    """For a command that reads many links: a cluster that timed out is not asked again."""
     return SharedConnections(client_id, ConnectionPool(CONNECTIONS_PER_BROKER, once=True))
 
 
 class LinkClients:
-    """`source` and `target` dial when they are first asked. One thread at a time; `close`, or the block's end, ends
-    their connections, of shared ones those that nobody else asks by."""
+    """A link's two clusters, which connect on first use. One thread at a time. `close`, or the block's end, ends
+    connections that are not shared with others.
+    """
 
     def __init__(
         self,
@@ -96,7 +90,6 @@ class LinkClients:
         )
 
     def close(self) -> None:
-        """Ends both clusters' connections."""
         self.source.close()
         self.target.close()
 
@@ -108,7 +101,9 @@ class LinkClients:
 
 
 def verify_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> LinkIdentity | None:
-    """The link's identity, None before its first start; RefusedError where these cannot be its clusters."""
+    """Returns the link's identity, None before the first start. Raises RefusedError where these are not the link's
+    clusters.
+    """
     source_id, target_id = source.cluster_id(), target.cluster_id()
     if source_id == target_id:
         raise RefusedError(
@@ -126,7 +121,7 @@ def verify_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: K
 
 
 def pin_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> bool:
-    """Has connections of somebody's own refuse any clusters but the link's. Returns whether these are known yet."""
+    """Makes connections refuse all clusters but the link's. Returns whether those are known yet."""
     known = store.links.identity(link.name)
     if known is None:
         return False
@@ -136,8 +131,9 @@ def pin_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: Kafk
 
 
 def known_cluster_ids(links: Iterable[Link], store: Store) -> dict[str, str]:
-    """The id of each cluster by its name, as the links of a store knew it when they began. One that they do not agree
-    on is left out: some of them had another cluster of that name."""
+    """Returns cluster ids by name, as a store's links recorded them. Leaves out names on which links disagree: some had
+    another cluster of that name.
+    """
     found: dict[str, set[str]] = {}
     for link in links:
         known = store.links.identity(link.name)

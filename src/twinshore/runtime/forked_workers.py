@@ -1,8 +1,8 @@
-"""What Spark forks its Python workers from, where they are of this machine: with all that they need loaded once.
+"""A daemon that forks Spark's Python workers on this machine, with modules loaded before.
 
-Spark's own daemon loads nothing before it forks, since what is loaded may start threads: so each worker of a lane took
-two seconds and more of a processor to load our modules, and as long again for its heir. Ours load one that would, the
-linear algebra below numpy, which is told to start none. A worker whose daemon could not load them does so itself.
+Spark's own daemon loads nothing, since modules may start threads: each worker, and each standby, spent two seconds of
+processor time on ours. Only the linear algebra below numpy would start threads, and is configured not to. Workers load
+themselves what the daemon could not.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def worker_options(modules: Iterable[str]) -> dict[str, str]:
-    """What Spark is told, so that its workers have these modules."""
     return {"spark.python.daemon.module": __name__, f"spark.executorEnv.{PRELOAD_VARIABLE}": ",".join(modules)}
 
 
 def preload_modules(modules: Iterable[str]) -> None:
-    """All of these that can be loaded, with compiled loops where they are built."""
+    """Loads those modules that can be loaded, and compiled loops where built."""
     from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, load_loops
     from twinshore.runtime.compile import is_built
 
@@ -42,8 +41,9 @@ def preload_modules(modules: Iterable[str]) -> None:
 
 
 def path_without_archives(path: Iterable[str]) -> list[str]:
-    """This path of modules without the archives that Spark puts first, where the very same package is installed: what
-    comes out of an archive is compiled anew by each process, which takes a second of a processor."""
+    """Returns the path without the archives that Spark prepends, where the same package is installed: each process
+    would compile an archive's modules again, a second of processor time.
+    """
     entries = list(path)
     archives = [entry for entry in entries if _ARCHIVE.fullmatch(Path(entry).name)]
     folders = {Path(entry).parents[2] for entry in archives if len(Path(entry).parents) > 2}

@@ -1,4 +1,4 @@
-"""/metrics for Prometheus and /health for whoever restarts processes."""
+"""HTTP: /metrics for Prometheus, /health for supervisors."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ HealthCheck = Callable[[dict[str, Any]], str]
 
 
 class AddressInUseError(ConfigError):
-    """Somebody serves there, for now."""
+    """Another process uses the address, for now."""
 
 
 def bind_error(section: str, address: str, port: int, error: OSError) -> ConfigError:
-    """Why nobody is served there."""
     return ConfigError(
         f"[{section}] address, port: {address}:{port} cannot be served: {error.strerror or error}",
         hint="choose a free port",
@@ -42,10 +41,12 @@ def bind_error(section: str, address: str, port: int, error: OSError) -> ConfigE
 
 
 class MetricsServer:
-    """Serves until closed. `beat` is called by the process's loop; without it for half a minute /health says so,
-    and of a thread that ended unasked.
-    `links`: how each link stands, for people who look there, or whatever else the process is `of`. `section`: where its
-    address is set. `trouble`: what else is wrong, also by what `links` has just said."""
+    """Serves until closed. The process's loop calls `beat`. /health fails half a minute after the last beat, and after
+    a thread died.
+
+    `links`: returns the status of what `of` names, for /health. `section`: the settings section of the address.
+    `trouble`: returns other trouble, given that status.
+    """
 
     def __init__(
         self,
@@ -80,14 +81,14 @@ class MetricsServer:
         self._server.server_close()
 
     def _trouble(self, stand: dict[str, Any]) -> str:
-        """Why this process should be started again; empty where all is well."""
+        """Returns why this process should be restarted; empty if healthy."""
         if time.monotonic() - self._beaten_s >= HEALTH_TIMEOUT_S:
             return "the driver's loop stands still"
         return thread_failures.says() or self._else(stand)
 
 
 class _HttpServer(ThreadingHTTPServer):
-    """So many connections at once; one more, and the oldest ends: who says nothing keeps nobody out."""
+    """Limits the connections: a new one ends the oldest, so idle clients keep no other out."""
 
     # Those who come at once: by default five, and each one more waits a second until it is taken for lost.
     request_queue_size = 128
@@ -114,7 +115,7 @@ class _HttpServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who went before the answer is not worth a trace."""
+        """Ignores clients that left before the answer."""
 
 
 def _handler(
@@ -143,6 +144,6 @@ def _handler(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Scrapes are not worth a line."""
+            """Scrapes are not logged."""
 
     return Handler

@@ -1,9 +1,5 @@
-"""Leases kept: what this process holds is renewed by one statement, in a thread that does nothing else.
-
-However many links there are, and whatever else is slow, one thread of the process beats for all of them in one
-transaction, and watches those that others hold.
-
-One process at a time does a thing that the store names.
+"""Keeps this process's leases: for each store one thread, which does nothing else, renews all in one transaction and
+watches those that others hold.
 """
 
 from __future__ import annotations
@@ -30,14 +26,14 @@ SeenLease = tuple[LeaseRow, float]  # as it stood at that moment of the steady c
 
 
 def read_leases(store: Store, names: Collection[str]) -> dict[str, SeenLease]:
-    """How these leases stand now, for whoever begins to keep them later."""
     rows = store.leases.read_each(names)
     return {name: (row, steady_s()) for name, row in rows.items()}
 
 
 class LeaseKeeper:
-    """`left_s` says for how long the link is still ours; 0 while it is not. `lands_s`: for how long what we have sent
-    may still land, whatever becomes of us. Where that is longer than the lease, whoever watches it waits so long."""
+    """One lease. `left_s`: how long still held, or 0. `lands_s`: how long brokers may still append requests in flight.
+    Watchers wait for the longer of `lands_s` and the lease.
+    """
 
     def __init__(
         self,
@@ -54,13 +50,14 @@ class LeaseKeeper:
         self._held: HeldLease | None = None
         self._trouble = ""
         self._holder, self._waits_s = "", 0.0
-        # Held while the store is asked to change the lease; `closed` says that it must not be any more.
+        # Held while the store changes the lease. `closed`: no more changes.
         self.change_lock = threading.Lock()
         self.closed = False
 
     def begin(self, seen: SeenLease | None = None) -> Self:
-        """The lease is taken, and renewed until it is closed. `seen`: how it stood before; its holder is watched since
-        then."""
+        """Takes the lease when free and renews it until `close`. `seen`: an earlier reading, from which the holder is
+        watched.
+        """
         if seen:
             self._watch.observe(*seen)
         lease_renewer.join(self)
@@ -71,17 +68,16 @@ class LeaseKeeper:
         return max(0.0, held.valid_until_s - steady_s()) if held else 0.0
 
     def generation(self) -> int:
-        """Which term of ours this is; changes whenever the lease was lost in between. 0: not ours."""
+        """The epoch of our holding, another after each loss; 0: not held."""
         held = self._held
         return held.row.generation if held and self.left_s() > 0 else 0
 
     def row(self) -> LeaseRow | None:
-        """The lease as we hold it, for a transaction that must not outlive it."""
+        """Returns the lease as held, for transactions that must not outlast the lease."""
         held = self._held
         return held.row if held and self.left_s() > 0 else None
 
     def sentence(self) -> str:
-        """Why we do not hold it."""
         if self._trouble:
             return self._trouble
         if not self._holder:
@@ -89,8 +85,9 @@ class LeaseKeeper:
         return f"carried by {self._holder}; standing by, to take over {self._waits_s:g} s after its last sign of life"
 
     def close(self, *, release: bool) -> None:
-        """Gives the lease up, at once when nothing of ours is on its way any more (`release`). Else it runs out, and
-        not before what is on its way may land no more."""
+        """Gives up the lease: at once (`release`) when no request is in flight, else by expiry, once none can be
+        appended.
+        """
         lease_renewer.leave(self)
         # A store that does not answer has the time of one of its transactions.
         free = self.change_lock.acquire(timeout=CLOSE_TIMEOUT_S)
@@ -111,7 +108,6 @@ class LeaseKeeper:
     # -- what the thread of all leases asks and tells
 
     def due(self) -> LeaseRow | None:
-        """The row that is to be renewed now."""
         held = self._held
         return held.row if held and not self.closed and held.beat_due(steady_s()) else None
 
@@ -119,17 +115,17 @@ class LeaseKeeper:
         return self._held is not None
 
     def ttl_ms(self) -> int:
-        """For how long others are to wait after the next beat."""
+        """Returns how long others must wait after the next beat."""
         return int(max(self.ttl_s, self._lands_s()) * 1000)
 
     def beaten(self, row: LeaseRow | None, sent_s: float) -> None:
-        """The lease after a beat that was sent then; None: it is lost."""
+        """Takes the lease after a beat sent at `sent_s`; None: lost."""
         held = self._held
         if held and not self.closed:
             self._held = held.beaten(row, sent_s) if row else None
 
     def saw(self, row: LeaseRow | None) -> None:
-        """How the lease stands that is not ours; it is taken where that is allowed."""
+        """Takes a reading of a lease not held, and acquires it where allowed."""
         self._holder = ""
         if row and not self._watch.observe(row, steady_s()):
             self._holder, self._waits_s = row.owner, self._watch.waits_s(row)
@@ -142,12 +138,12 @@ class LeaseKeeper:
             self._held = HeldLease(taken, sent_s, self.ttl_s) if taken else None
 
     def tell(self, trouble: str) -> None:
-        """What hinders it; empty where nothing does."""
+        """Sets what hinders the lease; empty: nothing."""
         self._trouble = trouble
 
 
 class LeaseRenewer:
-    """All leases of this process: one thread for each store, begun with its first lease and ended with its last."""
+    """All leases of this process: one thread for each store with leases."""
 
     def __init__(self) -> None:
         self._news = threading.Condition()
@@ -156,7 +152,7 @@ class LeaseRenewer:
     def join(self, keeper: LeaseKeeper) -> None:
         with self._news:
             if keeper.store not in self._keepers:
-                # First: where there is no thread left, nobody must believe that one keeps the leases of this store.
+                # First: this raises where the machine has no thread left, before the store counts as served.
                 supervise(lambda: self._work(keeper.store), "leases")
             self._keepers[keeper.store] = [*self._keepers.get(keeper.store, ()), keeper]
             self._news.notify_all()
@@ -168,7 +164,6 @@ class LeaseRenewer:
             self._news.notify_all()
 
     def stores(self) -> list[Store]:
-        """Those of which it keeps leases."""
         with self._news:
             return [store for store, ours in self._keepers.items() if ours]
 
@@ -185,7 +180,7 @@ class LeaseRenewer:
 
 
 def renew_leases(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
-    """Renews what is due, all at once; then looks at those that are not ours."""
+    """Renews all due leases at once, then reads those held by others."""
     _renew(store, keepers)
     others = [one for one in keepers if not one.held()]
     if not others:
@@ -194,7 +189,7 @@ def renew_leases(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
     try:
         seen = store.leases.read_each([one.name for one in others])
     except Exception as error:
-        # Nobody would look any more: whatever it is, the next turn tries again.
+        # Any error: an exception would end the reading. The next turn tries again.
         for one in others:
             one.tell(describe_error(error))
         return
@@ -233,7 +228,7 @@ ACQUIRE_POLL_INTERVAL_S = 0.05
 
 @contextmanager
 def exclusive(thing: str, store: Store, by: str) -> Iterator[LeaseKeeper]:
-    """While this process alone does it, as long as the lease holds. RefusedError where another one does."""
+    """Holds the lease `thing` during the block. Raises RefusedError while another process does."""
     owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"  # new with each start, as leases want it
     lease = LeaseKeeper(store, thing, owner, LEASE_S, GRACE_S).begin()
     try:

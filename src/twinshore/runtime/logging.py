@@ -1,17 +1,12 @@
-"""A log in which a cluster that does not answer is told once, whoever asks it and however many links wait for it.
+"""Logs: outages of clusters, lines that never block their writer, and what a command waits for.
 
-Each link has a handful of errands that fail while a cluster is away, and each would say so by itself. Here they give
-their trouble to the log. It says the cause at once, soon after it what waits for the cluster, and that again after a
-while or when it has grown; in the end it says once that the cluster answers again.
+An outage fails many jobs of many links. They report to one log, which writes the cause at once, soon afterwards the
+waiting jobs, again later or when more wait, and finally that the cluster answers.
 
-The log of a process that must go on: lines are written by a thread of their own, and no trouble with them is raised.
+A thread of its own writes lines and raises nothing: a gone reader or full disk must neither end nor delay a thread that
+replicates.
 
-Whoever reads the log may be gone, or read nothing more; a disk may be full. A thread that carries records must neither
-end for that nor wait.
-
-What a verb says while it waits for a cluster: whom it waits for, in the third second.
-
-Where nobody watches, as in a script, only a long wait is told.
+A command names in the third second which cluster it waits for; in a script, later.
 """
 
 from __future__ import annotations
@@ -31,9 +26,9 @@ from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sentences import count_phrase, escape_line, join_names
 from twinshore.kafka.pool import ClusterWait, current_waits
 
-OUTAGE_GATHER_S = 15.0  # errands give up at different times: what waits is told when most of them have
+OUTAGE_GATHER_S = 15.0  # jobs give up at different times: the report waits for most of them
 OUTAGE_LOG_AGAIN_S = 600.0
-LATE_FAILURE_S = 20.0  # an errand that began while the cluster was away may fail so long after it is back
+LATE_FAILURE_S = 20.0  # a job that began during the outage may fail so long after its end
 NAMES_SHOWN_MAX = 5
 
 LinkJob = tuple[str, str]  # a link, and what is not done for it
@@ -41,7 +36,7 @@ LinkJob = tuple[str, str]  # a link, and what is not done for it
 
 @dataclass(slots=True)
 class _Outage:
-    """A cluster that does not answer. `back_s`: since when it answers again; what still waits is not told any more."""
+    """A cluster's outage. `back_s`: when the cluster answered again; jobs still waiting are then no longer reported."""
 
     since_s: float
     tell_at_s: float
@@ -52,7 +47,7 @@ class _Outage:
 
 
 class OutageLog:
-    """Takes sentences as any log does. Safe for several threads."""
+    """A log that reports outages. Thread-safe."""
 
     def __init__(self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
@@ -63,8 +58,9 @@ class OutageLog:
         self._log(sentence)
 
     def silent(self, cluster: str, link: str, what: str, cause: str, *, since_s: float = -1.0) -> None:
-        """`what` of the link is not done, since the cluster does not answer. `since_s`: when it fell silent by this
-        log's clock, where that is known: an errand may have waited for long before it gave up."""
+        """Reports that job `what` of the link failed, since the cluster is silent. `since_s`: since when on this log's
+        clock, if known.
+        """
         now_s = self._clock()
         with self._guard:
             away = self._away.get(cluster)
@@ -84,8 +80,9 @@ class OutageLog:
             self._log(said)
 
     def answers(self, link: str, what: str, of: str = "") -> bool:
-        """`what` of the link is done, `of` this cluster where one alone was asked; whether it had waited for a cluster,
-        so that the log has said all there is to say."""
+        """Reports that job `what` succeeded: on cluster `of`, or all. Returns whether the job had waited for a cluster,
+        so the log needs no further line.
+        """
         now_s, said, waited = self._clock(), [], False
         with self._guard:
             for cluster, away in self._away.items():
@@ -101,7 +98,7 @@ class OutageLog:
         return waited
 
     def forget(self, link: str) -> None:
-        """This process carries the link no more: nothing of it waits here."""
+        """Drops the jobs of a link that this process no longer runs."""
         with self._guard:
             for cluster, away in list(self._away.items()):
                 away.waiting = {one for one in away.waiting if one[0] != link}
@@ -109,7 +106,7 @@ class OutageLog:
                     del self._away[cluster]
 
     def has_reported(self, cluster: str) -> bool:
-        """Whether the log has said that the cluster does not answer, and not for long that it answers again."""
+        """Whether a reported outage goes on, or ended less than `LATE_FAILURE_S` ago."""
         with self._guard:
             away = self._away.get(cluster)
             return away is not None and (away.back_s is None or self._clock() - away.back_s < LATE_FAILURE_S)
@@ -130,31 +127,29 @@ def _what_waits(cluster: str, away: _Outage, now_s: float) -> str:
 
 
 def as_outage_log(log: Callable[[str], None]) -> OutageLog:
-    """The same log where it is such a one, as that of a whole process is; else one of its own."""
+    """Returns the log if an OutageLog, else a new one around the log."""
     return log if isinstance(log, OutageLog) else OutageLog(log)
 
 
 class FailureLog:
-    """What one errand of a link says of its troubles: as `RepeatFilter` does, and of a cluster that is away the log
-    says it."""
+    """Failures of one job of a link: outages go to the OutageLog, others through `RepeatFilter`."""
 
     def __init__(self, link: str, what: str, log: Callable[[str], None], log_causes: OutageLog) -> None:
         self._link, self._what = link, what
         self._causes, self._once = log_causes, RepeatFilter(log)
 
     def remark(self, sentence: str) -> None:
-        """What is no failure."""
+        """Logs what is no failure."""
         self._once.say(sentence)
 
     def say(self, before: str, error: Exception) -> None:
-        """`before`: what is not done, before the colon."""
+        """Logs a failure. `before`: what failed, written before the colon."""
         if isinstance(error, KafkaError) and error.silent:
             self._causes.silent(error.silent, self._link, self._what, error.cause)
         else:
             self._once.say(f"{before}: {describe_error(error)}")
 
     def well(self, says: str = "") -> None:
-        """It is done again."""
         waited = self._causes.answers(self._link, self._what)
         self._once.well("" if waited else says)
 
@@ -165,8 +160,9 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class LogWriter:
-    """Takes lines and writes them in turn, with the time of day where they are `dated`. What cannot be written waits;
-    of too many the oldest are dropped, which the log says once it can be written again."""
+    """Queues lines for a thread that writes them, with the time of day if `dated`. Failed writes are retried; too many
+    lines drop the oldest, which the log reports later.
+    """
 
     def __init__(self, descriptor: int | None = None, *, dated: bool = True) -> None:
         self._descriptor, self._dated = descriptor, dated
@@ -199,7 +195,7 @@ class LogWriter:
         self.close()
 
     def close(self) -> None:
-        """Waits a little for what is not written yet."""
+        """Waits up to `CLOSE_TIMEOUT_S` for unwritten lines."""
         with self._news:
             self._news.wait_for(lambda: not self._lines, timeout=CLOSE_TIMEOUT_S)
 
@@ -221,12 +217,12 @@ class LogWriter:
                 self._news.notify_all()
 
     def _write(self, text: str) -> None:
-        """Past Python's own buffer, whose lock would be held at the end of the process by a write that never ends."""
+        """Bypasses Python's buffer, whose lock an endless write would hold at process exit."""
         rest = text.encode(errors="replace")
         try:
             descriptor = sys.stdout.fileno() if self._descriptor is None else self._descriptor
         except io.UnsupportedOperation:
-            sys.stdout.write(text)  # Somebody keeps it in memory.
+            sys.stdout.write(text)  # Output is captured in memory.
             return
         while rest:
             rest = rest[os.write(descriptor, rest) :]
@@ -235,18 +231,17 @@ class LogWriter:
 INTERACTIVE_WAIT_S, BATCH_WAIT_S = 2.5, 10.0
 REPORT_WAIT_AGAIN_S = 30.0
 WAIT_POLL_INTERVAL_S = 0.25
-_UNTOLD = threading.Lock()  # held once somebody tells
+_UNTOLD = threading.Lock()  # held once a reporter runs
 
 
 class WaitReporter:
-    """Each cluster once, and again while the wait lasts."""
+    """Reports each wait once, and again if long."""
 
     def __init__(self, tell: Callable[[str], None], after_s: float) -> None:
         self._tell, self._after_s = tell, after_s
         self._told_s: dict[str, float] = {}
 
     def look(self, now: Iterable[ClusterWait], now_s: float) -> None:
-        """`now`: what is waited for at this time."""
         for wait in now:
             lasts_s, told_s = now_s - wait.since_s, self._told_s.get(wait.cluster)
             if lasts_s < self._after_s or (told_s is not None and now_s - told_s < REPORT_WAIT_AGAIN_S):
@@ -257,13 +252,13 @@ class WaitReporter:
 
 
 def report_waits(tell: Callable[[str], None], *, watched: bool) -> None:
-    """From now on, until the process ends; asked again it changes nothing. `watched`: a person reads it."""
+    """Reports waits until the process ends; further calls change nothing. `watched`: a person reads the output."""
     if _UNTOLD.acquire(blocking=False):
         report_waits_until(threading.Event(), WaitReporter(tell, INTERACTIVE_WAIT_S if watched else BATCH_WAIT_S))
 
 
 def report_waits_until(over: threading.Event, teller: WaitReporter) -> None:
-    """From now on."""
+    """Reports waits until `over` is set."""
 
     def go_on() -> None:
         while not over.wait(WAIT_POLL_INTERVAL_S):

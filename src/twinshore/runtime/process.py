@@ -1,11 +1,4 @@
-"""Where this user's machine keeps what was fetched or made once.
-
-What a process of ours is not to load.
-
-How many files and connections a process may have open.
-
-Signals that ask a command to end: while it is still being loaded, and while it works.
-"""
+"""Process basics: the cache folder, unwanted modules, the open files limit, and signals."""
 
 from __future__ import annotations
 
@@ -23,20 +16,20 @@ from pathlib import Path
 
 
 def user_cache_folder() -> Path:
-    """TWINSHORE_CACHE, or twinshore in XDG_CACHE_HOME, or ~/.cache/twinshore; perhaps not there yet."""
+    """Returns TWINSHORE_CACHE, twinshore in XDG_CACHE_HOME, or ~/.cache/twinshore; perhaps not created yet."""
     own = os.environ.get("TWINSHORE_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinshore"
 
 
 def disable_hypothesis() -> None:
-    """The library of Kafka's schemas makes its types known to hypothesis wherever that is installed. That takes longer
-    than all else that it does, and writes a folder `.hypothesis` where the command is typed. Where hypothesis cannot be
-    loaded, it goes without."""
+    """Keeps hypothesis from loading. The library of Kafka's schemas would register its types there, which is slow and
+    creates a folder `.hypothesis`.
+    """
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 
 def raise_open_files_limit() -> int:
-    """Raises the limit as far as this user may without asking anybody; what it is now."""
+    """Raises the limit as far as this user may; returns the limit now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Where the limit is none at all, some systems take only a number that they know.
     with suppress(ValueError, OSError):
@@ -50,20 +43,19 @@ STOPPED_MESSAGE = "stopped by Ctrl-C"
 
 
 def exit_on_interrupt() -> None:
-    """At once and without a trace, as nothing has begun: until `raise_on_interrupt` or somebody else's handler."""
+    """Makes Ctrl-C end the process silently during startup, until another handler is set."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _end_at_once)
 
 
 def raise_on_interrupt() -> None:
-    """As Python has it: KeyboardInterrupt, for which every `finally` is run."""
+    """Makes Ctrl-C raise KeyboardInterrupt, as in Python."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def print_interrupted(*left: object) -> None:
-    """One line to standard error, where Ctrl-C has ended a verb that has no end of its own for it. `left`: how it left
-    what it did."""
+    """Writes one line to standard error when Ctrl-C has ended a command. `left`: the state of the work."""
     # A terminal has written ^C where the line would begin.
     line = f"{os.linesep if os.isatty(2) else ''}{': '.join(map(str, (STOPPED_MESSAGE, *left)))}{os.linesep}"
     with contextlib.suppress(OSError):
@@ -76,8 +68,7 @@ def _end_at_once(_number: int, _frame: object) -> None:
 
 
 def shutdown_signals() -> list[signal.Signals]:
-    """By which a process that goes on and on is asked to end: Ctrl-C, SIGTERM, and SIGHUP, which says that the terminal
-    is gone. A process that was told to ignore SIGHUP, as `nohup` does, goes on without a terminal."""
+    """SIGINT, SIGTERM, and SIGHUP (the terminal is gone) unless ignored, as by `nohup`."""
     asks = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         asks.append(signal.SIGHUP)
@@ -85,9 +76,11 @@ def shutdown_signals() -> list[signal.Signals]:
 
 
 def run_outside_handler(work: Callable[[], object]) -> None:
-    """Has a handler's work done by a separate thread, begun without any of Python's locks. A handler runs in the
-    midst of whatever the main thread does, another handler of the same signal included: where that holds the lock of
-    the event that is to be set, setting it here would wait for itself, for ever."""
+    """Runs a signal handler's work in a thread, started without Python's locks.
+
+    A handler interrupts the main thread, even inside another handler that holds the lock of the event to set: setting
+    the event here would deadlock.
+    """
     try:
         _thread.start_new_thread(work, ())
     except RuntimeError:
@@ -95,7 +88,7 @@ def run_outside_handler(work: Callable[[], object]) -> None:
 
 
 def on_shutdown_signal(stop: Callable[[], None]) -> None:
-    """What asks for a good end is heard, however often it comes."""
+    """Calls `stop` at each shutdown signal."""
     if threading.current_thread() is threading.main_thread():
         for number in shutdown_signals():
             signal.signal(number, lambda *_: run_outside_handler(stop))
@@ -103,21 +96,20 @@ def on_shutdown_signal(stop: Callable[[], None]) -> None:
 
 @dataclass(slots=True)
 class StopRequest:
-    """Whether somebody has asked the command to end, and by which signal."""
+    """Whether the command was asked to end, and by which signal."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     number: int = 0
 
     @property
     def exit_code(self) -> int:
-        """What shells make of a process that the signal has ended: 130, 143."""
+        """What shells report for a process that the signal ended: 130, 143."""
         return 128 + self.number
 
 
 @contextlib.contextmanager
 def catch_stop_request() -> Iterator[StopRequest]:
-    """The first Ctrl-C, SIGTERM or SIGHUP is for the verb, which ends in good order; the second ends the process at
-    once."""
+    """Within the block the first shutdown signal asks the command to end; the second ends the process at once."""
     asked = StopRequest()
 
     def hear(number: int, _frame: object) -> None:
@@ -137,7 +129,7 @@ def catch_stop_request() -> Iterator[StopRequest]:
 
 
 def _end_now(code: int) -> None:
-    """Spark's process as well, where there may be one."""
+    """Ends Spark's process, if any, and this one."""
     gateway = sys.modules.get("twinshore.runtime.spark")
     if gateway is not None:
         gateway.end_gateway()

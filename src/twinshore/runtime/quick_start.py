@@ -1,8 +1,7 @@
-"""How Spark's JVM starts with a fraction of the work: told that it lives for jobs of one task, whose work is done by
-Python, and given its classes as it had them in memory once.
+"""Starts Spark's JVM faster: options for single-task jobs in Python, and an archive of loaded classes.
 
-`make setup` runs this module, which has a JVM start and end once and keeps its classes, for one Spark and one Java, in
-the user's cache. A JVM that finds none, or one that it cannot use, starts as any other, and says nothing of it.
+`make setup` runs this module, which starts a JVM once and keeps its classes in the user's cache, for one Spark and
+Java. Without a usable archive a JVM starts as usual, silently.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ JVM_EXIT_TIMEOUT_S = 120.0
 
 
 def jvm_options(own: str = "") -> str:
-    """What the JVM is told; `own` are the user's words. Where those are about the JVM itself, they are all it hears:
-    two collectors, say, are one too many."""
+    """Returns the JVM's options. `own`: the user's. If these concern the JVM itself, ours are left out: two collectors
+    would conflict.
+    """
     if _JVM_OPTION in own:
         return own
     return " ".join([*_words(), own]).rstrip()
@@ -47,8 +47,7 @@ def _words() -> Iterable[str]:
 
 
 def class_archive() -> Path | None:
-    """Where the classes are kept; None where this machine has no Java that could be asked for. A blank in a path would
-    part an option."""
+    """Returns the path of the archive; None without Java, or with a blank in the path, which would split an option."""
     java = find_java()
     if java is None:
         return None
@@ -63,15 +62,13 @@ def class_archive() -> Path | None:
 
 
 def find_java() -> Path | None:
-    """The one that Spark takes."""
     home = os.environ.get("JAVA_HOME")
     found = f"{home}/bin/java" if home else shutil.which("java")
     return Path(found).resolve() if found and Path(found).is_file() else None
 
 
 def make_class_archive() -> None:
-    """Keeps the classes, where none are kept yet. An empty file says that it was tried in vain, so that nobody tries
-    again."""
+    """Makes the archive if missing. An empty file records a failure, so there is no second try."""
     kept = class_archive()
     if kept is None or kept.exists():
         return
@@ -86,7 +83,7 @@ def make_class_archive() -> None:
 
 
 def _play(told: str) -> None:
-    """A session with one job, begun and ended as a mirror's is."""
+    """Runs a session with one job, as a mirror does."""
     from twinshore.config.sections.mirror import MirrorSettings, SparkSettings
     from twinshore.runtime.spark import JAVA_OPTIONS, SparkEngine, open_session
 

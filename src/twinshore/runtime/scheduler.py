@@ -1,11 +1,7 @@
-"""Threads of a process: those that must go on, where what ends one unasked begins it again, and /health says so for a
-while; and one that keeps nobody waiting.
+"""Threads of a process: supervised ones that restart after failures, and one pool for all recurring work.
 
-One pool of threads for all that a process does again and again, whatever the number of its links.
-
-A task is a function that returns the seconds until it is to run again. It never runs twice at once. What it raises is
-noted where /health reads it, and a moment later it runs again. Time is counted on a clock that nobody sets; a process
-that was stopped for a while runs each task once, not once for each run that it missed.
+A task is a function that returns the seconds until the next run, and never runs twice at once. /health shows exceptions
+of a task, which runs again a moment later. Time is monotonic, and missed runs are not made up for.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ FAILURE_SHOWN_S = 60.0
 
 
 class ThreadFailures:
-    """What ended threads of this process unasked. `log` gets each sentence once in a row."""
+    """Errors that ended threads of this process. `log` receives repeated sentences once."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.log: Callable[[str], None] = lambda _: None
@@ -34,7 +30,6 @@ class ThreadFailures:
         self._last: dict[str, tuple[float, str]] = {}
 
     def note(self, name: str, error: BaseException) -> None:
-        """`error` ended the thread of this name."""
         why = describe_error(error) if isinstance(error, Exception) else type(error).__name__
         sentence = f"the thread {name!r} ended unasked: {why}"
         news = self._last.get(name, (0.0, ""))[1] != sentence
@@ -43,12 +38,12 @@ class ThreadFailures:
             self.log(sentence)
 
     def says(self) -> str:
-        """The last of what ended one within the last minute; empty where nothing did."""
+        """Returns the last failure of the past minute, or nothing."""
         recent = [one for one in list(self._last.values()) if self._clock() - one[0] < FAILURE_SHOWN_S]
         return max(recent)[1] if recent else ""
 
     def hear(self, ended: threading.ExceptHookArgs) -> None:
-        """As `threading.excepthook`: of threads that nobody keeps on."""
+        """For `threading.excepthook`: failures of unsupervised threads."""
         if ended.exc_value is not None and not issubclass(ended.exc_type, SystemExit):
             self.note(ended.thread.name if ended.thread else "unknown", ended.exc_value)
 
@@ -57,7 +52,7 @@ thread_failures = ThreadFailures()
 
 
 def supervise(work: Callable[[], None], name: str, *, again_s: float = RESTART_DELAY_S) -> threading.Thread:
-    """Starts a thread that does the work until it returns, and again whenever it raises."""
+    """Starts a thread that runs `work`, again after each exception, until `work` returns."""
 
     def run() -> None:
         while True:
@@ -73,15 +68,13 @@ def supervise(work: Callable[[], None], name: str, *, again_s: float = RESTART_D
 
 
 class DaemonExecutor(Generic[T]):
-    """One thread for one work after the other, from the first one on, given by one owner. It keeps no process from
-    ending, as that of a pool would: what is under way then is lost."""
+    """One daemon thread that runs work in order, for one owner. The process may end and lose unfinished work."""
 
     def __init__(self, name: str) -> None:
         self._works: SimpleQueue[tuple[Callable[[], T], Future[T]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Does the work behind what it was given before."""
         done: Future[T] = Future()
         if self._thread.ident is None:
             self._thread.start()
@@ -89,7 +82,7 @@ class DaemonExecutor(Generic[T]):
         return done
 
     def close(self) -> None:
-        """The thread ends behind what it was given; nobody waits for that."""
+        """Ends the thread after the queued work, without waiting."""
         self._works.put(None)
 
     def _run(self) -> None:
@@ -107,8 +100,6 @@ WAIT_S_MAX = 60.0
 
 
 class ScheduledTask:
-    """One of a scheduler's; `close` ends it."""
-
     def __init__(
         self,
         scheduler: Scheduler,
@@ -120,20 +111,20 @@ class ScheduledTask:
         self._scheduler, self.entry, self.work, self.rest_s, self.last = scheduler, entry, work, rest_s, last
 
     def wake(self) -> None:
-        """It is to run at once; where it runs now, once more after that."""
+        """Makes the task run at once; again after a run in progress."""
         self._scheduler.wake(self)
 
     def ended(self, within_s: float) -> bool:
-        """Whether a run has ended, within this time."""
+        """Waits, and returns whether a run has ended."""
         return self._scheduler.ran(self, within_s)
 
     def close(self, within_s: float | None = CLOSE_TIMEOUT_S) -> bool:
-        """It begins no more. Waits for the run that is under way, None: however long; whether it has ended."""
+        """Prevents further runs, and waits for the current one (None: without limit). Returns whether it has ended."""
         return self._scheduler.end(self, within_s)
 
 
 class Scheduler:
-    """Safe for several threads. Its own are begun as tasks come, and never more than its bounds allow."""
+    """Thread-safe. Starts threads as tasks come, up to the bounds."""
 
     def __init__(self, bounds: ConcurrencyLimits | None = None) -> None:
         self._agenda = TaskQueue(bounds or ConcurrencyLimits())
@@ -155,9 +146,9 @@ class Scheduler:
         rest_s: float = 0.0,
         last: Callable[[], None] = lambda: None,
     ) -> ScheduledTask:
-        """Runs `work` in `first_s` seconds, and again after each pause that it returns. `asks`: the names of the
-        clusters for which it may have to wait. `rest_s`: its pause where it was woken while it ran. `last` is called
-        once it has been closed and no run is under way any more."""
+        """Runs `work` in `first_s` seconds, and after each pause that `work` returns. `asks`: clusters that it may wait
+        for. `rest_s`: the pause if woken during a run. `last` is called after the last run, once closed.
+        """
         with self._news:
             task = ScheduledTask(self, self._agenda.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
             self._tasks[task.entry] = task
@@ -167,7 +158,7 @@ class Scheduler:
         return task
 
     def once(self, name: str, work: Callable[[], None], *, asks: Iterable[str] = ()) -> ScheduledTask:
-        """Runs `work` as soon as there is room, and not again: its `ended` can be waited for."""
+        """Runs `work` once, as soon as possible."""
 
         def run() -> float:
             work()
@@ -176,12 +167,11 @@ class Scheduler:
         return self.every(name, run, asks=asks)
 
     def late_s(self) -> float:
-        """For how long the task has been due that waits for longest: more than moments where the pool is too small."""
+        """How long the longest waiting task has been due: more than moments if the pool is too small."""
         with self._news:
             return self._agenda.late_s(time.monotonic())
 
     def names(self) -> list[str]:
-        """Of all tasks that will run again, or run now."""
         with self._news:
             return sorted(entry.name for entry in self._tasks.keys() | self._agenda.running)
 
@@ -255,5 +245,5 @@ class Scheduler:
                     self._watched_until_s = UNTIL_WOKEN
 
 
-# The process's own: whatever it does for any of its links.
+# For all work of this process.
 process_scheduler = Scheduler()

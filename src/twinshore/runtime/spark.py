@@ -1,7 +1,6 @@
-"""Spark's JVM as a child of ours: it starts without a word, no secret stands among its arguments, and it can be ended
-at any moment of its start.
+"""Spark: its JVM as a child process, the session, and single-task jobs.
 
-The Spark session of a process, embedded or a cluster's, and single-task jobs on it.
+The JVM starts silently, has no secret among its arguments, and can be ended at any moment.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ EXIT_TIMEOUT_S = 3.0
 
 
 def start_gateway(options: Mapping[str, str]) -> None:
-    """Starts the JVM, unless this process has one. What is secret is left to the session, which says it by a socket."""
+    """Starts the JVM, unless there is one. Secrets are left to the session, which uses a socket."""
     _stopping.clear()
     if SparkContext._gateway is not None:
         return
@@ -70,26 +69,26 @@ def start_gateway(options: Mapping[str, str]) -> None:
 
 
 def _pass_on(says: int) -> None:
-    """What Spark says goes on to our standard error, but for how it starts and how we stop it."""
+    """Copies Spark's output to our standard error, except of its start and stop."""
     with open(says, "rb") as lines, contextlib.suppress(OSError, ValueError):
         for line in lines:
             if not line.startswith(_STARTING) and not _stopping.is_set():
-                # Spark must be able to write on, whether or not anybody reads.
+                # Spark must be able to continue writing, also without a reader.
                 with contextlib.suppress(OSError, ValueError):
                     sys.stderr.write(line.decode(errors="replace"))
                     sys.stderr.flush()
 
 
 def stop_quietly(stop: Callable[[], object]) -> None:
-    """Ends a session. What Spark says and raises meanwhile tells an operator nothing: all of ours is closed by then."""
+    """Ends a session and hides what Spark prints and raises."""
     _stopping.set()
     with contextlib.suppress(Exception):
         stop()
 
 
 def end_gateway() -> None:
-    """Ends the JVM at once, wherever its start is."""
-    # What was waiting for its answers would each write a trace, some to the logger of all. Nothing of ours logs there.
+    """Ends the JVM at once, also during its start."""
+    # Waiting calls would each write a trace, some to the root logger, which Twinshore does not use.
     logging.disable(logging.CRITICAL)
     until_s = time.monotonic() + EXIT_TIMEOUT_S
     while (found := _below()) and time.monotonic() < until_s:
@@ -100,8 +99,9 @@ def end_gateway() -> None:
 
 
 def _below() -> list[int]:
-    """Processes that were started for this one's Spark, also by a script of Spark's that has ended since. Where the
-    system does not say, Spark ends as its input does."""
+    """Returns this process's Spark processes, also of scripts that have ended. Empty where the system does not tell:
+    Spark then ends with its input.
+    """
     found: dict[int, bytes] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -115,10 +115,9 @@ def _below() -> list[int]:
 
 
 def start_unless_stopped(begin: Callable[[], T], stop: threading.Event) -> T | None:
-    """What `begin` makes; None when `stop` came first, and then nothing of it is left.
+    """Returns what `begin` makes; None when `stop` came first, with nothing left running.
 
-    It runs in a separate thread, so that whoever waits hears the signals, which Spark takes for itself where it is
-    begun by the main thread.
+    `begin` runs in a separate thread: in the main thread Spark would take the signals for itself.
     """
     found: list[T] = []
     failed: list[BaseException] = []
@@ -144,7 +143,7 @@ def start_unless_stopped(begin: Callable[[], T], stop: threading.Event) -> T | N
     return found[0]
 
 
-SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
+SPARE_SLOTS = 4  # Standby attempts and other jobs (delay, proof) must never wait for a slot.
 
 
 _QUIET = {
@@ -164,8 +163,9 @@ _TIDES = {
 def open_session(
     settings: MirrorSettings, lanes: int, stop: threading.Event, load: Iterable[str] = ()
 ) -> SparkSession | None:
-    """A session with a free slot for every lane and some to spare; None when `stop` came first. `load`: the modules
-    that its workers need."""
+    """Opens a session with a slot for every task and some to spare; None when `stop` came first. `load`: modules for
+    workers.
+    """
     master = settings.spark.master
     if master == "local":
         master = f"local[{lanes + SPARE_SLOTS}]"
@@ -180,8 +180,9 @@ def open_session(
 def start_session(
     name: str, master: str, conf: Mapping[str, str], section: str, stop: threading.Event
 ) -> SparkSession | None:
-    """A session with this package on its workers; `conf` is above our own. `section` is where the master is set. None
-    when `stop` came first: whoever starts Spark can be stopped while it starts, and nothing of it is left."""
+    """Starts a session with this package on the workers; None when `stop` came first, with nothing left running. `conf`
+    overrides our options. `section`: the master's settings section.
+    """
     if quick_start.find_java() is None:
         home = os.environ.get("JAVA_HOME")
         lacks = f"JAVA_HOME is {home}, and there is no bin/java" if home else "there is no java on PATH"
@@ -216,7 +217,7 @@ def _begin(options: Mapping[str, str]) -> SparkSession:
 
 
 def package_zip() -> Path:
-    """Twinshore's own package as a file that Spark ships to executors; it goes with this process."""
+    """Returns the package as a file that Spark ships to executors; deleted at exit."""
     root = Path(twinshore.__file__).parent
     folder = mkdtemp(prefix="twinshore-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -228,28 +229,27 @@ def package_zip() -> Path:
 
 
 class SparkEngine:
-    """Each ride is one single-task job of the session: `work` with the one order."""
+    """Runs single-task jobs in the session: `work` with one order each."""
 
     def __init__(self, session: SparkSession, work: Callable[[Iterable[str]], Iterable[str]]) -> None:
         self._session, self._context, self._work = session, session.sparkContext, work
         self.host = str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
 
     def ride(self, order: str, name: str) -> str:
-        """Returns when the work has ended, raises when its task died."""
+        """Runs a job until the work ends; raises if the Spark task died."""
         self._context.setLocalProperty("spark.scheduler.pool", "tides")
         self._context.setJobGroup(name, name, interruptOnCancel=False)
         ended = self._context.parallelize([order], 1).mapPartitions(self._work).collect()
         return str(ended[0]) if ended else "nothing"
 
     def end(self, name: str) -> None:
-        """Spark kills the worker that carries a ride of this name, a few seconds later: it may be frozen."""
+        """Cancels the job. Spark kills its worker a few seconds later, even a frozen one."""
         self._context.cancelJobGroup(name)
 
     def alive(self) -> bool:
-        """Whether the session's JVM runs."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
         return process is None or process.poll() is None
 
     def close(self) -> None:
-        """Spark's own end after a lost JVM raises what it likes."""
+        """Stops the session, ignoring what Spark raises after losing the JVM."""
         stop_quietly(self._session.stop)

@@ -1,9 +1,4 @@
-"""Where SQL's dialects differ: insert what is not there, insert or replace, and which text they take.
-
-What databases say when they fail, turned once into a sentence with place and remedy.
-
-One database behind SQLAlchemy: which driver, how it is tuned, its transactions, and the methods that are one.
-"""
+"""One database behind SQLAlchemy: driver, tuning, transactions, dialects, and errors with a remedy."""
 
 from __future__ import annotations
 
@@ -29,25 +24,25 @@ from twinshore.config.model import Secret
 Row = Mapping[str, Any]
 T = TypeVar("T")
 INSERT_ATTEMPTS_MAX = 5
-# Those that say "on conflict".
+# Dialects with "on conflict".
 _CONFLICTS: dict[str, Any] = {"postgresql": postgresql, "sqlite": sqlite}
 CHUNK_SIZE = 500  # Values in one IN list.
 
 
 def chunks(values: Iterable[T], size: int = CHUNK_SIZE) -> Iterator[Sequence[T]]:
-    """Slices of at most `size`: databases bound the length of a statement."""
+    """Slices of at most `size`, since databases limit a statement's length."""
     ordered = list(values)
     for start in range(0, len(ordered), size):
         yield ordered[start : start + size]
 
 
 def sanitize_text(sentence: str) -> str:
-    """The sentence without what some database refuses: NUL, and halves of surrogate pairs, as in broken names."""
+    """Replaces what some database refuses: NUL, and halves of surrogate pairs, as in broken names."""
     return sentence.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
 
 
 def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Inserts the rows whose key is not there yet; the others stay as they are, whoever wrote them."""
+    """Inserts rows with new keys, and leaves existing ones alone."""
     if not rows:
         return
     if dialect := _CONFLICTS.get(connection.dialect.name):
@@ -59,8 +54,9 @@ def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> 
 
 
 def insert_or_find(make: Callable[[], None], find: Callable[[], T | None], what: str) -> T:
-    """What stands after `make`, which leaves alone what is there. Another transaction may take that away before it is
-    found; then it is made anew."""
+    """Calls `make`, which leaves an existing row alone, then `find`. Repeats where another transaction deletes the row
+    in between.
+    """
     for _ in range(INSERT_ATTEMPTS_MAX):
         make()
         found = find()
@@ -70,14 +66,14 @@ def insert_or_find(make: Callable[[], None], find: Callable[[], T | None], what:
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Inserts the rows, or replaces the values of those whose primary key is there."""
+    """Inserts the rows, or replaces those with the same primary key."""
     if rows:
         connection.execute(_put(connection.dialect.name, table, tuple(rows[0])), rows)
 
 
 @cache
 def _put(kind: str, table: Table, names: tuple[str, ...]) -> Insert:
-    # Kept, as building it costs more than doing it; there are a handful.
+    # Cached, since building a statement costs more than running it; there are a handful.
     keys = [column.name for column in table.primary_key]
     values = [name for name in names if name not in keys]
     if dialect := _CONFLICTS.get(kind):
@@ -107,7 +103,7 @@ _REFUSED = {
 
 
 def is_retriable(error: DBAPIError) -> bool:
-    """Whether the same transaction may well succeed when run again, and surely did nothing this time."""
+    """Whether the transaction surely did nothing, and may succeed when run again."""
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
         return getattr(origin, "sqlite_errorname", "").startswith("SQLITE_BUSY")
@@ -115,7 +111,7 @@ def is_retriable(error: DBAPIError) -> bool:
 
 
 def store_error(error: SQLAlchemyError, place: str) -> StoreError:
-    """The StoreError an operator reads. Neither statement nor values nor password are in it."""
+    """Returns an error for operators, without statement, values and password."""
     origin = error.orig if isinstance(error, DBAPIError) else None
     if isinstance(origin, sqlite3.Error):
         return _told_sqlite(origin, place)
@@ -136,7 +132,7 @@ def store_error(error: SQLAlchemyError, place: str) -> StoreError:
 
 
 def unwritable_file_error(place: str) -> StoreError:
-    """An SQLite file that can neither be opened nor made."""
+    """Returns the error of an SQLite file that can neither be opened nor created."""
     folder = Path(place).parent
     there = "its folder does not exist" if not folder.is_dir() else "it cannot be opened"
     return StoreError(f"the store {place}: {there}", hint=f"make {folder} a folder this user can write")
@@ -200,7 +196,7 @@ TRANSACTION_WAIT_S = 10  # How long a transaction waits for others, and is tried
 ANSWER_TIMEOUT_S = 30
 FIRST_PAUSE_S = 0.02
 SHARED_READ_MAX_AGE_S = 0.1
-# Connections of one process, however many links it serves: transactions are short, and who finds none free waits for
+# Connections of one process, for any number of links: transactions are short, and callers wait for a free
 # one. More would only wait in the database, whose own limit (100 in PostgreSQL) all processes share.
 CONNECTIONS_KEPT = 8
 CONNECTIONS_MAX = 16
@@ -209,7 +205,7 @@ _POOL: dict[str, Any] = {
     "max_overflow": CONNECTIONS_MAX - CONNECTIONS_KEPT,
     "pool_timeout": 2 * ANSWER_TIMEOUT_S,
 }
-# The server's own limits cannot reach who waits for a server that the network has cut off.
+# The server's limits do not reach a client that the network has cut off.
 _POSTGRES_NETWORK = {
     "tcp_user_timeout": ANSWER_TIMEOUT_S * 1000,
     "keepalives": 1,
@@ -220,28 +216,27 @@ _POSTGRES_NETWORK = {
 
 
 class Database:
-    """Transactions on one database, from any thread. Foreign exceptions leave it as StoreError."""
+    """Transactions on one database, from any thread. Database exceptions become StoreError."""
 
     def __init__(self, url: str, password: Secret, place: str = "") -> None:
-        """`place`: what it is called in sentences, if not by its URL."""
+        """`place`: the database's name in sentences, if not its URL."""
         self._url = _driver_url(url)
         self.place = place or _place(self._url)
         self.kind = self._url.get_backend_name()
         self._engine = _engine(self._url, password, _place(self._url))
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Runs `work` in one transaction that may write; again from its start when another transaction was in the way.
+        """Runs `work` in one transaction that may write; again from the start after a conflict with another
+        transaction.
 
-        So `work` must have no effect but on the database.
+        So `work` must have no effect outside the database.
         """
         return self._run(work, writes=True)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Runs `work` in one transaction that only reads."""
         return self._run(work, writes=False)
 
     def close(self) -> None:
-        """Ends all connections."""
         self._engine.dispose()
 
     def _run(self, work: Callable[[Connection], T], *, writes: bool) -> T:
@@ -263,7 +258,7 @@ class Database:
 
 
 class StorePart:
-    """One subject of the store. Each method that `reads` or `writes` is one transaction."""
+    """One subject of the store. Each method marked `reads` or `writes` is one transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -273,7 +268,7 @@ class StorePart:
 
 
 def reads(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
-    """The method is given a connection, in a transaction that only reads."""
+    """Gives the method a connection, in a read-only transaction."""
 
     @wraps(work)
     def method(self: S, /, *args: P.args, **named: P.kwargs) -> T:
@@ -283,7 +278,7 @@ def reads(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concaten
 
 
 def writes(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
-    """The method is given a connection, in a transaction that may write; begun anew when another was in the way."""
+    """Gives the method a connection, in a transaction that may write. After a conflict the method runs again."""
 
     @wraps(work)
     def method(self: S, /, *args: P.args, **named: P.kwargs) -> T:
@@ -293,9 +288,9 @@ def writes(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concate
 
 
 class SharedRead(Generic[T]):
-    """What `work` reads: begun a tenth of a second before it was asked for at most, however long it took, so all who
-    wait for one reading have it, be it a failure. For what is looked at again and again; who decides by it reads it
-    anew."""
+    """A reading shared by callers that poll. It began at most a tenth of a second before the call, however long it
+    took, so all that wait for one get its result or error. Decisions need a read of their own.
+    """
 
     def __init__(self, database: Database, work: Callable[[Connection], T]) -> None:
         self._database, self._work = database, work
@@ -306,14 +301,14 @@ class SharedRead(Generic[T]):
         self._void = True
 
     def write(self, work: Callable[[Connection], R]) -> R:
-        """A transaction that writes what is read here: whoever asks from now on sees it."""
+        """Runs a transaction that changes what is read here: later calls see that."""
         try:
             return self._database.write(work)
         finally:
             self._void = True
 
     def now(self) -> T:
-        """StoreError where it cannot be read."""
+        """Returns the reading; raises its StoreError."""
         asked_s = time.monotonic()
         with self._lock:
             if self._void or self._begun_s < asked_s - SHARED_READ_MAX_AGE_S:
@@ -331,12 +326,12 @@ class SharedRead(Generic[T]):
 
 
 def describe_url(url: str) -> str:
-    """Where the store of this URL is, without user or password: for sentences."""
+    """Names the store's database without user and password, for sentences."""
     return _place(_driver_url(url))
 
 
 def check_store_file(url: str) -> None:
-    """StoreError where a store that is a file is not there, and could not be made."""
+    """Raises StoreError where a store's file is missing and could not be created."""
     parsed = _driver_url(url)
     place = _place(parsed)
     if parsed.get_backend_name() != "sqlite" or Path(place).exists():
@@ -402,17 +397,20 @@ def _engine(url: URL, password: Secret, place: str) -> Engine:
 
 
 def _keep_private(file: Path) -> None:
-    """The ledger's sentences hold excerpts of records. SQLite's other files take the rights of this one."""
+    """Creates the file with private rights, since incidents hold excerpts of records. SQLite's other files copy the
+    rights.
+    """
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError:
-        # It is there, as it is nearly always; or it cannot be made, which SQLite says in the same words as ever.
+        # It exists, as nearly always; or cannot be created, which SQLite then reports.
         return
 
 
 def _still_there(file: Path) -> Callable[..., None]:
-    """Raises where the file is not the one that was opened: what is written into that is lost, and SQLite would make
-    another one that others may read."""
+    """Returns a check that raises where the file was replaced: writes there are lost, and SQLite would create a file
+    that others may read.
+    """
     opened = _file_id(file)
 
     def check(*_: Any) -> None:
@@ -434,7 +432,7 @@ def _file_id(file: Path) -> tuple[int, int] | None:
 
 
 def readable_by_others(url: str) -> str:
-    """What is to be said of a store's file that others on this machine may read; empty where there is nothing."""
+    """Returns a warning about a store's file that others on this machine may read, or nothing."""
     found = _driver_url(url)
     place = Path(_place(found))
     try:

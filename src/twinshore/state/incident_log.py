@@ -1,4 +1,4 @@
-"""The ledger in SQL: every incident once while it is open, and for ever afterwards."""
+"""SQL of the incident log: each incident once while open, and kept afterwards."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from twinshore.state.tables import incidents, twins
 
 _ROWS = select(*incidents.c)
 _OF_INCIDENT = [one.name for one in fields(Incident)]
-DROPS_PER_JOINED_ROW = 1_000  # rows of what a fresh queue dropped that become one
-DROPS_KEPT_SINGLE = 500  # of a partition, the newest, stay as they are
+DROPS_PER_JOINED_ROW = 1_000  # rows of dropped stale records that become one
+DROPS_KEPT_SINGLE = 500  # the newest rows of a partition, which stay as they are
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentFilter:
-    """Which rows: of these links, kind, topic, effect and side, where they are named, and older than the one with the
-    id `before`."""
+    """Selects rows by links, kind, topic, effect and side, where given, and older than the id `before`."""
 
     links: tuple[str, ...] = ()
     kind: IncidentKind | None = None
@@ -37,7 +36,7 @@ class IncidentFilter:
 
 
 def add_incident(connection: Connection, incident: Incident, now_ms: int) -> IncidentRow:
-    """The open row for this incident: a new one, or the one that is open for the same thing and place already."""
+    """Adds the incident unless one of this kind and position is open; returns the open row."""
     key = _open_key(incident)
     row = {**_values(incident), "open_key": key, "opened_ms": now_ms}
     is_open = _ROWS.where(incidents.c.open_key == key)
@@ -50,7 +49,7 @@ def add_incident(connection: Connection, incident: Incident, now_ms: int) -> Inc
 
 
 def close_incident(connection: Connection, row_id: int, now_ms: int, came_to: str = "") -> bool:
-    """Whether it was open until now; `came_to` is added to what it says."""
+    """Closes the row, and appends `came_to` to its sentence; returns whether the row was open."""
     values: dict[str, Any] = {"closed_ms": now_ms, "open_key": None}
     if came_to:
         said = connection.scalar(select(incidents.c.sentence).where(incidents.c.id == row_id))
@@ -60,14 +59,16 @@ def close_incident(connection: Connection, row_id: int, now_ms: int, came_to: st
 
 
 def close_topic_incidents(connection: Connection, link: str, topic: str, now_ms: int, came_to: str) -> int:
-    """Closes what is open of a topic that the link carries no more; how many rows."""
+    """Closes a topic's open rows; returns how many."""
     ours = (incidents.c.link == link, incidents.c.topic == topic, incidents.c.closed_ms.is_(None))
     found = list(connection.scalars(select(incidents.c.id).where(*ours).order_by(incidents.c.id)))
     return sum(close_incident(connection, row_id, now_ms, came_to) for row_id in found)
 
 
 def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
-    """The newest of these stands for all: what asks for rows since another one sees it then, if it saw any of them."""
+    """Joins rows into the newest, so that readers of all rows after any of these see it. Returns the number of deleted
+    rows.
+    """
     first, last = rows[0], rows[-1]
     ranges = merge_ranges((row.from_offset, row.to_offset) for row in rows)
     many = sum(end - begin for begin, end in ranges)
@@ -91,14 +92,14 @@ def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
 def _open_key(incident: Incident) -> str:
     place: tuple[object, ...] = (incident.link, incident.topic, incident.partition, incident.kind.value)
     if incident.kind is not IncidentKind.RETENTION_GAP:
-        place = (*place, incident.from_offset)  # A pump that takes over amid a gap tells the rest of it.
+        place = (*place, incident.from_offset)  # A task that takes over amid a gap reports the rest.
     if incident.kind in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
-        # A pump that died may have told of a part of it; and a gap that was passed may grow, or halt the next one.
+        # A task that died may have reported a part; and a passed gap may grow, or stop the next task.
         place = (*place, incident.to_offset, incident.policy.effect.value)
     if incident.way:
         place = (*place, incident.way)
     if incident.kind is IncidentKind.RIGHTS_LOST and not incident.topic:
-        place = (*place, incident.side.value)  # Both clusters of a link may turn the mirror away, each for itself.
+        place = (*place, incident.side.value)  # Both clusters of a link may deny rights, each for itself.
     return hashlib.sha256(repr(place).encode()).hexdigest()
 
 
@@ -129,24 +130,23 @@ def _kind(text: str, place: str = "") -> IncidentKind:
 
 
 class IncidentLog(StorePart):
-    """Every incident."""
-
     def add(self, incident: Incident, *, now_ms: int) -> IncidentRow:
-        """The incident's open row; the one that is there already if its place, kind and first offset are the same."""
+        """Adds the incident unless one of this kind and position is open; returns the open row."""
         return self._database.write(lambda connection: add_incident(connection, incident, now_ms))
 
     @writes
     def add_all(self, connection: Connection, found: Collection[Incident], *, now_ms: int) -> None:
-        """The same of many, all or none."""
         for incident in found:
             add_incident(connection, incident, now_ms)
 
     @writes
     def join_drops(self, connection: Connection, link: str, topic: str, partition: int) -> int:
-        """Joins old rows of what a fresh queue dropped there, many to one that says each range: a lasting overload
-        writes some a second, for ever. How many are gone. The newest stay as they are, and so does what is open, or of
-        an earlier twin: a row must be of one twin as a whole."""
-        twin_rows.lock_twins(connection, [(link, topic)])  # two mirrors may be at it
+        """Joins old rows of stale records that a fresh queue dropped: a lasting overload adds several a second. Returns
+        the number of deleted rows.
+
+        The newest rows stay, and so do open ones and an earlier twin's: a row concerns one twin alone.
+        """
+        twin_rows.lock_twins(connection, [(link, topic)])  # two mirrors may join at once
         its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
         ledger_before = connection.scalar(select(twins.c.ledger_before).where(*its))
         if ledger_before is None:
@@ -165,13 +165,12 @@ class IncidentLog(StorePart):
         )
 
     def close(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
-        """Whether the row was open until now; `came_to` is added to its sentence."""
+        """Closes the row, and appends `came_to` to its sentence; returns whether the row was open."""
         return self._database.write(lambda connection: close_incident(connection, row_id, now_ms, came_to))
 
     @writes
     def close_all(self, connection: Connection, row_ids: Collection[int], *, now_ms: int) -> None:
-        """Those of these rows that are open until now, all or none: of an overload there are some each tenth of a
-        second."""
+        """Closes those of the rows that are open, all or none."""
         for some in chunks(sorted(row_ids)):
             still_open = (incidents.c.id.in_(some), incidents.c.closed_ms.is_(None))
             connection.execute(incidents.update().where(*still_open).values(closed_ms=now_ms, open_key=None))
@@ -180,7 +179,7 @@ class IncidentLog(StorePart):
     def rows(
         self, connection: Connection, link: str | None = None, *, open_only: bool = False
     ) -> tuple[IncidentRow, ...]:
-        """The ledger of one link, or of all, oldest first."""
+        """Returns the incidents of one link, or of all, oldest first."""
         query = _ROWS.order_by(incidents.c.id)
         if link is not None:
             query = query.where(incidents.c.link == link)
@@ -190,7 +189,7 @@ class IncidentLog(StorePart):
 
     @reads
     def page(self, connection: Connection, wanted: IncidentFilter, *, limit: int = 100) -> tuple[IncidentRow, ...]:
-        """The newest of the rows that are wanted, newest first; the next page is what is `before` the last row's id."""
+        """Returns the newest matching rows, newest first. For the next page, set `before` to the last row's id."""
         query = _ROWS.order_by(incidents.c.id.desc()).limit(limit)
         if wanted.links:
             query = query.where(incidents.c.link.in_(wanted.links))
@@ -205,7 +204,7 @@ class IncidentLog(StorePart):
 
     @reads
     def counts(self, connection: Connection) -> tuple[IncidentCount, ...]:
-        """The ledger in numbers, by link and kind: how many rows there are, and how many of them are open."""
+        """Counts incidents by link and kind: all, and open ones."""
         place = (incidents.c.link, incidents.c.kind)
         whole = func.sum(incidents.c.stands_for)
         query = select(*place, whole, func.count(incidents.c.open_key)).group_by(*place).order_by(*place)

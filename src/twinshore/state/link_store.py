@@ -1,7 +1,6 @@
-"""What operators changed on links while they run, in SQL: named values, and a number that grows with each change.
+"""SQL of links: definition, identity, last status, and what operators changed at run time.
 
-What each link is, whom it writes as, and what the mirror last said of it, in SQL. All links have one revision:
-whoever follows sees by it that any changed.
+All link rows share one revision, which tells that any has changed. Each link's control has a version.
 """
 
 from __future__ import annotations
@@ -38,24 +37,22 @@ from twinshore.state.tables import control_versions, controls, link_identities, 
 
 
 def read_control_versions(connection: Connection) -> dict[str, int]:
-    """How often the control of each link was changed that was ever changed."""
+    """Returns the control version of each link that ever had a change."""
     found = connection.execute(select(control_versions.c.link, control_versions.c.version))
     return {row.link: row.version for row in found}
 
 
 def read_controls(connection: Connection, link: str) -> tuple[ControlRow, ...]:
-    """What was changed, by name."""
     query = select(controls).where(controls.c.link == link).order_by(controls.c.name)
     return tuple(ControlRow(**row) for row in connection.execute(query).mappings())
 
 
 def transfer_controls(connection: Connection, link: str, to: str) -> None:
-    """What is said of the link is said of the other one from now on, and of itself no more. Whatever was said of the
-    other one in an earlier life of it counts no more."""
+    """Moves the control rows of `link` to link `to`, replacing rows there."""
     both = sorted((link, to))
     insert_absent(connection, control_versions, [{"link": name, "version": 0} for name in both])
     for name in both:
-        # From here on nobody who saw an older version changes anything.
+        # From here on writers that saw an older version are refused.
         newer = control_versions.update().where(control_versions.c.link == name)
         connection.execute(newer.values(version=control_versions.c.version + 1))
     said = [{**asdict(row), "link": to} for row in read_controls(connection, link)]
@@ -64,7 +61,7 @@ def transfer_controls(connection: Connection, link: str, to: str) -> None:
 
 
 class LinkControls(StorePart):
-    """What operators have said of links."""
+    """What operators changed on links."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -72,21 +69,19 @@ class LinkControls(StorePart):
 
     @reads
     def version(self, connection: Connection, link: str) -> int:
-        """Grows with each change of the link's control; 0 before the first."""
+        """Returns a number that grows with each change; 0 before the first."""
         query = select(control_versions.c.version).where(control_versions.c.link == link)
         return connection.scalar(query) or 0
 
     def version_lately(self, link: str) -> int:
-        """The same, read once for all who ask within a tenth of a second."""
+        """Returns the version, read once for all callers within a tenth of a second."""
         return self._glance.now().get(link, 0)
 
     def of(self, link: str) -> tuple[ControlRow, ...]:
-        """What operators have said of the link, by name."""
         return self._database.read(lambda connection: read_controls(connection, link))
 
     @reads
     def of_each(self, connection: Connection, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
-        """The same of many links, in one look."""
         found: dict[str, list[ControlRow]] = {link: [] for link in links}
         query = select(controls).where(controls.c.link.in_(found)).order_by(controls.c.link, controls.c.name)
         for row in connection.execute(query).mappings():
@@ -103,7 +98,7 @@ class LinkControls(StorePart):
         seen: int,
         told: Sequence[AuditRow],
     ) -> bool:
-        """Whether the version was still `seen` and the rows stand now; None drops a name. The audit is told with it."""
+        """Saves the rows, with `told` in the audit, if the version is `seen`; returns whether. None drops a name."""
         insert_absent(connection, control_versions, [{"link": link, "version": 0}])
         as_seen = (control_versions.c.link == link, control_versions.c.version == seen)
         if connection.execute(control_versions.update().where(*as_seen).values(version=seen + 1)).rowcount != 1:
@@ -119,43 +114,40 @@ class LinkControls(StorePart):
 
 
 class LinkStore(StorePart):
-    """Each link, and which store this is."""
+    """Identities and statuses of links, and the store's own id."""
 
     @writes
     def own_id(self, connection: Connection, fresh: str) -> str:
-        """Which store this is: `fresh` where nobody has asked yet. It goes wherever the store is moved or restored."""
+        """Returns the store's id, which the first call sets to `fresh`. Moving or restoring a store keeps its id."""
         insert_absent(connection, store_identity, [{"row": 1, "store_id": fresh}])
         return str(connection.scalar(select(store_identity.c.store_id)))
 
     def identity(self, link: str) -> LinkIdentity | None:
-        """Whom the link writes as; None before its first start."""
+        """Returns the identity; None before the link's first start."""
         return self._database.read(lambda connection: _identity(connection, link))
 
     @reads
     def identities(self, connection: Connection) -> tuple[LinkIdentity, ...]:
-        """Of every link that ever began."""
         return tuple(LinkIdentity(**row) for row in connection.execute(select(link_identities)).mappings())
 
     @writes
     def save_identity(self, connection: Connection, identity: LinkIdentity) -> LinkIdentity:
-        """The link's identity from now on: this one, or the one another process saved first."""
+        """Saves the identity unless there is one; returns the stored one."""
         insert_absent(connection, link_identities, [asdict(identity)])
         return _identity(connection, identity.link) or identity
 
     @writes
     def replace_identity(self, connection: Connection, seen: LinkIdentity, new: LinkIdentity) -> bool:
-        """Whether the identity was still as `seen` and is `new` now."""
+        """Replaces the identity if still `seen`; returns whether."""
         as_seen = [link_identities.c[name] == value for name, value in asdict(seen).items()]
         return connection.execute(link_identities.update().where(*as_seen).values(asdict(new))).rowcount == 1
 
     @writes
     def save_status(self, connection: Connection, status: LinkStatus) -> None:
-        """What the mirror says of a link; the last word stands."""
         upsert(connection, link_status, [{**asdict(status), "sentence": sanitize_text(status.sentence)}])
 
     @reads
     def statuses(self, connection: Connection) -> tuple[LinkStatus, ...]:
-        """The last word on each link, by name."""
         rows = connection.execute(select(link_status).order_by(link_status.c.link)).mappings()
         return tuple(LinkStatus(**row) for row in rows)
 
@@ -167,11 +159,13 @@ def _identity(connection: Connection, link: str) -> LinkIdentity | None:
 
 
 class LinkRows(StorePart):
-    """What each link is: those that were removed too."""
+    """The definitions of links, removed ones too."""
 
     @reads
     def read(self, connection: Connection) -> tuple[int, tuple[LinkRow, ...]]:
-        """The revision and the rows by name, as of one moment or the rows newer: so no change is missed."""
+        """Returns the revision and the rows by name. The rows may be newer than the revision, never older: no change is
+        missed.
+        """
         revision = read_revision(connection, LINKS_SUBJECT)
         rows = connection.execute(select(link_rows).order_by(link_rows.c.link)).mappings()
         return revision, tuple(LinkRow(**{**row, "state": LinkPresence(row["state"])}) for row in rows)
@@ -184,9 +178,11 @@ class LinkRows(StorePart):
         told: Sequence[AuditRow] = (),
         turned: tuple[str, str] | None = None,
     ) -> bool:
-        """Whether the revision was still `seen`, no twin, but for those of heartbeats, is in the way of those `turned`
-        or named otherwise, and the rows stand now at the next revision; else nothing is done. The audit is told with
-        it; what operators said of the first of `turned` is said of the second from now on."""
+        """Saves the rows at the next revision, with `told` in the audit; returns whether.
+
+        False, and nothing done, where the revision is not `seen`, or a link in `turned` or with a new naming has a twin
+        other than of heartbeats. Control rows of the first link in `turned` move to the second.
+        """
         try:
             return self._change(rows, seen, told, turned)
         except mirrors.TwinExistsError:
@@ -208,7 +204,7 @@ class LinkRows(StorePart):
         known = connection.execute(ours.with_for_update()).all()
         bare = [row.link for row in known if twin_naming_of(row.section) != now[row.link]] + list(turned or ())
         upsert(connection, link_rows, [{**asdict(row), "state": row.state.value, "revision": seen + 1} for row in rows])
-        # The rows are locked by now: whoever saves a twin holds its link's row first, and finds the link changed.
+        # The rows are locked by now: saving a twin locks its link's row first, and then finds the link changed.
         if any(not is_heartbeats_topic(row.topic) for link in bare for row in mirrors.read_twins(connection, link)):
             raise mirrors.TwinExistsError
         if turned:

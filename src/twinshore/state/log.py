@@ -1,9 +1,6 @@
-"""What was changed besides records, by whom and how it ended, in SQL.
+"""SQL of the audit, of states that links keep, and of revisions.
 
-What a link remembers from one look to the next, in SQL: a row for each thing of a kind.
-
-Numbers that grow with each change of a subject, in SQL: whoever follows a subject reads one number, and all the rest
-only when that is another one.
+A revision is a number that grows with each change of its subject, so that pollers read one number.
 """
 
 from __future__ import annotations
@@ -18,14 +15,13 @@ from twinshore.state.core.values import AuditRow, LinkStateRow
 from twinshore.state.database import StorePart, insert_absent, reads, sanitize_text, upsert, writes
 from twinshore.state.tables import ACTOR_LENGTH, GROUP_LENGTH, audit, link_states, revisions
 
-AUDIT_ROWS_MAX = 10_000  # rows of each link, and as many of what was refused
+AUDIT_ROWS_MAX = 10_000  # rows of each link, and as many of refused requests
 _REFUSED = "refused: "
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which rows: of these links, kind, actor, topic and group, where they are named, and older than the one with the
-    id `before`."""
+    """Selects rows by links, kind, actor, topic and group, where given, and older than the id `before`."""
 
     links: tuple[str, ...] = ()
     kind: str = ""
@@ -36,17 +32,15 @@ class AuditFilter:
 
 
 def refused_outcome(why: object) -> str:
-    """The outcome of what was asked for and refused."""
     return f"{_REFUSED}{why}"
 
 
 def is_refused_outcome(outcome: str) -> bool:
-    """Whether it is one that `refused_outcome` gave."""
     return outcome.startswith(_REFUSED)
 
 
 def add_audit_rows(connection: Connection, rows: Sequence[AuditRow]) -> None:
-    """Adds the rows; of each link only the newest are kept. What was refused pushes nothing out that was done."""
+    """Adds the rows, and keeps only each link's newest. Refused requests count apart, and displace no change."""
     if not rows:
         return
     connection.execute(audit.insert(), [_values(row) for row in rows])
@@ -69,7 +63,7 @@ def _values(row: AuditRow) -> dict[str, object]:
 
 
 def _group(name: str) -> str:
-    # Of a longer one the beginning: so it is kept, and so it is asked for.
+    # Truncated alike when stored and when queried.
     return sanitize_text(name)[:GROUP_LENGTH]
 
 
@@ -79,19 +73,18 @@ def _row(row: RowMapping) -> AuditRow:
 
 
 class Audit(StorePart):
-    """What was changed; the oldest rows of a link give way to the newest."""
+    """Changes by links and operators. A link's newest rows displace its oldest."""
 
     def add(self, rows: Sequence[AuditRow]) -> None:
-        """Keeps what was changed and how it ended; the oldest rows of a link give way to the newest."""
         self._database.write(lambda connection: add_audit_rows(connection, rows))
 
     def rows(self, *links: str, limit: int = 100) -> tuple[AuditRow, ...]:
-        """The newest changes of these links together, or of all where none is named, newest first."""
+        """Returns the newest changes of these links together, or of all, newest first."""
         return self.page(AuditFilter(links), limit=limit)
 
     @reads
     def page(self, connection: Connection, wanted: AuditFilter, *, limit: int = 100) -> tuple[AuditRow, ...]:
-        """The newest of the rows that are wanted; the next page is what is `before` the last row's id."""
+        """Returns the newest matching rows. For the next page, set `before` to the last row's id."""
         query = select(audit).order_by(audit.c.id.desc()).limit(limit)
         if wanted.links:
             query = query.where(audit.c.link.in_(wanted.links))
@@ -109,7 +102,6 @@ _ROWS = select(*(column for column in link_states.c if column.name != "item"))
 
 
 def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> None:
-    """Drops the rows of these subjects."""
     for row in rows:
         here = (
             link_states.c.link == row.link,
@@ -120,28 +112,26 @@ def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> 
 
 
 def _item(subject: str) -> str:
-    """A key of bounded length: a subject may be longer than some databases let a key be."""
+    """Returns a key of bounded length, since a subject may exceed a database's limit for keys."""
     return hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()
 
 
 class LinkStateStore(StorePart):
-    """What links remember."""
-
     @writes
     def remember(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
-        """Each row stands from now on as given; `told` in the audit with it."""
+        """Saves the rows, with `told` in the audit."""
         upsert(connection, link_states, [{**asdict(row), "item": _item(row.subject)} for row in rows])
         add_audit_rows(connection, told)
 
     @writes
     def forget(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
-        """Drops what is remembered of these rows' subjects; `told` in the audit with it."""
+        """Deletes the rows, with `told` in the audit."""
         forget_link_states(connection, rows)
         add_audit_rows(connection, told)
 
     @reads
     def of(self, connection: Connection, link: str, kind: str | None = None) -> tuple[LinkStateRow, ...]:
-        """What is remembered of what follows, by kind and subject."""
+        """Returns the link's rows, by kind and subject."""
         kinds = () if kind is None else (link_states.c.kind == kind,)
         rows = [
             LinkStateRow(**row)
@@ -151,7 +141,7 @@ class LinkStateStore(StorePart):
 
     @reads
     def of_each(self, connection: Connection, links: Collection[str], kind: str) -> tuple[LinkStateRow, ...]:
-        """What is remembered of many links, of one kind, in one look; by link and subject."""
+        """Returns many links' rows at once, by link and subject."""
         query = _ROWS.where(link_states.c.link.in_(links), link_states.c.kind == kind)
         rows = [LinkStateRow(**row) for row in connection.execute(query).mappings()]
         return tuple(sorted(rows, key=lambda row: (row.link, row.subject)))
@@ -161,12 +151,10 @@ LINKS_SUBJECT = "links"
 
 
 def read_revision(connection: Connection, subject: str) -> int:
-    """How often the subject was changed."""
     return connection.scalar(select(revisions.c.revision).where(revisions.c.subject == subject)) or 0
 
 
 def read_revisions(connection: Connection, prefix: str) -> dict[str, int]:
-    """The same of each subject that begins so."""
     found = select(revisions.c.subject, revisions.c.revision).where(
         revisions.c.subject.startswith(prefix, autoescape=True)
     )
@@ -174,23 +162,21 @@ def read_revisions(connection: Connection, prefix: str) -> dict[str, int]:
 
 
 def advance_revision(connection: Connection, subject: str, seen: int) -> bool:
-    """One more, in the transaction that changes the subject; False, and nothing done, where it is no longer `seen`."""
+    """Adds one, in the transaction that changes the subject. False, and nothing done, if the revision is not `seen`."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
     as_seen = (revisions.c.subject == subject, revisions.c.revision == seen)
     return connection.execute(revisions.update().where(*as_seen).values(revision=seen + 1)).rowcount == 1
 
 
 def increment_revision(connection: Connection, subject: str) -> None:
-    """One more, in the transaction that changes the subject, whoever else changed it."""
+    """Adds one, in the transaction that changes the subject."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
     more = revisions.update().where(revisions.c.subject == subject).values(revision=revisions.c.revision + 1)
     connection.execute(more)
 
 
 class Revisions(StorePart):
-    """How often each subject was changed."""
-
     @reads
     def of(self, connection: Connection, subject: str) -> int:
-        """0 before the first change."""
+        """Returns the revision; 0 before the first change."""
         return read_revision(connection, subject)

@@ -1,12 +1,9 @@
-"""What was proven of each partition, and when the keys of compacted twins were compared, in SQL: one row each. Only a
-proof that has read the row of a proof may change it; of key looks the last word stands.
+"""SQL of twins: their partitions, proofs, key checks, and the offset runs of mapped twins.
 
-The twins of a link in SQL: a row for each partition, which is also the lock of what is told of it.
+A twin's row is also the lock for its progress. A proof's row changes only if unchanged since it was read.
 
-Where the records of mapped twins lie, in SQL: neighbours become one row, and either side finds a row by an index.
-
-What comes next follows from the last extent. So whatever writes reads that first, behind the lock of the twin's row: a
-stale one would be written over what another transaction has added to it meanwhile.
+Adjacent offset runs become one row, indexed by source and by target. The next run follows from the last, so writers
+read the last one behind the lock of the twin's row: a stale one would overwrite another transaction's.
 """
 
 from __future__ import annotations
@@ -68,12 +65,11 @@ PARTITION_KEY = ("link", "topic", "partition")
 
 
 class Proofs(StorePart):
-    """What was proven."""
-
     @writes
     def save(self, connection: Connection, rows: Sequence[ProofRow]) -> tuple[ProofRow, ...]:
-        """Saves each row, as its next revision, if the stored one is as it was read: of the same revision, 0 where
-        there was none. Returns the rows that were not saved, as another process has changed what they rest on."""
+        """Saves each row as the next revision, if the stored revision is the row's (0: none). Returns the rows not
+        saved, which another process has changed.
+        """
         told = [{**asdict(row), "sentence": sanitize_text(row.sentence)} for row in rows]
         told.sort(key=lambda one: tuple(one[name] for name in PARTITION_KEY))  # Two processes lock them in one order.
         insert_absent(connection, proofs, [one for one in told if not one["revision"]])
@@ -87,27 +83,21 @@ class Proofs(StorePart):
 
     @reads
     def of(self, connection: Connection, link: str | None = None) -> tuple[ProofRow, ...]:
-        """What was proven of one link's partitions, or of all."""
         rows = _rows(connection, proofs, link)
         return tuple(ProofRow(**{**row, "state": ProofState(row["state"])}) for row in rows)
 
 
 class KeyCheckStore(StorePart):
-    """When keys were compared."""
-
     @writes
     def save(self, connection: Connection, rows: Sequence[KeyCheckRow]) -> None:
-        """When the keys of these partitions were compared; the last word stands."""
         upsert(connection, key_checks, [asdict(row) for row in rows])
 
     @reads
     def of(self, connection: Connection, link: str | None = None) -> tuple[KeyCheckRow, ...]:
-        """When the keys of one link's compacted twins were compared, or of all."""
         return tuple(KeyCheckRow(**row) for row in _rows(connection, key_checks, link))
 
 
 def _rows(connection: Connection, table: Table, link: str | None) -> Sequence[RowMapping]:
-    """Those of one link or of all, by link, topic and partition."""
     query = select(table).order_by(*(table.c[name] for name in PARTITION_KEY))
     return connection.execute(query if link is None else query.where(table.c.link == link)).mappings().all()
 
@@ -118,19 +108,18 @@ _LOCK = _LOCK.order_by(*twins.primary_key).with_for_update()
 
 
 def read_twins(connection: Connection, link: str) -> tuple[TwinRow, ...]:
-    """Every twin partition of the link, by topic and partition."""
     query = select(twins).where(twins.c.link == link).order_by(twins.c.topic, twins.c.partition)
     return tuple(TwinRow(**row) for row in connection.execute(query).mappings())
 
 
 def read_active_twins(connection: Connection, link: str) -> tuple[TwinRow, ...]:
-    """Those whose topics are not archived."""
+    """Returns the link's twin partitions without archived ones."""
     archived = _archived(connection, link)
     return tuple(row for row in read_twins(connection, link) if row.topic not in archived)
 
 
 def topics_with_twin(connection: Connection, link: str, topics: Iterable[str]) -> frozenset[str]:
-    """Those of the topics that the link has a twin of: quick, where few are asked for often."""
+    """Returns the topics that have a twin. Fast for few topics."""
     found: set[str] = set()
     for some in chunks(sorted(set(topics))):
         ours = (twins.c.link == link, twins.c.topic.in_(some))
@@ -141,8 +130,9 @@ def topics_with_twin(connection: Connection, link: str, topics: Iterable[str]) -
 def save_twins(
     connection: Connection, rows: Sequence[TwinRow], naming: TwinNaming | None = None
 ) -> tuple[TwinRow, ...]:
-    """The rows that stand afterwards, in the order given: each its own, or the one that was there first. ConfigError
-    where a link of theirs was removed or turned, or has another `naming`: its mirror may not know it yet."""
+    """Saves rows that are missing, and returns the stored ones in the given order. Raises ConfigError where a link was
+    removed, reversed or has another `naming`, which its mirror may not know yet.
+    """
     _hold_links(connection, {row.link for row in rows}, naming)
     newest = connection.scalar(select(func.max(incidents.c.id))) or 0
     values = [{**asdict(row), "ledger_before": newest} for row in rows]
@@ -152,8 +142,9 @@ def save_twins(
 
 
 def lock_twins(connection: Connection, topics: Iterable[tuple[str, str]]) -> None:
-    """Until this transaction ends no other one passes here for the same (link, topic): whoever reads extents to write
-    them comes this way first. A twin's row is there before its first extent."""
+    """Locks these (link, topic) until the transaction ends. Call before reading offset runs in order to write. A twin's
+    row exists before its first run.
+    """
     by_link: dict[str, set[str]] = {}
     for link, topic in topics:
         by_link.setdefault(link, set()).add(topic)
@@ -163,8 +154,8 @@ def lock_twins(connection: Connection, topics: Iterable[tuple[str, str]]) -> Non
 
 
 def forget_twins(connection: Connection, link: str, topic: str) -> int:
-    """Drops the topic's twin and what hangs on it; the ledger and the audit stay. How many partitions were known."""
-    # A delete sees what stood when it began: behind the lock, that is all of what others have done.
+    """Deletes the topic's twin with its rows, except incidents and audit. Returns the number of partitions."""
+    # A delete sees the rows of its start: behind the lock these include all finished transactions.
     lock_twins(connection, [(link, topic)])
     tables = (twins, positions, offset_runs, proofs, key_checks)
     gone = [connection.execute(one.delete().where(one.c.link == link, one.c.topic == topic)) for one in tables]
@@ -172,11 +163,13 @@ def forget_twins(connection: Connection, link: str, topic: str) -> int:
 
 
 class TwinExistsError(Exception):
-    """Ends a transaction that a twin is in the way of, so that all stays as it was."""
+    """Rolls back a transaction that an existing twin rules out."""
 
 
 def _hold_links(connection: Connection, links: Iterable[str], naming: TwinNaming | None) -> None:
-    """Nobody removes, turns or renames these links before this transaction ends; ConfigError where somebody has."""
+    """Locks these links until the transaction ends. Raises ConfigError where one was removed, reversed or has another
+    naming.
+    """
     ours = link_rows.c.link.in_(sorted(links))
     held = connection.execute(select(link_rows).where(ours).order_by(link_rows.c.link).with_for_update()).all()
     if gone := [row.link for row in held if row.state == LinkPresence.REMOVED]:
@@ -188,7 +181,7 @@ def _hold_links(connection: Connection, links: Iterable[str], naming: TwinNaming
 
 
 def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...] | None:
-    """What stands for each of the rows, and stays so until the transaction ends; None where one of them is gone."""
+    """Returns the stored rows, locked until the transaction ends; None where one is missing."""
     lock_twins(connection, {(row.link, row.topic) for row in rows})
     known: dict[tuple[str, str, int], TwinRow] = {}
     for link in {row.link for row in rows}:
@@ -198,32 +191,28 @@ def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, .
 
 
 def _archived(connection: Connection, link: str) -> set[str]:
-    """Topics of the link whose twins are kept and carried no more."""
+    """Returns topics whose twins are kept and no longer replicated."""
     is_archived = (positions.c.link == link, positions.c.state == PartitionState.ARCHIVED.value)
     return set(connection.scalars(select(positions.c.topic).where(*is_archived)))
 
 
 class Twins(StorePart):
-    """The twin partitions of each link."""
-
     def of(self, link: str) -> tuple[TwinRow, ...]:
-        """The link's twin partitions, by topic and partition."""
         return self._database.read(lambda connection: read_twins(connection, link))
 
     @reads
     def count(self, connection: Connection, link: str) -> int:
-        """How many twin partitions the link has: quick, where many are asked for often."""
         return int(connection.execute(select(func.count()).select_from(twins).where(twins.c.link == link)).scalar_one())
 
     def begun(self, link: str, topics: Iterable[str]) -> frozenset[str]:
-        """Those of the topics that the link has a twin of."""
+        """Returns the topics that have a twin."""
         return self._database.read(lambda connection: topics_with_twin(connection, link, topics))
 
     @reads
     def flowing(self, connection: Connection, link: str, topics: Iterable[str]) -> tuple[TwinRow, ...]:
-        """Those of these topics that the link carries on as they are, partition by partition: it has not stopped them,
-        and has written behind what was there before, which may have been more than that; and they have their sources'
-        offsets. Quick, where few are asked for often."""
+        """Returns these topics' exact twin partitions that are not stopped, and are written beyond the log that was
+        there before. Fast for few topics.
+        """
         found: list[TwinRow] = []
         same = [positions.c[name] == twins.c[name] for name in ("link", "topic", "partition")]
         written = or_(twins.c.inherited == 0, positions.c.to_offset > twins.c.inherited)
@@ -236,12 +225,12 @@ class Twins(StorePart):
         return tuple(found)
 
     def carried(self, link: str) -> tuple[TwinRow, ...]:
-        """Those of them that the link still carries: an archived twin is carried no more."""
+        """Returns the link's twin partitions without archived ones."""
         return self._database.read(lambda connection: read_active_twins(connection, link))
 
     @reads
     def of_target_topics(self, connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
-        """Whose twins these topics of targets are, partition by partition, whatever the link; without archived ones."""
+        """Returns twin partitions with these target topic ids, of any link, without archived ones."""
         found: list[TwinRow] = []
         for some in chunks(sorted(set(target_topic_ids))):
             query = select(twins).where(twins.c.target_topic_id.in_(some)).order_by(*twins.primary_key)
@@ -250,8 +239,9 @@ class Twins(StorePart):
         return tuple(row for row in found if (row.link, row.topic) not in archived)
 
     def save(self, rows: Sequence[TwinRow], naming: TwinNaming | None = None) -> tuple[TwinRow, ...]:
-        """What stands now for each of the rows: itself, or the one that was there first. `naming`: by which they are
-        called; None where their names are not new."""
+        """Saves rows that are missing, and returns the stored ones in the given order. `naming`: how the twins are
+        named; None where names are not new.
+        """
         return self._database.write(lambda connection: save_twins(connection, rows, naming))
 
 
@@ -260,7 +250,7 @@ KEYS_PER_LOOKUP = 100
 
 
 def record_runs(connection: Connection, given: Iterable[ProgressRecord]) -> None:
-    """Adds what the receipts say was gained, behind the lock of their twins. What is known already changes nothing."""
+    """Adds progress records' offset runs; known ones change nothing. The caller has locked the twins."""
     gained: dict[Key, list[OffsetRun]] = {}
     for receipt in given:
         if receipt.extents:
@@ -279,13 +269,12 @@ def _begin(connection: Connection, rows: Iterable[tuple[TwinRow, Sequence[Offset
 
 
 def last_run(connection: Connection, key: Key) -> OffsetRun | None:
-    """The extent that reaches furthest."""
     row = connection.execute(_last(key)).mappings().one_or_none()
     return None if row is None else _extent(row)
 
 
 def _raise_ground(connection: Connection, key: Key, start: int) -> None:
-    """Where the twin begins behind the furthest extent by now, what comes next goes to `start` or behind it."""
+    """Adds an empty run at `start` where the last one ends before: next records go there or behind."""
     known = last_run(connection, key)
     if known is not None and target_end(known) < start:
         following = (known.sequence + known.length) % SEQUENCE_SPAN
@@ -297,8 +286,8 @@ def _around(
 ) -> tuple[OffsetRun | None, OffsetRun | None]:
     before = select(offset_runs).where(_is(key), column <= offset).order_by(column.desc(), offset_runs.c.source.desc())
     behind = select(offset_runs).where(_is(key), column > offset).order_by(column, offset_runs.c.source)
-    # What lies behind is asked first: extents only grow and follow one another, so a newer "before" belongs to an
-    # older "behind", whereas an older one would end too early where a receipt comes in between.
+    # Read the next run first: runs only grow and follow one another, so a newer "before" belongs to an
+    # older "behind", whereas an older one would end too early if progress is recorded in between.
     later, earlier = (connection.execute(query.limit(1)).mappings().one_or_none() for query in (behind, before))
     return (None if earlier is None else _extent(earlier), None if later is None else _extent(later))
 
@@ -322,28 +311,29 @@ def _extent(row: RowMapping) -> OffsetRun:
 
 
 class OffsetRuns(StorePart):
-    """Where the records of mapped twins lie."""
+    """The offset runs of mapped twins."""
 
     @writes
     def adopt(
         self, connection: Connection, rows: Sequence[tuple[TwinRow, OffsetRun]], naming: TwinNaming | None = None
     ) -> None:
-        """Twins that go on behind data of others: each with the extent, still empty, that says from where on. One that
-        has extents keeps them. `naming`: as twins are saved."""
+        """Saves twins that continue behind foreign data, each with an empty run at its start. Existing runs stay."""
         save_twins(connection, [row for row, _ in rows], naming)
         _begin(connection, [(row, [first]) for row, first in rows])
 
     @writes
     def continue_exact(self, connection: Connection, rows: Sequence[tuple[TwinRow, Sequence[OffsetRun]]]) -> None:
-        """Exact twins that are mapped from now on: each with what it holds already, and, still empty, the extent that
-        says from where on it goes on. One that has extents keeps them."""
+        """Makes exact twins mapped: with runs of their present records, and an empty one where they continue. Existing
+        runs stay.
+        """
         lock_twins(connection, {(row.link, row.topic) for row, _ in rows})
         _begin(connection, rows)
 
     @reads
     def reached(self, connection: Connection, link: str) -> dict[tuple[str, int], OffsetRun]:
-        """The furthest extent of each mapped partition of the link, by topic and partition: each is looked up, as there
-        may be millions of extents and this is asked every second."""
+        """Returns each mapped partition's last run, by topic and partition. Looks each up, as this is called every
+        second and there may be millions of runs.
+        """
         of_twin = and_(*(offset_runs.c[name] == twins.c[name] for name in ("link", "topic", "partition")))
         there = select(offset_runs.c.source).where(of_twin).correlate(twins).exists()
         mapped = connection.execute(select(twins.c.topic, twins.c.partition).where(twins.c.link == link, there)).all()
@@ -359,7 +349,7 @@ class OffsetRuns(StorePart):
     def of(
         self, connection: Connection, link: str, topic: str, partition: int, *, limit: int = 1000
     ) -> tuple[OffsetRun, ...]:
-        """The partition's furthest extents, in order."""
+        """Returns the partition's last runs, in order."""
         query = (
             select(offset_runs).where(_is((link, topic, partition))).order_by(offset_runs.c.source.desc()).limit(limit)
         )
@@ -369,7 +359,7 @@ class OffsetRuns(StorePart):
     def between(
         self, connection: Connection, link: str, topic: str, partition: int, start: int, end: int
     ) -> tuple[OffsetRun, ...]:
-        """The extent that begins at `start` of the source or before it, and all behind it that begin below `end`."""
+        """Returns the run at or before source offset `start`, and later ones that begin below `end`."""
         key = (link, topic, partition)
         before, _ = _around(connection, key, offset_runs.c.source, start)
         first = before.source if before else start
@@ -380,8 +370,9 @@ class OffsetRuns(StorePart):
     def borders(
         self, connection: Connection, link: str, topic: str, partition: int, start: int, end: int
     ) -> tuple[OffsetRun, ...]:
-        """The partition's first and last extent, and those around these two offsets of the twin, in order: all that
-        says from where to where a twin with these borders holds anything."""
+        """Returns the first and last run, and those around these two target offsets, in order: enough to tell where a
+        twin with these borders holds records.
+        """
         key = (link, topic, partition)
         first = connection.execute(
             select(offset_runs).where(_is(key)).order_by(offset_runs.c.source).limit(1)
@@ -390,15 +381,16 @@ class OffsetRuns(StorePart):
         for offset in (start, end):
             found += filter(None, _around(connection, key, offset_runs.c.target, offset))
         found += filter(None, [last_run(connection, key)])
-        # One that grew meanwhile is taken as it was read last.
+        # A run that grew between the queries counts as read last.
         return tuple(sorted({one.source: one for one in found}.values()))
 
     @reads
     def around(
         self, connection: Connection, link: str, topic: str, partition: int, offset: int, *, on_target: bool = False
     ) -> tuple[OffsetRun | None, OffsetRun | None]:
-        """The extent that begins at this offset of the source (of the twin) or before it, and the next behind it: two
-        look-ups in an index, however many extents there are."""
+        """Returns the run at or before this source offset (`on_target`: target offset), and the next. Two index
+        look-ups.
+        """
         column = offset_runs.c.target if on_target else offset_runs.c.source
         return _around(connection, (link, topic, partition), column, offset)
 
@@ -411,8 +403,10 @@ class OffsetRuns(StorePart):
         *,
         told: Collection[tuple[str, int]] = (),
     ) -> int:
-        """Drops extents wholly below these offsets of the twins, where nothing lies any more, but never the last; how
-        many. Of partitions in `told` all that landed is told: their next extent is known to lie there or behind."""
+        """Deletes runs wholly below these target offsets, never the last run; returns how many.
+
+        For partitions in `told` all written records are known, so the next run starts at that target offset or later.
+        """
         lock_twins(connection, ((link, topic) for topic, _ in below))
         dropped = 0
         for place, start in below.items():

@@ -1,4 +1,4 @@
-"""Delay in SQL: alarms with their history, how each place stood last, and who is watching."""
+"""SQL of lag monitoring: alarms and their history, last lags, and monitors."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ ALARM_ROWS_MAX = 10_000
 
 
 class DelayStore(StorePart):
-    """What the delay monitors remember; a part of the store, under the same rules."""
-
     @writes
     def raise_alarm(self, connection: Connection, alarm: AlarmRow) -> AlarmRow:
-        """The open row of what the alarm is about: this one, with its id, or the one that is open already."""
+        """Opens the alarm unless one is open on its subject; returns the open row."""
         about = (alarm.link, alarm.kind, alarm.topic, alarm.group)
         key = hashlib.sha256(repr(about).encode()).hexdigest()
         values = _values(alarm) | {"open_key": key, "sentence": sanitize_text(alarm.sentence)}
@@ -47,13 +45,13 @@ class DelayStore(StorePart):
 
     @writes
     def mark_alarm_reported(self, connection: Connection, alarm: AlarmRow) -> None:
-        """What was told last of it, and when."""
+        """Saves what was last reported of the alarm, and when."""
         values = {"told_ms": alarm.told_ms, "times_told": alarm.times_told, "sentence": sanitize_text(alarm.sentence)}
         connection.execute(alarms.update().where(alarms.c.id == alarm.id).values(**values))
 
     @writes
     def clear_alarm(self, connection: Connection, alarm_id: int, now_ms: int) -> bool:
-        """Whether it was open until now. The oldest of the history give way."""
+        """Closes the alarm; returns whether it was open. Deletes the oldest history."""
         is_open = (alarms.c.id == alarm_id, alarms.c.cleared_ms.is_(None))
         done = connection.execute(alarms.update().where(*is_open).values(cleared_ms=now_ms, open_key=None))
         newest = connection.scalar(select(func.max(alarms.c.id))) or 0
@@ -65,7 +63,7 @@ class DelayStore(StorePart):
     def alarms(
         self, connection: Connection, *links: str, open_only: bool = False, limit: int | None = 1000
     ) -> tuple[AlarmRow, ...]:
-        """The newest alarms of these links together, or of all where none is named, newest first; None is no limit."""
+        """Returns the newest alarms of these links together, or of all, newest first; `limit` None: no limit."""
         query = select(alarms).order_by(alarms.c.id.desc()).limit(limit)
         if links:
             query = query.where(alarms.c.link.in_(links))
@@ -75,45 +73,42 @@ class DelayStore(StorePart):
 
     @writes
     def save_partitions(self, connection: Connection, rows: Sequence[PartitionDelayRow]) -> None:
-        """Each place stands as given from now on."""
         for some in chunks(rows):
             upsert(connection, partition_delays, [_values(row) for row in some])
 
     @reads
     def places(self, connection: Connection, link: str) -> tuple[PartitionDelayRow, ...]:
-        """The link's places as they were said to stand, by topic, partition and group."""
+        """Returns the link's last rows, by topic, partition and group."""
         c = partition_delays.c
         query = select(partition_delays).where(c.link == link).order_by(c.topic, c.partition, c.group_id)
         return tuple(PartitionDelayRow(**_fields(row)) for row in connection.execute(query).mappings())
 
     @writes
     def forget_partitions(self, connection: Connection, link: str, before_ms: int) -> int:
-        """Drops places that nobody has seen since; how many."""
+        """Deletes rows last seen before then; returns how many."""
         old = partition_delays.delete().where(partition_delays.c.link == link, partition_delays.c.at_ms < before_ms)
         return connection.execute(old).rowcount
 
     @writes
     def forget_topics(self, connection: Connection, link: str, topics: Collection[str]) -> None:
-        """Drops all places of topics that the link does not carry any more."""
         c = partition_delays.c
         for some in chunks(sorted(topics)):
             connection.execute(partition_delays.delete().where(c.link == link, c.topic.in_(some)))
 
     @writes
     def beat_watch(self, connection: Connection, row: WatcherRow) -> None:
-        """Says that a monitor, or whoever watches monitors, is at work."""
+        """Saves the sign of life of a monitor, or of a watcher of monitors."""
         values = asdict(row) | {"sentence": sanitize_text(row.sentence), "links": json.dumps(row.links)}
         upsert(connection, watchers, [values])
 
     @writes
     def end_watch(self, connection: Connection, name: str, told: Sequence[AuditRow] = ()) -> None:
-        """One that ends in good order is not missed; `told` in the audit with it, where somebody else ends it."""
+        """Removes a watcher that ended in good order. `told`: audit rows where another process removes the watcher."""
         connection.execute(watchers.delete().where(watchers.c.name == name))
         log.add_audit_rows(connection, told)
 
     @reads
     def watches(self, connection: Connection) -> tuple[WatcherRow, ...]:
-        """Everybody who watches, or should, by name."""
         rows = connection.execute(select(watchers).order_by(watchers.c.name)).mappings()
         return tuple(WatcherRow(**{**row, "links": tuple(json.loads(row["links"] or "[]"))}) for row in rows)
 

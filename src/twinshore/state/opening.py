@@ -1,6 +1,5 @@
-"""The store that the settings name: opened to look, which makes no database and no table, or to change something.
-
-None of these changes another version's tables: they raise StoreError.
+"""Opens the settings' store: to read, which creates neither database nor table, or to change something. Another
+version's tables stay unchanged: all of these raise StoreError.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ RUN_MIRROR_HINT = "start one with `twinshore mirror run`, or name its settings w
 
 
 def open_or_create(settings: Settings) -> Store:
-    """The store, made where there is none."""
     return open_store(settings.store.url, settings.store.password)
 
 
 def open_if_exists(settings: Settings) -> Store | None:
-    """The store; None where it is a file that is not there yet, or has no tables yet."""
+    """Opens the store; None where file or tables are missing."""
     url = make_url(settings.store.url)
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
         return None
@@ -36,7 +34,7 @@ def open_if_exists(settings: Settings) -> Store | None:
 
 
 def open_existing(settings: Settings) -> Store:
-    """The store, for operations that have nothing to say or to do before a mirror has made one."""
+    """Opens the store. Raises ConfigError without one."""
     store = open_if_exists(settings)
     if store is None:
         raise ConfigError(f"there is no store yet: {NO_MIRROR}", hint=RUN_MIRROR_HINT)
@@ -44,7 +42,7 @@ def open_existing(settings: Settings) -> Store:
 
 
 def open_for_report(settings: Settings, none: str = NO_MIRROR, hint: str = RUN_MIRROR_HINT) -> Store:
-    """The store, for operations that tell what is in it. `none`: what it means that there is no store."""
+    """Opens the store. Raises ConfigError without one; `none` says what that means."""
     store = open_if_exists(settings)
     if store is None:
         raise ConfigError(f"there is no store at {settings.store.url}: {none}", hint=hint)
@@ -52,8 +50,9 @@ def open_for_report(settings: Settings, none: str = NO_MIRROR, hint: str = RUN_M
 
 
 def open_responsive(settings: Settings, within_s: float) -> Store:
-    """The store, which has taken a write; StoreError where it is not there, or has not done so within the time: one
-    that hangs half-way is left behind in a separate thread."""
+    """Opens a store that has taken a write. Raises StoreError on failure or timeout: a hanging attempt stays behind in
+    a thread.
+    """
     answer: queue.SimpleQueue[Store | TwinshoreError] = queue.SimpleQueue()
     late = threading.Event()
 
@@ -85,7 +84,7 @@ def open_responsive(settings: Settings, within_s: float) -> Store:
 
 @contextlib.contextmanager
 def open_or_temporary(settings: Settings) -> Iterator[Store]:
-    """The store; where there is none yet, one that knows nothing and is gone afterwards."""
+    """Opens the store; without one an empty temporary store."""
     store = open_if_exists(settings)
     if store is None:
         with empty_store(settings.store.url) as empty:

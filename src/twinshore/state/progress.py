@@ -1,5 +1,5 @@
-"""Positions, and the last batches of the source's producers that wrote last to each partition, in SQL: what receipts
-tell. One call is one transaction and a handful of statements, however many partitions.
+"""SQL of progress: positions, and the last batches of recent producers on the source. One call is one transaction and a
+handful of statements, for any number of partitions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from twinshore.state.tables import positions, source_producers
 Key = tuple[str, str, int]
 
 KEYS_PER_QUERY = 300
-# Asked at each record: building these and `put`'s statement anew took a third of its CPU.
+# Used by each `record`: building these and the upsert statement each time took a third of its CPU.
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
 _IDS = select(positions.c.id, positions.c.topic, positions.c.partition)
 _IDS = _IDS.where(positions.c.link == bindparam("of"), positions.c.topic.in_(_SOME))
@@ -44,11 +44,11 @@ _WROTE = source_producers.c
 
 
 def record_progress(connection: Connection, given: Sequence[ProgressRecord]) -> None:
-    """Records all receipts, or raises ReceiptsRefusedError having recorded none."""
+    """Records all progress; or raises ProgressRefusedError, having recorded none."""
     by_key: dict[Key, list[ProgressRecord]] = {}
     for receipt in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
         by_key.setdefault((receipt.link, receipt.topic, receipt.partition), []).append(receipt)
-    # Before positions, as whoever forgets a topic does: so the one waits for the other, and neither is cut in two.
+    # Lock twins before positions, as forgetting a topic does: so one waits for the other as a whole.
     twin_rows.lock_twins(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
     before = _locked(connection, by_key)
     after: list[StoredPosition] = []
@@ -145,7 +145,7 @@ def _row(progress: StoredPosition, producers: int) -> dict[str, Any]:
 def _record_producers(
     connection: Connection, fresh: Iterable[tuple[StoredPosition, Sequence[SourceProducer], int]]
 ) -> dict[int, int]:
-    """Records each partition's producers, in order of its receipts; how many each partition now has, by row id."""
+    """Returns the number of producers that each partition now has, by row id."""
     gathered: dict[tuple[int, int], SourceProducer] = {}
     last_ms: dict[int, int] = {}
     counts: dict[int, int] = {}
@@ -174,7 +174,7 @@ def _record_producers(
 
 
 def _forget(connection: Connection, row_id: int, now_ms: int) -> int:
-    """Forgets those that have written nothing for a day, and all but the ones that wrote last; how many."""
+    """Deletes producers idle for a day, and all but the most recent; returns how many."""
     mine = _WROTE.position_id == row_id
     last = select(_WROTE.last_offset).where(mine).order_by(_WROTE.last_offset.desc())
     oldest_kept = connection.scalar(last.offset(PRODUCERS_PER_PARTITION_MAX - 1).limit(1)) or 0
@@ -210,7 +210,7 @@ def _producer_row(row_id: int, producer: SourceProducer, now_ms: int) -> dict[st
 
 
 def parse_producer(row: Any, place: str) -> SourceProducer:
-    """Of a row that has its id, epoch and batches. `place`: the table and what is meant in it, for sentences."""
+    """Parses a row with producer id, epoch and batches. `place`: table and row, for error sentences."""
     try:
         batches = tuple(SourceBatch(*map(int, one)) for one in json.loads(row.batches))
     except (ValueError, TypeError) as error:
@@ -220,28 +220,24 @@ def parse_producer(row: Any, place: str) -> SourceProducer:
 
 
 class ProgressStore(StorePart):
-    """What crossed, and how far each partition is."""
-
     def record(self, given: Sequence[ProgressRecord]) -> None:
-        """Records all of them, or raises ReceiptsRefusedError and records none.
+        """Records all progress; or raises ProgressRefusedError, having recorded none.
 
-        A partition's first receipt says where its receipts begin; each later one begins where the last ended. One that
-        lies within what is known already is taken for a repetition and changes nothing; of one that reaches beyond it,
-        only what is new counts.
+        A partition's first record sets its start offset; each later one begins where the last ended. A record within
+        the known range is a repetition and changes nothing. Of one that reaches beyond, only the new part counts.
         """
         if given:
             self._database.write(lambda connection: record_progress(connection, given))
 
     @reads
     def positions(self, connection: Connection, link: str) -> tuple[ReplicatedPosition, ...]:
-        """How far each partition of the link is receipted, by topic and partition."""
         query = select(positions).where(positions.c.link == link)
         found = connection.execute(query.order_by(positions.c.topic, positions.c.partition)).mappings()
         return tuple(_position(row) for row in found)
 
     @writes
     def set_state(self, connection: Connection, link: str, topic: str, partition: int, state: PartitionState) -> bool:
-        """Marks a partition; False where it has no receipt yet."""
+        """Sets a partition's state; False where the partition has no progress yet."""
         place = (positions.c.link == link, positions.c.topic == topic, positions.c.partition == partition)
         ours = positions.update().where(*place)
         return connection.execute(ours.values(state=state.value)).rowcount > 0

@@ -1,9 +1,4 @@
-"""What proxies are told and what they say, in SQL: fuses with one number that grows, and a row for each that serves.
-
-What applications' clients are told, in SQL: a row for each application, and the digests of tokens.
-
-What went through proxies, in SQL: windows that each proxy adds, and that go once they are old.
-"""
+"""SQL of proxies and clients: circuit breakers, proxy instances, offset resets, pushes and their tokens, traffic."""
 
 from __future__ import annotations
 
@@ -71,25 +66,24 @@ from twinshore.state.tables import (
 )
 
 BREAKERS_SUBJECT = "proxy fuses"
-# What a proxy said of itself that was not heard of for so long says nothing any more.
+# Reports of a proxy not seen for so long are obsolete.
 INSTANCE_RETENTION_MS = 7 * 24 * 3600 * 1000
 RESETS_SUBJECT = "proxy resets"
-# What a member that was sent away may still commit is long over then.
+# Members sent away can no longer commit by then.
 RESET_RETENTION_MS = 24 * 3600 * 1000
 
 
 class ProxyStore(StorePart):
-    """Fuses, and the processes that go by them."""
+    """Circuit breakers, and the proxies that apply them."""
 
     @reads
     def revision(self, connection: Connection) -> int:
-        """How often fuses were changed."""
         return read_revision(connection, BREAKERS_SUBJECT)
 
     @reads
     def fuses(self, connection: Connection) -> tuple[int, tuple[BreakerRow, ...]]:
-        """All of them, with the number of changes that they are as of."""
-        # First the number: who reads a change that comes between the two reads it again.
+        """Returns the revision and all breakers. The breakers may be newer, never older."""
+        # First the revision: a change between the two reads is then read again.
         seen = read_revision(connection, BREAKERS_SUBJECT)
         query = select(proxy_breakers).order_by(proxy_breakers.c.topic, proxy_breakers.c.client, proxy_breakers.c.kind)
         return seen, tuple(_fuse(row) for row in connection.execute(query).mappings())
@@ -98,7 +92,7 @@ class ProxyStore(StorePart):
     def change(
         self, connection: Connection, rows: Sequence[BreakerRow], *, seen: int, told: Sequence[AuditRow]
     ) -> bool:
-        """Puts the rows, with `told` in the audit; False, and nothing done, where fuses were changed since `seen`."""
+        """Saves the rows, with `told` in the audit. False, and nothing done, if breakers were changed since `seen`."""
         if not advance_revision(connection, BREAKERS_SUBJECT, seen):
             return False
         upsert(connection, proxy_breakers, [_fuse_values(row) for row in rows])
@@ -107,19 +101,16 @@ class ProxyStore(StorePart):
 
     @reads
     def instances(self, connection: Connection) -> tuple[ProxyInstanceRow, ...]:
-        """Who serves, as each said last."""
         query = select(proxy_instances).order_by(proxy_instances.c.name, proxy_instances.c.started_ms)
         return tuple(ProxyInstanceRow(**row) for row in connection.execute(query).mappings())
 
     @reads
     def counts(self, connection: Connection) -> tuple[BreakerCountRow, ...]:
-        """What fuses answered."""
         rows = connection.execute(select(proxy_breaker_counts)).mappings()
         return tuple(BreakerCountRow(**{**row, "kind": BreakerKind(row["kind"])}) for row in rows)
 
     @reads
     def drops(self, connection: Connection, limit: int = 100) -> tuple[DroppedRecordsRow, ...]:
-        """The newest of the ledger of dropped records, newest first."""
         query = select(proxy_drops).order_by(proxy_drops.c.since_ms.desc()).limit(limit)
         return tuple(DroppedRecordsRow(**row) for row in connection.execute(query).mappings())
 
@@ -131,26 +122,26 @@ class ProxyStore(StorePart):
         counts: Sequence[BreakerCountRow],
         drops: Sequence[DroppedRecordsRow],
     ) -> None:
-        """What a proxy says of itself, instead of what it said before."""
+        """Saves a proxy's report, replacing its last one."""
         upsert(connection, proxy_instances, [_shortened(asdict(row))])
         upsert(connection, proxy_breaker_counts, [_shortened(asdict(one)) for one in counts])
         upsert(connection, proxy_drops, [_shortened(asdict(one)) for one in drops])
 
     @writes
     def forget_before(self, connection: Connection, now_ms: int) -> None:
-        """Of proxies that have not been heard of for a week only the ledger is kept."""
+        """Deletes proxies not seen for a week, and their counts; keeps the dropped records."""
         past_ms = now_ms - INSTANCE_RETENTION_MS
         connection.execute(delete(proxy_instances).where(proxy_instances.c.seen_ms < past_ms))
         connection.execute(delete(proxy_breaker_counts).where(proxy_breaker_counts.c.changed_ms < past_ms))
 
     @writes
     def leave(self, connection: Connection, instance: str) -> None:
-        """The process ends in good order; what its fuses answered is kept."""
+        """Removes a proxy that ended in good order; keeps its counts."""
         connection.execute(delete(proxy_instances).where(proxy_instances.c.id == instance))
 
 
 def _shortened(values: dict[str, Any]) -> dict[str, Any]:
-    """As every database takes it: clients may call themselves anything."""
+    """Cuts names to column lengths: clients choose any name."""
     longest = {"client": CLIENT_LENGTH, "name": NAME_LENGTH, "host": NAME_LENGTH}
     return values | {name: sanitize_text(values[name])[:size] for name, size in longest.items() if name in values}
 
@@ -174,25 +165,23 @@ def _fuse(row: RowMapping) -> BreakerRow:
 
 
 class ProxyResets(StorePart):
-    """Resets of groups' places: a row for each group that was reset, and what proxies say of those that hold. One
-    number grows with each change."""
+    """Offset resets: a row for each group, and reports of proxies that hold the group. One revision for all."""
 
     @reads
     def revision(self, connection: Connection) -> int:
-        """How often resets were changed."""
         return read_revision(connection, RESETS_SUBJECT)
 
     @reads
     def all(self, connection: Connection) -> tuple[int, tuple[ResetRow, ...]]:
-        """Each, with the number of changes that they are as of."""
-        # First the number: who reads a change that comes between the two reads it again.
+        """Returns the revision and all resets. The resets may be newer, never older."""
+        # First the revision: a change between the two reads is then read again.
         seen = read_revision(connection, RESETS_SUBJECT)
         query = select(proxy_resets).order_by(proxy_resets.c.group_id)
         return seen, tuple(_reset_row(row) for row in connection.execute(query).mappings())
 
     @writes
     def change(self, connection: Connection, row: ResetRow, *, seen: int, told: Sequence[AuditRow] = ()) -> bool:
-        """Puts the row, with `told` in the audit; False, and nothing done, where resets were changed since `seen`."""
+        """Saves the row, with `told` in the audit; False, and nothing done, where resets were changed since `seen`."""
         if not advance_revision(connection, RESETS_SUBJECT, seen):
             return False
         old = proxy_resets.c.state != ResetState.SETTING, proxy_resets.c.until_ms < row.since_ms - RESET_RETENTION_MS
@@ -203,13 +192,12 @@ class ProxyResets(StorePart):
 
     @reads
     def words(self, connection: Connection, run: str) -> tuple[ResetStatusRow, ...]:
-        """What proxies say of this one."""
         query = select(proxy_reset_statuses).where(proxy_reset_statuses.c.run == run)
         return tuple(ResetStatusRow(**row) for row in connection.execute(query).mappings())
 
     @writes
     def tell(self, connection: Connection, words: Sequence[ResetStatusRow]) -> None:
-        """What a proxy says, instead of what it said before; what was said long ago goes."""
+        """Saves reports, replacing those proxies' last ones; deletes old ones."""
         if words:
             past_ms = max(one.at_ms for one in words) - RESET_RETENTION_MS
             connection.execute(delete(proxy_reset_statuses).where(proxy_reset_statuses.c.at_ms < past_ms))
@@ -251,7 +239,7 @@ pushes = Table(
     number("changed_ms"),
 )
 
-# Of a token only its digest is kept: whoever reads the store cannot use it.
+# Only a token's digest is stored: a reader of the store cannot use that.
 push_tokens = Table(
     "push_tokens",
     metadata,
@@ -265,8 +253,7 @@ push_tokens = Table(
 
 @dataclass(frozen=True, slots=True)
 class PushRow:
-    """`revision`: how often the application was pushed to, which never falls; `digest`: of `text`, which is empty where
-    the push was taken away."""
+    """An application's push. `revision`: counts pushes; never falls. `digest`: of `text`, empty once removed."""
 
     app: str
     revision: int
@@ -278,7 +265,7 @@ class PushRow:
 
 @dataclass(frozen=True, slots=True)
 class PushTokenRow:
-    """Who shows the token of this digest may ask for the application's push, and with `may_push` change it."""
+    """The token with this digest may read the application's push, and with `may_push` change it."""
 
     digest: str
     app: str
@@ -288,16 +275,12 @@ class PushTokenRow:
 
 
 class PushStore(StorePart):
-    """Pushes and tokens, of all applications."""
-
     @reads
     def revisions(self, connection: Connection) -> dict[str, int]:
-        """Of each application's push."""
         return {row.app: row.revision for row in connection.execute(select(pushes.c.app, pushes.c.revision))}
 
     @reads
     def of(self, connection: Connection, apps: Collection[str] | None = None) -> dict[str, PushRow]:
-        """The pushes of these applications, or of all."""
         query = select(pushes).order_by(pushes.c.app)
         if apps is not None:
             query = query.where(pushes.c.app.in_(list(apps)))
@@ -305,8 +288,7 @@ class PushStore(StorePart):
 
     @writes
     def save(self, connection: Connection, row: PushRow, told: AuditRow) -> bool:
-        """Puts the row there, if its revision is the next one; else False, and nothing is done: somebody else has
-        pushed meanwhile."""
+        """Saves the row if its revision is the next one. False, and nothing done, after a concurrent push."""
         kept = replace(row, text=sanitize_text(row.text), set_by=sanitize_text(row.set_by)[:ACTOR_LENGTH])
         if row.revision == 1:
             insert_absent(connection, pushes, [asdict(kept)])
@@ -320,20 +302,18 @@ class PushStore(StorePart):
 
     @reads
     def tokens(self, connection: Connection) -> tuple[PushTokenRow, ...]:
-        """All of them, the oldest of each application first."""
         query = select(push_tokens).order_by(push_tokens.c.app, push_tokens.c.made_ms, push_tokens.c.digest)
         return tuple(PushTokenRow(**row) for row in connection.execute(query).mappings())
 
     @writes
     def add_token(self, connection: Connection, row: PushTokenRow, told: AuditRow) -> None:
-        """The token counts from now on."""
         values = asdict(replace(row, made_by=sanitize_text(row.made_by)[:ACTOR_LENGTH]))
         insert_absent(connection, push_tokens, [values])
         log.add_audit_rows(connection, [told])
 
     @writes
     def revoke(self, connection: Connection, digest: str, told: AuditRow) -> bool:
-        """The token counts no more; False where it did not."""
+        """Deletes the token; False where there is none."""
         taken = connection.execute(push_tokens.delete().where(push_tokens.c.digest == digest)).rowcount == 1
         log.add_audit_rows(connection, [told] if taken else [])
         return taken
@@ -364,21 +344,20 @@ proxy_traffic = Table(
 )
 Index("ix_proxy_traffic_until_ms", proxy_traffic.c.until_ms)
 
-# Rows that one statement takes away: a table that was left alone for long is emptied in portions.
+# Rows deleted by one statement: a large backlog is deleted in portions.
 _FORGOTTEN_AT_ONCE = 20_000
 # The largest that all databases keep.
 _COUNT_MAX = 2**63 - 1
-# A row that is refused for what is in it: drivers say some of it themselves, in Python's words.
+# Errors of a row with bad values: drivers raise some of them as Python's own.
 _REFUSED = (DataError, IntegrityError, OverflowError, ValueError)
 
 
 class TrafficStore(StorePart):
-    """Rows of `proxy_traffic`."""
-
     @writes
     def tell(self, connection: Connection, rows: Sequence[TrafficRow]) -> int:
-        """One window of one proxy, in place of what it told of a window that began then. How many rows the database
-        refused for what is in them: all others are kept."""
+        """Saves one proxy's window, replacing the one with the same start. Returns how many rows the database refused
+        for their values.
+        """
         if not rows:
             return 0
         first = rows[0]
@@ -389,7 +368,7 @@ class TrafficStore(StorePart):
 
     @reads
     def rows(self, connection: Connection, from_ms: int, to_ms: int) -> tuple[TrafficRow, ...]:
-        """Windows that ended between the two, the first excluded; by their time."""
+        """Returns windows that ended after `from_ms`, until `to_ms`, by time."""
         query = (
             select(proxy_traffic)
             .where(proxy_traffic.c.until_ms > from_ms, proxy_traffic.c.until_ms <= to_ms)
@@ -399,7 +378,7 @@ class TrafficStore(StorePart):
 
     @writes
     def forget_before(self, connection: Connection, until_ms: int) -> int:
-        """Takes away windows that ended before; how many rows that were. Of very many some are left for next time."""
+        """Deletes windows that ended before, and leaves some of very many; returns the number of rows."""
         old = (
             select(proxy_traffic.c.until_ms)
             .where(proxy_traffic.c.until_ms < until_ms)
@@ -413,7 +392,7 @@ class TrafficStore(StorePart):
 
 
 def _takes(connection: Connection, values: Sequence[dict[str, Any]]) -> bool:
-    """Whether the database takes all of these, or else none of them."""
+    """Inserts all rows or none; returns whether."""
     try:
         with connection.begin_nested():
             connection.execute(insert(proxy_traffic), values)

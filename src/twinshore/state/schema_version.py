@@ -1,6 +1,6 @@
-"""Which tables a database has. The first process that may write there makes them, and no version changes another's.
+"""The schema's version. The first process with write access creates the tables, and no version changes another's.
 
-Before 1.0 there are no migrations: a changed table is a new SCHEMA, and a store of another one is refused.
+Before 1.0 there are no migrations: a changed table means a new SCHEMA_VERSION, and other stores are refused.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ _LOCK_S = 60
 
 
 def create_or_check_tables(database: Database) -> None:
-    """Leaves the database with exactly this version's tables, made where there are none; or raises StoreError, and
-    changes nothing, where another version's stand there."""
+    """Creates missing tables. Raises StoreError, and changes nothing, where another version's exist."""
     if not has_tables(database):
         database.write(_make)
 
 
 def has_tables(database: Database) -> bool:
-    """Whether this version's tables stand there; StoreError where another version's do."""
+    """Whether this version's tables exist. Raises StoreError where another version's do."""
     found = database.read(read_schema_version)
     if found not in (None, SCHEMA_VERSION):
         raise StoreVersionError(
@@ -46,14 +45,15 @@ def has_tables(database: Database) -> bool:
 
 
 def read_schema_version(connection: Connection) -> str | None:
-    """The schema's version that stands in the database, None where there is none."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.scalar(select(_VERSION.c.version_num))
 
 
 def _make(connection: Connection) -> None:
-    """The version comes last. A process may have been killed half way where each table is a separate transaction."""
+    """Creates the tables, and the version last: a killed process may leave some tables where each is a separate
+    transaction.
+    """
     with _locked(connection):
         if read_schema_version(connection) == SCHEMA_VERSION:
             return  # Another process was quicker.
@@ -79,7 +79,7 @@ def _locked(connection: Connection) -> Iterator[None]:
     try:
         yield
         if by_name:
-            # The next process reads the version as soon as it has the lock, which ends no transaction.
+            # Commit before unlocking: the next process reads the version as soon as it has the lock.
             connection.exec_driver_sql("COMMIT")
     finally:
         if by_name:

@@ -1,4 +1,4 @@
-"""The store as the other rooms see it: a part for each subject, any thread, each call one transaction."""
+"""The store: a part for each subject. Usable from any thread; each call is one transaction."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from twinshore.state.switches import HomeStore, ReplicatedPrefixes, Switches, To
 
 @contextlib.contextmanager
 def empty_store(url: str) -> Iterator[Store]:
-    """One that knows nothing, for looking where the store of this URL is not there yet: it is gone afterwards, and
-    speaks of itself as of that one. StoreError where that one could not be made."""
+    """Opens an empty temporary store under the name of one not created yet. Raises StoreError if that could not be
+    created.
+    """
     check_store_file(url)
     with temporary_store(f"{describe_url(url)}, which is not there yet") as store:
         yield store
@@ -35,7 +36,7 @@ def empty_store(url: str) -> Iterator[Store]:
 
 @contextlib.contextmanager
 def temporary_store(place: str) -> Iterator[Store]:
-    """One that knows nothing at first and is gone afterwards. `place`: what it is called in sentences."""
+    """Opens an empty store that is deleted afterwards. `place`: its name in sentences."""
     with (
         tempfile.TemporaryDirectory(prefix="twinshore-empty-") as folder,
         _open(Database(f"sqlite:///{folder}/empty.db", Secret(), place)) as store,
@@ -45,16 +46,16 @@ def temporary_store(place: str) -> Iterator[Store]:
 
 
 def open_store(url: str, password: Secret | None = None) -> Store:
-    """Opens the store, making its tables where there are none; several processes may do so at once.
+    """Opens the store, creating missing tables; several processes may do so at once.
 
-    `url` is `sqlite:///file`, `postgresql://...`, `mysql://...` or `mariadb://...`. ConfigError for a wrong one,
-    StoreError when the database is not to be had, or has another version's tables.
+    `url` is `sqlite:///file`, `postgresql://...`, `mysql://...` or `mariadb://...`. Raises ConfigError for a wrong URL,
+    and StoreError if the database is unreachable or has another version's tables.
     """
     return _open(Database(url, password or Secret()))
 
 
 def open_store_if_made(url: str, password: Secret) -> Store | None:
-    """The same for who only looks; None where there are no tables."""
+    """Opens the store to read; None without tables."""
     database = Database(url, password)
     with contextlib.ExitStack() as unless_made:
         unless_made.callback(database.close)
@@ -73,11 +74,11 @@ def _open(database: Database) -> Store:
 
 
 class Store:
-    """What is remembered. Every method raises StoreError when the database fails, having changed nothing."""
+    """All parts of the store. Every method raises StoreError when the database fails, having changed nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.passes = False  # Whether it is gone once it is closed, and nobody can find it again.
+        self.passes = False  # Whether the store is deleted on closing.
         self.leases = Leases(database)
         self.links = LinkStore(database)
         self.link_rows = LinkRows(database)
@@ -110,18 +111,18 @@ class Store:
 
     @property
     def place(self) -> str:
-        """Where it is, without user or password: for sentences."""
+        """The database without user and password, for sentences."""
         return self._database.place
 
     def close(self) -> None:
-        """Ends its connections."""
         self._database.close()
 
     def forget_topic(
         self, link: str, topic: str, spent: Sequence[LinkStateRow] = (), told: Sequence[AuditRow] = ()
     ) -> int:
-        """Drops all that is known of a topic in one transaction, so that it may begin again, and what was remembered
-        of it that is `spent`; the ledger stays. How many partitions were known."""
+        """Deletes a topic's twin and the states `spent` in one transaction, so that it may start again. Incidents stay.
+        Returns the number of partitions.
+        """
 
         def drop(connection: Connection) -> int:
             partitions = mirrors.forget_twins(connection, link, topic)

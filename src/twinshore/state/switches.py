@@ -1,14 +1,9 @@
-"""What had crossed of topics that moved by force, and who had written it, in SQL.
+"""SQL of switches: homes, switches, topics in a switch, write blocks, and replicated prefixes.
 
-The flip takes away the old link's positions and the producers that hang on them. Of a switch by force they are kept
-apart, for a day: a producer that had no answer from the old home sends again what may have crossed.
+A home change deletes the old link's positions with their producers. A forced switch keeps them apart for a day: a
+producer without an answer from the old home resends what may be replicated.
 
-Where each topic of a pair of clusters is written, in SQL: a row for each topic, and the first one decides.
-
-Every switch that was begun, with the record of what it has come to, and who is kept from writing to the twins of a
-cluster, in SQL. Either is written while a lease is held: whoever was paused for longer undoes nothing.
-
-Which topics a switch moves just now, and the flip that gives them their other home, in SQL.
+Switches and write blocks are written under a lease: a process paused for longer undoes nothing.
 """
 
 from __future__ import annotations
@@ -64,15 +59,16 @@ from twinshore.state.tables import (
 from twinshore.state.tables import homes as home_table
 
 PREFIX_RETENTION_MS = 86_400_000
-# Who wrote nothing for so long before the last that crossed sends nothing again.
+# A producer idle for so long before the last replicated record resends nothing.
 PRODUCER_LOOKBACK_MS = 3_600_000
 
 _Place = tuple[str, int]
 
 
 def save_prefixes(connection: Connection, one: HomeChange) -> None:
-    """Before what hangs on the old link's twin is taken away. What was kept of earlier moves is over; a flip that is
-    done again has kept what there was."""
+    """Keeps a forced switch's replicated prefix, before the old link's twin is deleted, and deletes earlier ones.
+    Repeating keeps what is stored.
+    """
     if one.torn and _kept(connection, one.link, {one.topic: one.term}):
         return
     for link in filter(None, (one.link, one.back)):
@@ -92,7 +88,7 @@ def _copy(connection: Connection, to: Table, rows: Select[Any]) -> None:
 
 
 def _writers(link: str, topics: Sequence[str]) -> Select[Any]:
-    """The producers of the link's topics, in the columns of those that are kept."""
+    """Selects the topics' producers, in the columns of `replicated_producers`."""
     theirs = source_producers.c
     columns = positions.c.link, positions.c.topic, positions.c.partition
     query = select(*columns, theirs.producer_id, theirs.epoch, theirs.batches)
@@ -152,14 +148,13 @@ def _is(table: Table, link: str, topics: Sequence[str]) -> tuple[ColumnElement[b
 
 
 class ReplicatedPrefixes(StorePart):
-    """What had crossed of topics that moved by force."""
-
     @reads
     def of(self, connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
-        """By topic and partition: of these topics, which came by force from where the link carried them, each in the
-        term that it came with. Of one that nobody knows nothing."""
+        """Returns, by topic and partition, prefixes of topics that a forced switch moved from this link in these terms.
+        Leaves out unknown ones.
+        """
         found = _kept(connection, link, terms)
-        # Clients hear of a move a moment before the store does: until then the positions are there.
+        # Clients learn of a move a moment before the store does: until then the positions are there.
         lacking = terms.keys() - {topic for topic, _ in found}
         found |= _unflipped(connection, link, {topic: terms[topic] for topic in lacking})
         lacking = terms.keys() - {topic for topic, _ in found}
@@ -170,7 +165,7 @@ _SET_BY_LENGTH = 255
 
 
 def lock_homes(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
-    """The homes of these topics, which no other transaction changes until this one ends."""
+    """Returns these topics' homes, locked until the transaction ends."""
     found: dict[str, HomeRow] = {}
     for some in chunks(sorted(set(topics))):
         query = select(homes).where(homes.c.pair == pair, homes.c.topic.in_(some)).order_by(homes.c.topic)
@@ -180,22 +175,21 @@ def lock_homes(connection: Connection, pair: str, topics: Iterable[str]) -> dict
 
 
 def truncate_row(row: HomeRow) -> HomeRow:
-    """The row as every database takes it."""
+    """Makes the row fit every database."""
     return replace(row, set_by=sanitize_text(row.set_by)[:_SET_BY_LENGTH])
 
 
 class HomeStore(StorePart):
-    """The homes of topics that two clusters carry to each other under one name."""
+    """Homes of topics that two clusters replicate both ways under one name."""
 
     @reads
     def of(self, connection: Connection, pair: str) -> dict[str, HomeRow]:
-        """The homes of this pair's topics, by topic."""
         rows = connection.execute(select(homes).where(homes.c.pair == pair).order_by(homes.c.topic)).mappings()
         return {row["topic"]: HomeRow(**row) for row in rows}
 
     @reads
     def everywhere(self, connection: Connection, topics: Iterable[str]) -> tuple[HomeRow, ...]:
-        """The homes of these topics in all pairs, by topic and pair: each pair has its own."""
+        """Returns the topics' homes in every pair, by topic and pair."""
         found: list[HomeRow] = []
         for some in chunks(sorted(set(topics))):
             query = select(homes).where(homes.c.topic.in_(some)).order_by(homes.c.topic, homes.c.pair)
@@ -204,29 +198,30 @@ class HomeStore(StorePart):
 
     @reads
     def version(self, connection: Connection, pair: str) -> int:
-        """Grows with each change of this pair's homes, as rows are never taken away and a term only rises; 0 before the
-        first."""
+        """A number that grows with each change of this pair's homes, since rows stay and terms rise; 0 before the
+        first.
+        """
         return int(connection.scalar(select(func.sum(homes.c.term)).where(homes.c.pair == pair)) or 0)
 
     @writes
     def settle(self, connection: Connection, rows: Sequence[HomeRow]) -> dict[str, HomeRow]:
-        """What stands for each topic of these rows, all of one pair: itself in the first term, or the home that was
-        there first."""
+        """Saves first homes of one pair where there are none; returns the stored ones by topic."""
         ordered = sorted((truncate_row(replace(row, term=FIRST_TERM)) for row in rows), key=lambda row: row.topic)
         insert_absent(connection, homes, [asdict(row) for row in ordered])
         return lock_homes(connection, ordered[0].pair, [row.topic for row in ordered]) if ordered else {}
 
     def now(self, pair: str, topics: Iterable[str]) -> dict[str, HomeRow]:
-        """The homes of these topics, once no other transaction is about to change them."""
+        """Returns the homes after waiting for transactions that change them."""
         wanted = list(topics)
         return self._database.write(lambda connection: lock_homes(connection, pair, wanted))
 
     def move(
         self, row: HomeRow, *, seen: int, links: Sequence[str] = (), told: Sequence[AuditRow] = ()
     ) -> HomeRow | None:
-        """Gives the topic this home in the term behind `seen`, the term that stood there (0: none), with `told` in the
-        audit. None, and nothing done, where another term stands there by now, or where one of these links carries the
-        topic to a twin."""
+        """Gives the topic this home in the term after `seen` (0: none), with `told` in the audit.
+
+        None, and nothing done, where the stored term is another, or one of `links` has a twin of the topic.
+        """
         try:
             return self._move(truncate_row(replace(row, term=seen + 1)), seen, links, told)
         except mirrors.TwinExistsError:
@@ -242,7 +237,7 @@ class HomeStore(StorePart):
                 return None
         else:
             insert_absent(connection, homes, [asdict(wanted)])
-        # The row is locked by now: whoever saves a twin holds it first, and sees this home afterwards.
+        # The row is locked by now: saving a twin locks the row first, and sees this home afterwards.
         if lock_homes(connection, wanted.pair, [wanted.topic]).get(wanted.topic) != wanted:
             return None
         if any(one.topic == wanted.topic for link in links for one in mirrors.read_active_twins(connection, link)):
@@ -252,7 +247,7 @@ class HomeStore(StorePart):
 
 
 def _stored(row: SwitchRow) -> SwitchRow:
-    """The row as every database takes it."""
+    """Makes the row fit every database."""
     return replace(row, record=sanitize_text(row.record), set_by=sanitize_text(row.set_by)[:SET_BY_LENGTH])
 
 
@@ -262,12 +257,11 @@ def _one(connection: Connection, switch_id: str) -> SwitchRow | None:
 
 
 class Switches(StorePart):
-    """The switches that were begun, ended ones too."""
-
     @writes
     def save(self, connection: Connection, row: SwitchRow, lease: LeaseRow | None = None) -> bool:
-        """The switch from now on; the last word stands. `lease`: only while this one is held, else False and nothing
-        is done: whoever was paused for longer than his lease does not undo what his follower wrote."""
+        """Saves the switch. With `lease`, only while that is held, else returns False: a process paused for longer must
+        not undo its successor's writes.
+        """
         if lease is not None and not leases.lock_lease(connection, lease):
             return False
         upsert(connection, switches, [asdict(_stored(row))])
@@ -275,8 +269,9 @@ class Switches(StorePart):
 
     @writes
     def take_up(self, connection: Connection, row: SwitchRow, before: SwitchRow | None) -> bool:
-        """The switch as a cluster has it. False, and nothing done, where another row than `before` stands there by now:
-        a process that goes on with the switch from here knows more."""
+        """Saves the switch as read from a cluster. False, and nothing done, where the stored row is not `before`:
+        another process here continues the switch.
+        """
         values = asdict(_stored(row))
         if before is None:
             insert_absent(connection, switches, [values])
@@ -285,12 +280,11 @@ class Switches(StorePart):
         return connection.execute(switches.update().where(*as_seen).values(values)).rowcount == 1
 
     def of(self, switch_id: str) -> SwitchRow | None:
-        """The switch of this id."""
         return self._database.read(lambda connection: _one(connection, switch_id))
 
     @reads
     def all(self, connection: Connection, *, open_only: bool = False) -> tuple[SwitchRow, ...]:
-        """All of them, or those that have not ended; the newest first."""
+        """Returns all switches, or open ones; newest first."""
         query = select(switches).order_by(switches.c.begun_ms.desc(), switches.c.id)
         if open_only:
             query = query.where(switches.c.ended_ms.is_(None))
@@ -298,18 +292,16 @@ class Switches(StorePart):
 
 
 class WriteBlockStore(StorePart):
-    """The guards that stand on clusters, or stood there: one row for each cluster."""
+    """Write blocks, present and past: one row for each cluster."""
 
     @reads
     def of(self, connection: Connection, cluster: str) -> WriteBlockRow | None:
-        """The cluster's guard."""
         row = connection.execute(select(write_blocks).where(write_blocks.c.cluster == cluster)).mappings().one_or_none()
         return None if row is None else WriteBlockRow(**row)
 
     @writes
     def save(self, connection: Connection, row: WriteBlockRow, lease: LeaseRow) -> bool:
-        """The cluster's guard from now on, only while this lease is held; else False, and nothing is done: whoever was
-        paused for longer does not undo what another has written since."""
+        """Saves the write block while this lease is held, else returns False."""
         if not leases.lock_lease(connection, lease):
             return False
         upsert(connection, write_blocks, [asdict(replace(row, guard=sanitize_text(row.guard)))])
@@ -320,7 +312,7 @@ _SUBJECTS = "switching "
 
 
 def read_topics_in_switch(connection: Connection, which: ColumnElement[bool]) -> tuple[TopicInSwitch, ...]:
-    """The rows that are wanted, by pair and topic."""
+    """Returns the matching rows, by pair and topic."""
     query = select(topics_in_switch).where(which).order_by(topics_in_switch.c.pair, topics_in_switch.c.topic)
     return tuple(_row(row) for row in connection.execute(query).mappings())
 
@@ -343,12 +335,12 @@ def _inherits(one: HomeChange, partition: int, point: int) -> TwinRow:
 
 
 def _nowhere(one: HomeChange) -> HomeRow:
-    """What a store that knew no home of the topic has while the flip is made: any term is higher."""
+    """The row of an unknown home during a change: any term is higher."""
     return HomeRow(one.pair, one.topic, "", 0, one.since_ms, "")
 
 
 def _held(connection: Connection, places: Sequence[tuple[str, str]]) -> Iterable[TopicInSwitch]:
-    """The rows of these topics, which no other transaction changes until this one ends."""
+    """Yields these topics' rows, locked until the transaction ends."""
     for pair in sorted({pair for pair, _ in places}):
         for some in chunks(sorted({topic for of, topic in places if of == pair})):
             ours = (topics_in_switch.c.pair == pair, topics_in_switch.c.topic.in_(some))
@@ -368,7 +360,7 @@ def _advance(connection: Connection, pairs: Iterable[str]) -> None:
 
 
 def _subject(pair: str) -> str:
-    """A key of bounded length."""
+    """Returns a key of bounded length."""
     return f"{_SUBJECTS}{hashlib.sha256(pair.encode()).hexdigest()[:48]}"
 
 
@@ -378,16 +370,13 @@ def _row(row: RowMapping) -> TopicInSwitch:
 
 
 class TopicsInSwitch(StorePart):
-    """The topics that switches move just now."""
-
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._glance = SharedRead(database, lambda connection: log.read_revisions(connection, _SUBJECTS))
 
     @writes
     def begin(self, connection: Connection, rows: Sequence[TopicInSwitch]) -> tuple[TopicInSwitch, ...]:
-        """What stands for each row afterwards, in the order given: its own, or that of another switch, which was
-        first."""
+        """Saves rows for topics without one. Returns the stored ones in the given order, perhaps another switch's."""
         # In one order, so that two that want the same topics wait for each other only one way.
         made = [asdict(row) for row in sorted(rows, key=lambda row: (row.pair, row.topic))]
         places = [(row.pair, row.topic) for row in rows]
@@ -401,38 +390,37 @@ class TopicsInSwitch(StorePart):
         return tuple(known[place] for place in places)
 
     def of(self, pair: str) -> tuple[TopicInSwitch, ...]:
-        """The topics of this pair that are in a switch, by name."""
         return self._database.read(
             lambda connection: read_topics_in_switch(connection, topics_in_switch.c.pair == pair)
         )
 
     @reads
     def everywhere(self, connection: Connection, topics: Collection[str]) -> tuple[TopicInSwitch, ...]:
-        """Topics of these names in any pair."""
         names = chunks(sorted(set(topics)))
         return tuple(
             row for some in names for row in read_topics_in_switch(connection, topics_in_switch.c.topic.in_(some))
         )
 
     def of_link(self, link: str) -> tuple[TopicInSwitch, ...]:
-        """Those that this link carries, or carried until it let them go."""
+        """Returns the topics that this link replicates, or did until its switch."""
         return self._database.read(
             lambda connection: read_topics_in_switch(connection, topics_in_switch.c.link == link)
         )
 
     @reads
     def version(self, connection: Connection, pair: str) -> int:
-        """Grows with each change of this pair's rows, and with each flip: one row is read, so it may be asked often."""
+        """A number that grows with each change of this pair's rows, and each home change. Cheap to poll."""
         return log.read_revision(connection, _subject(pair))
 
     def version_lately(self, pair: str) -> int:
-        """The same, read once for all who ask within a tenth of a second."""
+        """Returns the version, read once for all callers within a tenth of a second."""
         return self._glance.now().get(_subject(pair), 0)
 
     @writes
     def ask(self, connection: Connection, switch_id: str, asked: MirrorRequest, now_ms: int) -> int:
-        """Asks the mirror this of the switch's topics; of how many it was not asked before. What was let go is no
-        longer once something else is asked."""
+        """Asks this of the mirror for the switch's topics, and resets `let_go_ms`. Returns how many were not asked this
+        before.
+        """
         others = (topics_in_switch.c.switch_id == switch_id, topics_in_switch.c.asked != asked.value)
         values = {"asked": asked.value, "asked_ms": now_ms, "let_go_ms": 0}
         done = connection.execute(topics_in_switch.update().where(*others).values(values)).rowcount
@@ -441,8 +429,9 @@ class TopicsInSwitch(StorePart):
 
     @writes
     def let_go(self, connection: Connection, link: str, names: Collection[str], now_ms: int) -> int:
-        """The mirror's word that no pump of the link writes these topics any more, where that was asked; of how many
-        it is news."""
+        """Records that no task of the link writes these topics any more, where a switch asked for that. Returns how
+        many rows changed.
+        """
         done, pairs = 0, set[str]()
         asked = (
             topics_in_switch.c.link == link,
@@ -458,7 +447,7 @@ class TopicsInSwitch(StorePart):
 
     @writes
     def end(self, connection: Connection, switch_id: str, names: Collection[str] | None = None) -> int:
-        """No topic is in this switch any more, or none of these; how many were."""
+        """Deletes the switch's rows, or those of these topics; returns how many."""
         pairs, ours, done = _pairs(connection, switch_id), topics_in_switch.c.switch_id == switch_id, 0
         for which in (
             (true(),) if names is None else [topics_in_switch.c.topic.in_(some) for some in chunks(sorted(names))]
@@ -471,16 +460,17 @@ class TopicsInSwitch(StorePart):
     def flip(
         self, connection: Connection, flips: Sequence[HomeChange], told: Sequence[AuditRow] = ()
     ) -> tuple[HomeChange, ...]:
-        """Gives each topic its other home, takes the twin of `link` away with what hangs on it, and gives `back` its
-        twin; of one that is torn it keeps what had crossed. Open rows of `link` in the ledger are closed. Those in
-        force afterwards, whoever made them: done twice it changes nothing, and where a later term stands, or another
-        home in this one, nothing is touched. `told` is kept in the audit where its topic, or where it names none any
-        topic, was flipped now."""
+        """Gives each topic its new home: deletes the twin of `link`, closes its open incidents, and makes the twin of
+        `back`. Keeps a forced switch's replicated prefix.
+
+        Returns the changes in force, by any process: repeating changes nothing. A topic with a later term, or another
+        home in this term, stays untouched. `told` enters the audit where its topic (without one: any) changed now.
+        """
         ordered, done = sorted(flips, key=lambda one: (one.pair, one.topic)), dict[tuple[str, str], HomeChange]()
         flipped = set[str]()
         for pair in sorted({one.pair for one in ordered}):
             ours = {one.topic: one for one in ordered if one.pair == pair}
-            # Whoever saves a twin asks for its home afterwards, and so waits here.
+            # Saving a twin reads the home afterwards, and so waits here.
             insert_absent(connection, home_table, [asdict(_nowhere(one)) for one in ours.values()])
             for topic, stands in lock_homes(connection, pair, ours).items():
                 one = ours[topic]

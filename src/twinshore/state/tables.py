@@ -1,11 +1,4 @@
-"""The tables, for three databases. Names compare byte by byte everywhere: `Orders` and `orders` are two topics.
-
-The tables of proxies: fuses, the processes that serve, what fuses answered, the ledger of what they dropped, and
-resets of groups' places.
-
-The tables of switches: every switch with its record, which topics one moves just now, what had crossed of those that
-moved by force, and who is kept out where.
-"""
+"""All tables, for three databases. Names compare byte by byte everywhere: `Orders` and `orders` are two topics."""
 
 from __future__ import annotations
 
@@ -77,7 +70,7 @@ leases = Table(
     Column("released", Boolean, nullable=False),
 )
 
-# One row: which store this is, wherever it is moved or restored to.
+# One row: the store's id, also after a move or restore.
 store_identity = Table(
     "store_identity",
     metadata,
@@ -121,7 +114,7 @@ homes = Table(
     Column("set_by", exact_name(255), nullable=False),
 )
 
-# One row per partition holds its youngest receipt too (the open_* columns), so recording writes one row a partition.
+# One row for each partition, so recording progress writes one row a partition.
 positions = Table(
     "positions",
     metadata,
@@ -144,7 +137,7 @@ positions = Table(
     UniqueConstraint("link", "topic", "partition"),
 )
 
-# Where a mapped twin's records lie; looked up from either side by an index.
+# Offset runs of mapped twins; looked up from either side by an index.
 offset_runs = Table(
     "extents",
     metadata,
@@ -209,7 +202,7 @@ link_status = Table(
     Column("p99_ms", Double, nullable=True),
 )
 
-# Every change a link made on its target besides records; of each link the newest rows only.
+# Changes by links and operators besides records; of each link the newest rows only.
 audit = Table(
     "audit",
     metadata,
@@ -239,7 +232,7 @@ link_states = Table(
     number("since_ms"),
 )
 
-# One value for each name, as JSON; the version grows with each change, so that whoever follows reads only that.
+# One value for each name, as JSON; the version grows with each change, so that pollers read only that.
 controls = Table(
     "controls",
     metadata,
@@ -257,7 +250,7 @@ control_versions = Table(
     number("version"),
 )
 
-# What each link is: its section of the settings as JSON. `seed`: what the settings said when they were last taken.
+# Definitions of links: the section of the settings as JSON. `seed`: the settings when last adopted.
 link_rows = Table(
     "link_rows",
     metadata,
@@ -270,7 +263,7 @@ link_rows = Table(
     Column("changed_by", exact_name(255), nullable=False),
 )
 
-# A number for each subject that grows with each change of it, so that whoever follows reads only that.
+# A number for each subject that grows with each change, so that pollers read only that.
 revisions = Table(
     "revisions",
     metadata,
@@ -278,7 +271,7 @@ revisions = Table(
     number("revision"),
 )
 
-# As with incidents: `open_key` is unique while an alarm stands, and NULL in the history.
+# As with incidents: `open_key` is unique while an alarm is open, and NULL in the history.
 alarms = Table(
     "alarms",
     metadata,
@@ -310,7 +303,7 @@ partition_delays = Table(
     Column("waiting", long_text(), nullable=False),
 )
 
-# Who watches delays, and who watches those; each says so itself, and whoever stops saying so is missed.
+# Lag monitors and their watchers. Each reports itself; one that stops is missed.
 watchers = Table(
     "delay_watches",
     metadata,
@@ -325,7 +318,7 @@ watchers = Table(
     Column("links", long_text(), nullable=True),
 )
 
-# One row for each partition: through which offset both sides were found to be the same, or how they part.
+# One row for each partition: through which offset both sides are identical, or how they differ.
 proofs = Table(
     "proofs",
     metadata,
@@ -352,7 +345,7 @@ proofs = Table(
     number("revision"),
 )
 
-# One row for each partition of a compacted twin: when its keys were last compared, and how many deletions it owes.
+# One row for each partition of a compacted twin: the last comparison of keys, and its missing tombstones.
 key_checks = Table(
     "key_looks",
     metadata,
@@ -427,7 +420,7 @@ proxy_breaker_counts = Table(
     number("changed_ms"),
 )
 
-# Never taken away: what is here is on no broker, though its producers were told that it is.
+# Never deleted: these records are on no broker, though their producers got acknowledgements.
 proxy_drops = Table(
     "proxy_drops",
     metadata,
@@ -482,7 +475,7 @@ topics_in_switch = Table(
 )
 Index("ix_switching_link", topics_in_switch.c.link)
 
-# `record`: all that the switch has come to, as JSON.
+# `record`: the switch's state, as JSON.
 switches = Table(
     "switches",
     metadata,
@@ -499,7 +492,7 @@ switches = Table(
 )
 
 
-# Of a topic that moved by force: how far the link that carried it had receipts.
+# Of a topic that moved by force: how far the old link had replicated.
 replicated_prefixes = Table(
     "crossings",
     metadata,
@@ -509,7 +502,7 @@ replicated_prefixes = Table(
     number("since_ms"),
 )
 
-# Rows of `source_producers`, which are gone with the position that they hang on.
+# Copies of `source_producers` rows, which are deleted with their position.
 replicated_producers = Table(
     "crossed_producers",
     metadata,
@@ -519,7 +512,7 @@ replicated_producers = Table(
     Column("batches", long_text(), nullable=False),
 )
 
-# One guard for all twins of a cluster: `guard` is JSON, and says what of the cluster's ACLs is not as it was.
+# One write block for all twins of a cluster: `guard` is JSON, with the changed ACLs of the cluster.
 write_blocks = Table(
     "guards",
     metadata,

@@ -1,8 +1,6 @@
-"""Both sides laid beside each other, chunk by chunk, until they part or the stretch ends. Pure: chunks are given.
+"""Compares both sides chunk by chunk, until they differ or the range ends; and sums up what was not compared.
 
-Each iterator yields chunks without a gap; the target's carry the shift that makes their offsets the source's.
-
-What the last proof of a link could not compare, as the store keeps it for whoever looks at the link. Pure.
+Chunks have no gap. The target's have the shift to the source's offsets.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from twinshore.proof.link_scan import NotCompared
 from twinshore.state.core.values import LinkStateRow
 
 OPEN_KEYS_MAX = 2_000_000
-LOOKAHEAD_RECORDS = 64  # Records of each side that are looked at to tell a moved record from a changed one.
+LOOKAHEAD_RECORDS = 64  # Records of each side used to tell a moved record from a changed one.
 
 _CHANGED = {
     "timestamp": DifferenceKind.CHANGED_TIMESTAMP,
@@ -41,7 +39,7 @@ RowSpan = tuple[Array, Array, int, int]
 
 
 class OneSidedRecord(NamedTuple):
-    """The latest record of a key, at this offset, is on one side only."""
+    """A key's latest record, at this offset, on one side only."""
 
     offset: int
     on_source: bool
@@ -55,12 +53,12 @@ class OneSidedKeys:
     lone: dict[bytes, OneSidedRecord] = field(default_factory=dict)
 
     def alone(self, key: bytes | None, found: OneSidedRecord) -> None:
-        """A record that the other side has not, or has no more. One without a key a cleaner takes whatever follows."""
+        """Takes a record that the other side lacks. Ignores records without a key, which any cleaner removes."""
         if key is None:
             return
         before = self.lone.get(key)
         if before is not None and found.tombstone and not before.tombstone and before.on_source is not found.on_source:
-            return  # One side still shows what the other has deleted: the tombstone itself is what is missing.
+            return  # One side still shows what the other has deleted: the tombstone is missing.
         self.lone[key] = found
         if len(self.lone) > OPEN_KEYS_MAX:
             raise RefusedError(
@@ -69,31 +67,32 @@ class OneSidedKeys:
             )
 
     def met(self, key: bytes | None) -> None:
-        """Both sides have a record of this key."""
+        """Takes a record that both sides have."""
         if key is not None:
             self.lone.pop(key, None)
 
     def open(self) -> list[OneSidedRecord]:
-        """Those that are no tombstones; by offset."""
+        """Returns those that are no tombstones, by offset."""
         return sorted(found for found in self.lone.values() if not found.tombstone)
 
     def values(self) -> dict[bytes, OneSidedRecord]:
-        """Those that are no tombstones, by key."""
+        """Returns those that are no tombstones, by key."""
         return {key: found for key, found in self.lone.items() if not found.tombstone}
 
     def superseded(self, keys: Iterable[bytes]) -> None:
-        """The source wrote these anew further on: which record is theirs is not for this stretch to say."""
+        """Drops keys that the source wrote again beyond this range."""
         for key in keys:
             del self.lone[key]
 
     def deletes(self, *, on_source: bool) -> dict[bytes, OneSidedRecord]:
-        """Tombstones that this side alone has. Each side drops its own in its own time, but never before the records
-        that they delete."""
+        """Returns tombstones of this side alone. Each side removes tombstones in its own time, but never before the
+        records that they delete.
+        """
         return {key: found for key, found in self.lone.items() if found.tombstone and found.on_source is on_source}
 
 
 def find_missing_tombstones(chunks: Chunks, deletes: Mapping[bytes, OneSidedRecord]) -> list[OneSidedRecord]:
-    """Of these tombstones those below which this side, which lacks them, shows a value of their key; by offset."""
+    """Returns tombstones that this side lacks while showing an earlier value of their key; by offset."""
     shown: set[bytes] = set()
     for chunk in chunks:
         data, rows = chunk.opened()
@@ -110,7 +109,7 @@ def find_missing_tombstones(chunks: Chunks, deletes: Mapping[bytes, OneSidedReco
 
 
 def compare_compacted(source: Chunks, target: Chunks, tally: CompareProgress, end: int, latest: OneSidedKeys) -> bool:
-    """Goes on to `end` while no offset present on both sides differs; False where one does, which is at `tally.at`."""
+    """Advances to `end` while no offset on both sides differs. False at a difference, which is at `tally.at`."""
     ours, theirs = next(source, None), next(target, None)
     while tally.at < end and ours is not None and theirs is not None:
         ours.skip_below(tally.at)
@@ -166,10 +165,10 @@ def _match_compacted(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgre
 def first_difference(
     source: Sequence[Record], target: Sequence[Record], *, end: int = -1, placed: bool = True
 ) -> ProofDifference | None:
-    """Where two stretches of records part, and how; None where they do not.
+    """Returns the first difference of two runs of records, or None.
 
-    Both begin at the same place; the target's offsets are the source's, where they count (`placed`). `end` is how far
-    both were read, beyond it nothing is missing; -1: to the end of both logs.
+    With `placed` offsets count too, and are the source's on both sides. `end`: how far both were read; -1: to the end
+    of both logs.
     """
     here = 0
     while here < len(source) and here < len(target) and _same(source[here], target[here], placed=placed):
@@ -212,7 +211,7 @@ def _kind(
 
 
 def _where(left: Record, right: Record, field: str) -> str:
-    """Where in a key or value the first byte differs."""
+    """Names the first differing byte of a key or value."""
     one, other = getattr(left, field), getattr(right, field)
     if not isinstance(one, bytes) or not isinstance(other, bytes):
         return ""
@@ -232,7 +231,7 @@ def _contents(records: Sequence[Record]) -> list[tuple[object, ...]]:
 
 
 def _swapped(here: list[tuple[object, ...]], there: list[tuple[object, ...]]) -> int:
-    """How far on the record lies that has changed places with the first; 0: none has."""
+    """The distance to the record swapped with the first; 0: none."""
     for far in range(1, min(len(here), len(there))):
         if here[0] == there[far] and here[far] == there[0]:
             return far if here[1:far] == there[1:far] else 0
@@ -240,15 +239,16 @@ def _swapped(here: list[tuple[object, ...]], there: list[tuple[object, ...]]) ->
 
 
 def _begins_alike(here: list[tuple[object, ...]], there: list[tuple[object, ...]]) -> bool:
-    """What follows on one side is what is there on the other, as far as both are known."""
+    """Whether the two are the same, as far as both are known."""
     known = min(len(here), len(there))
     return known > 0 and here[:known] == there[:known]
 
 
 def find_common_start(source: Sequence[Record], target: Sequence[Record]) -> tuple[int, int] | None:
-    """Where both begin to be the same, as places in both; one of them is 0. None: nowhere.
+    """Returns the indexes from which both are the same, one of them 0; None: no such.
 
-    A single record that happens to be the same is not enough where more are known."""
+    One matching record is not enough where more are known.
+    """
     here, there = [record[1:] for record in source], [record[1:] for record in target]
     places = [(skipped, 0) for skipped in range(len(here))] + [(0, skipped) for skipped in range(1, len(there))]
     for i, j in sorted(places, key=sum):
@@ -260,8 +260,7 @@ def find_common_start(source: Sequence[Record], target: Sequence[Record]) -> tup
 
 @dataclass(slots=True)
 class CompareProgress:
-    """What a comparison has seen to be the same. `at` is how far, on the source; `target_at` on the target, where
-    offsets do not count."""
+    """What was found the same: up to `at` on the source, and `target_at` on the target if offsets do not count."""
 
     at: int
     target_at: int = -1
@@ -271,10 +270,11 @@ class CompareProgress:
 
 
 def compare_by_offset(source: Chunks, target: Chunks, tally: CompareProgress, end: int, *, digest: bool = True) -> bool:
-    """Goes on to `end` of the source while records and their offsets are the same; False where they part, which is at
-    `tally.at`."""
+    """Advances to `end` of the source while records and offsets are the same. False at a difference, which is at
+    `tally.at`.
+    """
     if tally.at >= end:
-        return True  # Readers of nothing have no chunk to give.
+        return True  # Readers of an empty range yield no chunk.
     ours, theirs = _next(source), _next(target)
     while tally.at < end:
         if same_packed_batch(ours, theirs) and tally.at <= _base(ours) and ours.end <= end:
@@ -297,7 +297,7 @@ def compare_by_offset(source: Chunks, target: Chunks, tally: CompareProgress, en
 
 
 def _match(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress) -> bool:
-    """Whether all rows below `stop` are the same; where not, `tally.at` is the first offset that is not."""
+    """Whether all rows below `stop` are the same; if not, `tally.at` is the first that differs."""
     data, rows = ours.opened()
     peer_data, peers = theirs.opened()
     n = max(ours.first, ours.rows_below(stop))
@@ -321,7 +321,7 @@ def _match(ours: Chunk, theirs: Chunk, stop: int, tally: CompareProgress) -> boo
 
 
 def count_as_equal(ours: Chunk, theirs: Chunk, tally: CompareProgress) -> None:
-    """Counts a record of each as the same, though its bytes are not: some client wrote a length longer than it need."""
+    """Counts a record of each as the same: a client encoded a length in more bytes than necessary."""
     data, rows = ours.opened()
     tally.sums.add(data, rows, ours.first, ours.first + 1)
     tally.records += 1
@@ -332,9 +332,11 @@ def count_as_equal(ours: Chunk, theirs: Chunk, tally: CompareProgress) -> None:
 def compare_content(
     source: Chunks, target: Chunks, tally: CompareProgress, ends: tuple[int, int], *, last: bool
 ) -> bool:
-    """Goes on while the records of both are the same in order, until one side is at its end (`ends`: the source's, the
-    target's). False where they part: at `tally.at` and `tally.target_at`. When it is the `last` stretch the target must
-    not go on where the source ends."""
+    """Advances while records are the same in order, until one side reaches its end (`ends`: source, target).
+
+    False at a difference: `tally.at`, `tally.target_at`. In the `last` range the target must not continue behind the
+    source.
+    """
     ours, theirs = _Queue(source, tally.at, ends[0]), _Queue(target, tally.target_at, ends[1])
     while True:
         more = ours.more(), theirs.more()
@@ -358,7 +360,7 @@ def compare_content(
 
 
 class _Queue:
-    """One side's records in order, from `at` to `end`; `at` is the place of the next one, or behind the last."""
+    """One side's records in order. `at`: the offset of the next record, or behind the last."""
 
     def __init__(self, chunks: Chunks, at: int, end: int) -> None:
         self.at = at
@@ -367,7 +369,7 @@ class _Queue:
         self._stop = 0
 
     def more(self) -> bool:
-        """Whether there is a next record; it is looked for."""
+        """Reads on to the next record; returns whether there is one."""
         while self._chunk is None or self._chunk.first >= self._stop:
             if self._chunk is not None:
                 self.at = max(self.at, min(self._chunk.end, self._end))
@@ -382,12 +384,11 @@ class _Queue:
         return True
 
     def head(self) -> RowSpan:
-        """The next records that lie together."""
+        """Returns the next adjacent records."""
         assert self._chunk is not None
         return *self._chunk.opened(), self._chunk.first, self._stop
 
     def skip(self, count: int) -> None:
-        """These are dealt with."""
         assert self._chunk is not None
         self._chunk.first += count
 
@@ -420,14 +421,13 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class NotComparedSummary:
-    """`count` topics and partitions, the first of them with their reasons; at `at_ms`."""
+    """What a link's last proof could not compare: `count` in all, the first of them with reasons."""
 
     count: int
     lacks: tuple[NotCompared, ...]
     at_ms: int
 
     def in_words(self, ago: str) -> str:
-        """For people: how many, and the first of them."""
         named = "; ".join(f"{_name(lack)}: {lack.sentence}" for lack in self.lacks[:NAMED_MAX])
         more = f"; and {self.count - NAMED_MAX:,} more" if self.count > NAMED_MAX else ""
         what = "topic or partition" if self.count == 1 else "topics or partitions"
@@ -435,7 +435,6 @@ class NotComparedSummary:
 
 
 def not_compared_row(link: str, lacks: Sequence[NotCompared], at_ms: int) -> LinkStateRow:
-    """As it is kept."""
     kept = [(lack.topic, lack.partition, lack.sentence) for lack in lacks[:NOT_COMPARED_KEPT_MAX]]
     return LinkStateRow(
         link, NOT_COMPARED_KIND, "", json.dumps({"count": len(lacks), "lacks": kept}), NOT_COMPARED_KIND, at_ms
@@ -443,7 +442,7 @@ def not_compared_row(link: str, lacks: Sequence[NotCompared], at_ms: int) -> Lin
 
 
 def read_not_compared(rows: Iterable[LinkStateRow]) -> NotComparedSummary | None:
-    """Out of what is kept; None where nothing was lacking."""
+    """Returns the stored summary, or None."""
     for row in rows:
         if row.kind == NOT_COMPARED_KIND:
             raw = json.loads(row.value)

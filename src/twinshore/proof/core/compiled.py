@@ -1,6 +1,6 @@
-"""The inner loops of a comparison, compiled by numba; without numba this module cannot be imported.
+"""The inner loops of a comparison, compiled by numba. Importing this module fails without numba.
 
-`rows` is the only caller, says what each means, and has the same in plain Python.
+`record_rows` and `keys` call these through `compiled()`, and have the same in plain Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INT = types.int64
 def index_records(
     data: Any, place: Any, end: Any, count: Any, base: Any, last_delta: Any, time: Any, fixed: Any, rows: Any, at: Any
 ) -> Any:
-    """Fills `rows` from row `at` on; returns the row behind the last, -1 when the records are malformed."""
+    """Fills `rows` from row `at` on. Returns the row behind the last; -1 for malformed records."""
     before = np.int64(-1)
     for _ in range(count):
         length, start = read_varint(data, place, end)
@@ -51,11 +51,12 @@ def index_records(
 
 @machine_code(types.void(BYTES, *[_INT] * 2, _ROWS, _INT[::1]))
 def index_plain(source: Any, place: Any, expected: Any, rows: Any, out: Any) -> None:
-    """Indexes plain uncompressed batches until one is not, or they are many, or the rows are full. `out`: where it
-    stopped, the offset behind the last batch, the rows filled, the batches."""
+    """Indexes uncompressed batches until another kind, enough bytes, or full rows. `out`: the position, the offset
+    behind the last batch, rows, batches.
+    """
     filled, batches = np.int64(0), np.int64(0)
     begun = place
-    # What was looked at is compared next, and should still be in the processor's cache by then.
+    # The indexed bytes are compared next, and should still be in the processor's cache.
     while place + _HEADER + 7 <= source.size and place - begun < _NEAR_BYTES:
         end = place + 12 + big_endian(source, place + 8, 4)
         attributes = big_endian(source, place + 21, 2)
@@ -103,7 +104,6 @@ def _same(one: Any, i: Any, other: Any, j: Any, size: Any) -> Any:
 
 @machine_code(types.boolean(BYTES, BYTES))
 def same_bytes(one: Any, other: Any) -> Any:
-    """Both hold the same bytes."""
     return one.size == other.size and _same(one, 0, other, 0, one.size)
 
 
@@ -118,7 +118,7 @@ def _finished(lane: Any) -> Any:
 
 @inlined
 def _add(data: Any, rows: Any, i: Any, sums: Any) -> Any:
-    """Adds one record's digest to both lanes."""
+    """Adds one record's digest to both sums."""
     place, stop = rows[i, 2], rows[i, 3]
     offset, time = np.uint64(rows[i, 0]), np.uint64(rows[i, 1])
     one = (offset ^ np.uint64(stop - place)) * _FIRST
@@ -149,7 +149,6 @@ def _add(data: Any, rows: Any, i: Any, sums: Any) -> Any:
 
 @machine_code(types.void(BYTES, _ROWS, _INT, _INT, types.uint64[::1]))
 def add_rows(data: Any, rows: Any, i: Any, n: Any, sums: Any) -> None:
-    """Adds the digests of rows [i, n)."""
     for row in range(i, n):
         _add(data, rows, row, sums)
 
@@ -158,8 +157,9 @@ def add_rows(data: Any, rows: Any, i: Any, n: Any, sums: Any) -> None:
 def matching(
     one: Any, ones: Any, i: Any, n: Any, other: Any, others: Any, j: Any, m: Any, shift: Any, placed: Any, sums: Any
 ) -> Any:
-    """How many rows from `i` and `j` on are the same, their digests added. `placed`: the other's offsets count, after
-    `shift` is added."""
+    """Returns how many rows from `i` and `j` on are the same, and adds their digests. `placed`: offsets count, the
+    other's plus `shift`.
+    """
     most = min(n - i, m - j)
     for step in range(most):
         row, peer = i + step, j + step
@@ -177,7 +177,7 @@ def matching(
 
 @machine_code(types.void(BYTES, _ROWS, _INT, _INT, types.uint64[::1], types.int8[::1]))
 def hash_keys(data: Any, rows: Any, i: Any, n: Any, hashes: Any, kinds: Any) -> None:
-    """Of rows [i, n) the hash of each key, and what the record is: 0 a value, 1 a tombstone, 2 without a key."""
+    """Hashes each key of rows [i, n), and sets what the record is: 0 a value, 1 a tombstone, 2 without a key."""
     for row in range(i, n):
         stop = rows[row, 3]
         size, place = read_varint(data, rows[row, 2], stop)

@@ -1,14 +1,12 @@
-"""When the keys of a compacted twin are compared with the source's, and what the ledger is told of them. Pure.
+"""Key checks of compacted twins: when to compare keys, the incidents, and sets of key hashes.
 
-A source keeps a tombstone for `delete.retention.ms` at least. So none is missed while all that crosses is younger than
-that. How old it is follows from marks: at such a time the source ended there. No time stamp of a record is believed,
-nor a mark of our own that lies in the future.
+A source keeps a tombstone for at least `delete.retention.ms`. So none is missed while all replicated records are
+younger. Marks bound their age: when the source ended where. Timestamps of records are not trusted, nor marks in the
+future.
 
-Keys that one side has and the other has not, in bounded memory. Pure.
-
-A side's keys are kept as hashes of 64 bits. Where there are too many, half of all hashes are left for another reading
-of the logs, so the memory needed does not grow with the topic. Two keys of one hash can hide one of them, about one key
-of 10^12 in a topic of ten million, and never accuse one: what is told is found by its bytes.
+Keys are 64-bit hashes. Of too many, half wait for another pass over the logs, so memory does not grow with the topic. A
+collision may hide a key, one in 10^12 for ten million keys. No report is a collision: reported keys are found by their
+bytes.
 """
 
 from __future__ import annotations
@@ -28,14 +26,15 @@ from twinshore.state.core.values import Incident, IncidentRow, KeyCheckRow
 
 INCIDENT_KIND = IncidentKind.DELETIONS_OWED
 DELETE_RETENTION_MS = 86_400_000  # As brokers have it by default.
-# Deletions that are owed may be paid by a new value, which a look alone can tell.
+# A new value settles a missing tombstone, which only a check can tell.
 MISSING_TOMBSTONES_RECHECK_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """What is known of a partition's keys after a round. `stands_ms` is for how long at least the twin has lacked
-    something that the source had; `looked`: they were compared in this round."""
+    """A partition's key check after a round. `stands_ms`: how long, at least, the twin has lacked records. `looked`: in
+    this round.
+    """
 
     row: KeyCheckRow
     stands_ms: int = 0
@@ -45,19 +44,19 @@ class KeyCheck:
 
     @property
     def warns(self) -> bool:
-        """Half of the time is over after which deletions may be missed."""
+        """Whether half of the time has passed after which deletions may be missed."""
         return self.stands_ms > 0 and 2 * self.stands_ms >= self.row.retention_ms
 
 
 def parse_delete_retention_ms(value: str | None) -> int:
-    """What a topic's setting delete.retention.ms says; None: nothing."""
+    """Parses a topic's delete.retention.ms; None: the broker's default."""
     return int(value) if value and value.isdigit() else DELETE_RETENTION_MS
 
 
 def update_key_marks(
     row: KeyCheckRow | None, look: PartitionScan, retention_ms: int, seen_ms: int, now_ms: int
 ) -> KeyCheckRow:
-    """The row after one more look at both ends, which was begun at `seen_ms`."""
+    """Returns the row after a scan that began at `seen_ms`."""
     if row is None or (row.source_topic_id, row.target_topic_id) != (look.source_topic_id, look.target_topic_id):
         return KeyCheckRow(
             link=look.link,
@@ -78,7 +77,7 @@ def update_key_marks(
         )
     shortest_ms = min(row.retention_ms, retention_ms)
     if max(row.mark_ms, row.since_ms, row.looked_ms) > now_ms:
-        # The clock was ahead when these were written: how old anything is nobody knows.
+        # The clock was ahead when these were written: ages are unknown.
         missed = int(look.target_end > row.looked_end)
         anew = replace(row, mark_end=look.source_end, mark_ms=seen_ms, since_ms=0, looked_ms=0)
         return replace(anew, retention_ms=shortest_ms, missed=missed)
@@ -98,13 +97,11 @@ def update_key_marks(
 
 
 def is_key_check_due(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> bool:
-    """Whether its keys are to be compared now."""
     owes = bool(row.owed) and now_ms - row.looked_ms >= MISSING_TOMBSTONES_RECHECK_MS
     return look.target_end > max(row.looked_end, look.target_start) and bool(row.missed or owes)
 
 
 def mark_keys_checked(row: KeyCheckRow, look: PartitionScan, found: CompareResult, now_ms: int) -> KeyCheckRow:
-    """The row after its keys were compared."""
     return replace(
         row,
         missed=0,
@@ -117,12 +114,12 @@ def mark_keys_checked(row: KeyCheckRow, look: PartitionScan, found: CompareResul
 
 
 def lag_age_ms(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> int:
-    """For how long at least the twin has lacked something that the source had."""
+    """Returns how long, at least, the twin has lacked records of the source."""
     return now_ms - row.mark_ms if look.target_end < row.mark_end else 0
 
 
 def missing_tombstones_incident(row: KeyCheckRow) -> Incident | None:
-    """What the ledger is told. No key: the ledger is kept for ever, and what was deleted had a reason."""
+    """Returns the incident, without keys: incidents are kept forever."""
     if not row.owed:
         return None
     keys = "a key that was" if row.owed == 1 else f"{row.owed} keys that were"
@@ -145,7 +142,7 @@ def missing_tombstones_incident(row: KeyCheckRow) -> Incident | None:
 def find_outdated_incidents(
     opened: Iterable[IncidentRow], rows: Mapping[tuple[str, str, int], KeyCheckRow]
 ) -> list[tuple[int, str]]:
-    """Open rows that say what is no longer so after these looks, and what became of each."""
+    """Returns open incidents that these checks have outdated, with what became of each."""
     found = []
     for one in opened:
         said = one.incident
@@ -163,7 +160,7 @@ VALUE, TOMBSTONE, NO_KEY = range(3)
 
 
 class HashSlice(NamedTuple):
-    """The hashes that leave `rest` when divided by `parts`, a power of two."""
+    """The hashes with remainder `rest` modulo `parts`, a power of two."""
 
     parts: int = 1
     rest: int = 0
@@ -177,7 +174,7 @@ class HashSlice(NamedTuple):
 
 
 def hash_chunk_keys(chunk: Chunk) -> tuple[Array, Array]:
-    """The hash of each key of the chunk's rows that are not dealt with, and what its record is."""
+    """Returns each key's hash and kind, for rows from `first` on."""
     data, rows = chunk.opened()
     first, end = chunk.first, len(rows)
     hashes, kinds = np.zeros(end - first, dtype=np.uint64), np.zeros(end - first, dtype=np.int8)
@@ -194,7 +191,7 @@ def hash_chunk_keys(chunk: Chunk) -> tuple[Array, Array]:
 
 @dataclass(slots=True)
 class HashPass:
-    """The part of all hashes that is looked at now, and those that another reading must look at."""
+    """The hashes of this pass, and the slices left for other passes."""
 
     part: HashSlice
     left: list[HashSlice] = field(default_factory=list)
@@ -205,8 +202,6 @@ class HashPass:
 
 
 class KeyHashSet:
-    """The keys of one side, as sorted hashes."""
-
     def __init__(self, work: HashPass, most: int = HASHES_MAX) -> None:
         self._work, self._most = work, most
         self._sorted: Array = np.zeros(0, dtype=np.uint64)
@@ -214,7 +209,7 @@ class KeyHashSet:
         self._waiting = 0
 
     def add(self, hashes: Array) -> None:
-        """Takes those of the part that is looked at, which is halved where they become too many."""
+        """Adds those of this pass; halves the pass where they become too many."""
         mine = hashes[self._work.part.holds(hashes)]
         if len(mine):
             self._fresh.append(mine)
@@ -223,7 +218,7 @@ class KeyHashSet:
             self._settle()
 
     def lacks(self, hashes: Array) -> Array:
-        """Which of these belong to the part that is looked at, and are not known."""
+        """Returns which of these belong to this pass and are unknown."""
         self._settle()
         if not len(self._sorted):
             return self._work.part.holds(hashes)
@@ -242,14 +237,13 @@ class KeyHashSet:
 
 
 class LiveKeys:
-    """Keys of one side whose latest record so far is a value, with its offset, of those that the other side lacks."""
+    """Keys that the other side lacks and whose latest record is a value, with its offset."""
 
     def __init__(self, work: HashPass, most: int = KEYS_MAX) -> None:
         self.at: dict[bytes, int] = {}
         self._work, self._most = work, most
 
     def take(self, chunk: Chunk, known: KeyHashSet) -> None:
-        """Goes on with the chunk's records."""
         hashes, kinds = hash_chunk_keys(chunk)
         data, rows = chunk.opened()
         for place in np.flatnonzero(known.lacks(hashes) & (kinds != NO_KEY)).tolist():
@@ -266,14 +260,14 @@ class LiveKeys:
 
 
 class KeyFinder:
-    """Some keys by their bytes, to be found again in a log that is read once more."""
+    """Finds keys by their bytes in another read of a log."""
 
     def __init__(self, keys: dict[bytes, int]) -> None:
         self._keys = keys
         self._hashes: Array = np.unique(np.array([hash_key(key) for key in keys], dtype=np.uint64))
 
     def find_in(self, chunk: Chunk) -> Iterator[tuple[bytes, int, bool]]:
-        """The chunk's records of these keys: key, offset, whether it is a tombstone."""
+        """Yields the chunk's records of these keys: key, offset, whether a tombstone."""
         if not len(self._hashes):
             return
         hashes, kinds = hash_chunk_keys(chunk)

@@ -1,4 +1,4 @@
-"""What is asked of a proof and what it found, as frozen values that travel as JSON."""
+"""Orders and results of a proof, as frozen values with a JSON form."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ PREVIEW_BYTES_MAX = 200
 
 
 class CompareMode(StrEnum):
-    """How both sides are laid beside each other.
-
-    `exact`: record by record at the same offsets. `extents`: at the offsets that a mapped twin's extents say.
-    `compacted`: offsets present on both sides are the same, and so is the latest value of each key. `content`: the same
-    records in the same order, whatever their offsets.
+    """How to compare. `exact`: record by record at the same offsets. `extents`: at the offsets of a mapped twin's runs.
+    `compacted`: records at common offsets are the same, and so is each key's latest value. `content`: the same records
+    in order, at any offsets.
     """
 
     EXACT = "exact"
@@ -41,7 +39,7 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordPreview:
-    """A record for people: where it lies and what is in it, cut off where it is long."""
+    """A record for people, long contents cut off."""
 
     offset: int
     timestamp: int
@@ -52,8 +50,9 @@ class RecordPreview:
 
 @dataclass(frozen=True, slots=True)
 class ProofDifference:
-    """The first place where the sides part. `offset` is the source's; where only the target has a record, the place at
-    which the source would have had it. A side that has none there is None."""
+    """The first difference. `offset`: the source's; where only the target has a record, the offset that this would have
+    on the source. A side without a record there is None.
+    """
 
     kind: DifferenceKind
     offset: int
@@ -63,7 +62,7 @@ class ProofDifference:
 
 
 class MissingTombstone(NamedTuple):
-    """A key that the source has deleted: the twin shows its value at this offset still."""
+    """A key deleted on the source, whose value the twin still shows at this offset."""
 
     offset: int
     key: str
@@ -71,13 +70,12 @@ class MissingTombstone(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompareRange:
-    """One errand: a stretch of one partition to compare, from `start` up to, not including, `end`, both the source's.
+    """A range of one partition to compare: source offsets [`start`, `end`).
 
-    `cluster_ids` and `topic_ids` are the source's and the target's, as they were looked at; empty: any. `target_start`
-    counts where offsets do not (`content`); -1: find where the target begins. `extents` are (source, target, length)
-    of all that lies there. `dropped` are offsets [begin, end) that a fresh queue did not send, in order: nothing of the
-    twin answers to them. `bytes_s` of 0: no bound. `rated`: make the digest. `keys`: look
-    for deleted keys that live on, in both logs whole, and for nothing else.
+    `cluster_ids`, `topic_ids`: source's and target's, as scanned; empty: any. `target_start`: where the target starts
+    if offsets do not count (`content`); -1: find out. `extents`: all runs there, as (source, target, length).
+    `dropped`: ordered ranges that a fresh queue did not send. `bytes_s`: 0: no limit. `digest`: compute one. `keys`:
+    check only for missing tombstones, in both whole logs.
     """
 
     source: Cluster
@@ -112,11 +110,10 @@ class CompareRange:
 
 @dataclass(frozen=True, slots=True)
 class CompareResult:
-    """What became of a stretch: both sides are the same from `start` up to, not including, `to`.
+    """The result for a range: both sides are the same in [`start`, `to`).
 
-    `start` is later than asked where the source itself had no more. `trouble` says why it could not go on; a
-    `difference` is why it would not. `owed` keys of a compacted topic are those that the source has deleted and whose
-    tombstone can never cross. `cpu_s` is this process's own.
+    `start` is later than asked if the source's log is. A `trouble` or `difference` ended the comparison early. `owed`:
+    keys of a compacted topic whose tombstone can no longer be replicated. `cpu_s`: of this process.
     """
 
     number: int

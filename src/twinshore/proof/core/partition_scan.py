@@ -1,7 +1,7 @@
-"""A look at one partition on both clusters, and what its borders and the ledger leave of what was proven. Pure.
+"""A scan of one partition on both clusters, and which part of its proof still holds.
 
-A proof speaks of records, and records go: retention takes them, somebody deletes them, an election cuts a log's end.
-So before a proof is gone on from, each round narrows it to what both sides still hold.
+Proven records disappear: by retention, deletion, or an election that truncates a log. So each round first narrows the
+proof to what both sides still hold.
 """
 
 from __future__ import annotations
@@ -23,24 +23,22 @@ from twinshore.state.core.values import Incident, IncidentRow, ProofRow, ProofSt
 NO_RECORDS = f"{0:032x}"
 INCIDENT_KIND = IncidentKind.CONTENT_DIFFERS
 DELETED_BY_RETENTION = "gone with retention, no proof went past it"
-# Rows of a proof's own, which it ends itself by going past them, or by a look at the keys.
+# Incidents of the proof itself, which close when a proof passes them, or by a key check.
 PROOF_INCIDENT_KINDS = frozenset({IncidentKind.CONTENT_DIFFERS, IncidentKind.DELETIONS_OWED})
-# Open rows that say that both sides hold different records, whatever a proof has read: those of differences were found
-# by another way.
+# Open incidents that mean different records on both sides, whether or not a proof found any: CONTENT_DIFFERS ones
+# come from another mode.
 DIVERGENCE_KINDS = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE, IncidentKind.CONTENT_DIFFERS})
 NEVER_REPLICATED = "the link admits it and has never carried it: does its mirror run?"
 PAUSED_BEFORE_START = "it was paused before it was ever carried"
 
 
 def reset_proof(row: ProofRow, at: int) -> ProofRow:
-    """A proof of nothing yet, which begins at this offset."""
     nothing = replace(row, from_offset=at, to_offset=at, target_offset=-1, records=0, digest="", size=0, oldest_ms=0)
     return _without_pass(nothing)
 
 
 def narrow_proof(row: ProofRow, start: int, upto: int) -> ProofRow:
-    """What stands of a proof from `start` up to `upto`, both within it. What is cut has no digest any more. Where not
-    every offset was a record, its count is the least that there can be."""
+    """Returns the proof narrowed to [`start`, `upto`). A cut proof has no digest; its record count is a lower bound."""
     if (start, upto) == (row.from_offset, row.to_offset):
         return row
     target = row.target_offset if upto == row.to_offset else -1
@@ -64,7 +62,6 @@ def narrow_proof(row: ProofRow, start: int, upto: int) -> ProofRow:
 
 
 def extend_proof(row: ProofRow, stretch: CompareRange, result: CompareResult, read_ms: int) -> ProofRow:
-    """The proof with what was compared from its end on."""
     empty = row.to_offset == row.from_offset
     known = (row.digest or empty) and stretch.digest
     return replace(
@@ -78,8 +75,9 @@ def extend_proof(row: ProofRow, stretch: CompareRange, result: CompareResult, re
 
 
 def advance_reread(row: ProofRow, stretch: CompareRange, result: CompareResult, read_ms: int) -> ProofRow:
-    """The proof after a part of it was read again and found to be the same, from `read_ms` on. An answer that does not
-    go on where the pass is changes nothing: another process has read that part."""
+    """Returns the proof after a part was read again from `read_ms` on, and is the same. A result that does not continue
+    the pass changes nothing: another process has read that part.
+    """
     if stretch.way is CompareMode.COMPACTED:
         return _whole_again(row, result, read_ms)
     begins = row.again_offset < 0
@@ -92,7 +90,7 @@ def advance_reread(row: ProofRow, stretch: CompareRange, result: CompareResult, 
 
 
 def _whole_again(row: ProofRow, result: CompareResult, read_ms: int) -> ProofRow:
-    """A compacted log is read again whole, with what is new in it."""
+    """A compacted log is read again whole, with new records."""
     if result.to < row.to_offset:
         return row
     row = replace(row, size=result.bytes, oldest_ms=max(row.oldest_ms, read_ms))
@@ -101,7 +99,7 @@ def _whole_again(row: ProofRow, result: CompareResult, read_ms: int) -> ProofRow
 
 
 def _over(row: ProofRow) -> ProofRow:
-    """A pass ends where the proof ended when it began: all of that was read since, and the rest is younger."""
+    """Ends a pass at the proof's end of when the pass began: later parts are younger."""
     if row.again_offset < 0 or row.again_offset < row.again_end:
         return row
     return _without_pass(replace(row, oldest_ms=max(row.oldest_ms, row.again_ms)))
@@ -112,7 +110,7 @@ def _without_pass(row: ProofRow) -> ProofRow:
 
 
 def incident_of(row: ProofRow) -> Incident | None:
-    """What the ledger is told of a partition that differs. No record's content: the ledger is kept for ever."""
+    """Returns a differing partition's incident, without record contents: incidents are kept forever."""
     found = difference_of(row) if row.state is ProofState.DIFFERS else None
     if found is None:
         return None
@@ -132,8 +130,7 @@ def incident_of(row: ProofRow) -> Incident | None:
 
 
 def find_resolved_incidents(opened: Iterable[IncidentRow], rows: Iterable[ProofRow]) -> list[int]:
-    """Open rows of differences that these proofs have gone past. A proof by another way says nothing of one, nor does
-    one that may have read that offset before the row was opened."""
+    """Returns open differences that these proofs have passed, in the same mode, read after the incident opened."""
     proven = {(row.link, row.topic, row.partition): row for row in rows}
     found = []
     for one in opened:
@@ -147,8 +144,7 @@ def find_resolved_incidents(opened: Iterable[IncidentRow], rows: Iterable[ProofR
 
 
 def find_expired_incidents(opened: Iterable[IncidentRow], below: Mapping[tuple[str, str, int], int]) -> list[int]:
-    """Open rows of differences in records that no side holds any more; those are below these offsets of each link's
-    topics and partitions."""
+    """Returns open differences below these offsets, which neither side holds any more."""
     found = []
     for one in opened:
         incident = one.incident
@@ -160,13 +156,11 @@ def find_expired_incidents(opened: Iterable[IncidentRow], below: Mapping[tuple[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionScan:
-    """One partition as both clusters show it. Each end is read target first: a true twin is then never ahead, and never
-    begins later.
+    """One partition as both clusters show it. Ends are read target first, so an exact twin never seems ahead.
 
-    `extents` are (source, target, length) of the first and the last one and of those at the twin's borders;
-    `stored` is what was proven before, of these very topics. `told` are the rows of the ledger that name offsets of
-    this partition, `ledger_id` the newest row of all, `looked_ms` when this look began. `dropped` are offsets that
-    a fresh queue did not send, each a row of the ledger.
+    `extents`: the first and last offset run and those at the twin's log start and end, as (source, target, length).
+    `stored`: the proof before. `told`: incidents with offsets of this partition. `ledger_id`: the newest incident of
+    all. `looked_ms`: when this scan began. `dropped`: offsets that a fresh queue did not send.
     """
 
     link: str
@@ -184,21 +178,20 @@ class PartitionScan:
     told: tuple[IncidentRow, ...] = ()
     ledger_id: int = 0
     looked_ms: int = 0
-    # What was known of a partition that is proven anew from its beginning.
+    # The earlier proof of a partition that is proven again from its start.
     remembered: ProofRow | None = None
     dropped: tuple[tuple[int, int], ...] = ()
     cluster_ids: tuple[str, str] = ("", "")
-    # Where the source ends with what lies in transactions that are still open, which nobody compares yet.
+    # The source's end including open transactions, which are not compared yet.
     source_high: int = -1
-    # Through here another process has seen later what both sides hold.
+    # Another process has seen both sides up to here, later.
     seen_to: int = 0
 
     # What is there
 
     @property
     def first(self) -> int:
-        """The first offset of the source that both sides are asked for. What lies before a mapped twin's first extent
-        is none of the link's, and what its own cluster's retention has taken there is nobody's."""
+        """The first source offset to compare: after a mapped twin's start, and its own retention."""
         if self.way is not CompareMode.EXTENTS or not self.extents:
             return self.source_start
         held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
@@ -217,28 +210,29 @@ class PartitionScan:
 
     @property
     def uncarried(self) -> bool:
-        """The source holds records, and the link has carried none to its mapped twin yet: what lies before its first
-        extent was there before the link was."""
+        """Whether the source holds records and none has been replicated to its mapped twin: the twin's own are older
+        than the link.
+        """
         return self.way is CompareMode.EXTENTS and self.source_holds and not any(length for *_, length in self.extents)
 
     @property
     def one_sided(self) -> bool:
-        """The target alone holds records, and by content nobody knows what they have to do with the source."""
+        """Whether only the target holds records, in content mode, of unknown relation to the source."""
         return self.way is CompareMode.CONTENT and self.target_holds and not self.source_holds
 
     @property
     def begins_late(self) -> bool:
-        """A twin's log start follows its source's, so that one above it lacks records."""
+        """Whether the twin's log starts above its source's, and so lacks records."""
         return self.way in (CompareMode.EXACT, CompareMode.COMPACTED) and self.source_start < self.target_start
 
     @property
     def missing_below(self) -> int:
-        """Below this an exact twin holds nothing that its source does; 0 where it begins with it."""
+        """Below this an exact twin lacks its source's records; 0: none."""
         return self.target_start if self.way is CompareMode.EXACT and self.begins_late else 0
 
     @property
     def gone_below(self) -> int:
-        """Records of the source below this are on neither side any more."""
+        """Below this neither side holds records of the source."""
         if self.way is not CompareMode.EXTENTS:
             return self.source_start
         held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
@@ -249,7 +243,7 @@ class PartitionScan:
 
     @property
     def reach(self) -> int:
-        """Through where the target holds anything, as the source counts; by content nobody knows."""
+        """How far the target has records, as a source offset; in content mode unknown, so the source's end."""
         if self.way is CompareMode.CONTENT:
             return self.source_end
         if self.way is CompareMode.EXTENTS:
@@ -263,18 +257,18 @@ class PartitionScan:
 
     @property
     def end(self) -> int:
-        """Through where both sides can be compared: the lower of both ends, and not over what the ledger holds open."""
+        """How far both sides can be compared: the lower end, or `kept_from`."""
         return min(self.source_end, self.reach, self.kept_from)
 
     @property
     def kept_from(self) -> int:
-        """From here on nothing is compared: the mirror rests there, or carries again what the target lost."""
+        """From here on the mirror has stopped, or replicates again what the target lost."""
         rests = (row.incident.from_offset for row in self.open_incidents if _holds(row.incident.kind))
         return min(rests, default=self.source_end)
 
     @property
     def open_incidents(self) -> tuple[IncidentRow, ...]:
-        """Open rows of the ledger over offsets that would else be called identical."""
+        """Open incidents about offsets that would otherwise count as identical."""
         upto = max(min(self.source_end, self.reach), self._known.to_offset if self._known else 0)
         return tuple(
             row
@@ -286,20 +280,20 @@ class PartitionScan:
         )
 
     def _ends_itself(self, incident: Incident) -> bool:
-        """A proof by this way ends such a row."""
+        """Whether a proof in this mode closes such an incident."""
         return incident.kind in PROOF_INCIDENT_KINDS and incident.way in ("", self.way)
 
-    # What is left of what was proven
+    # What is left of the proof
 
     @property
     def resumable_proof(self) -> ProofRow | None:
-        """The proof to go on from, of what both sides still hold."""
+        """The proof to continue, narrowed to what both sides still hold."""
         row = self._known
         if row is None or row.to_offset < self.first or (self.way is CompareMode.COMPACTED and self.begins_late):
             return None
         start, upto = max(row.from_offset, self.first), min(row.to_offset, self.source_end, self.reach, self._held_to)
         if self.way is CompareMode.CONTENT and (upto < row.to_offset or self.target_end < row.target_offset):
-            return None  # Where the shorter one would go on there, nobody knows.
+            return None  # Where the target continues after the shorter proof is unknown.
         lost = self._lost_end()
         row = replace(narrow_proof(row, start, max(start, upto)), ledger_id=self.ledger_id)
         if lost is not None and row.state is ProofState.IDENTICAL:
@@ -310,25 +304,25 @@ class PartitionScan:
         return row
 
     def known_difference(self, upto: int) -> ProofDifference | None:
-        """Where both sides were found to differ, if a proof through `upto` has not gone past it."""
+        """Returns the known difference, unless a proof up to `upto` has passed it."""
         row = self.resumable_proof or self.remembered
         found = difference_of(row) if row is not None else None
         return found if found is not None and found.offset >= max(self.first, upto) else None
 
     def matches_row(self, row: ProofRow) -> bool:
-        """Whether it speaks of these topics, compared by this way."""
+        """Whether the row has these topic ids and this mode."""
         ids = self.source_topic_id, self.target_topic_id
         return row.way == self.way and (row.source_topic_id, row.target_topic_id) == ids
 
     @property
     def proof_invalidated(self) -> bool:
-        """Less is left of what was proven than the store says."""
+        """Whether part of the stored proof no longer holds."""
         row = self.stored
         return row is not None and row.way == self.way and row != self.resumable_proof
 
     @property
     def log_shrunk(self) -> bool:
-        """A log ends before what was proven of it. A new leader may show less for a moment than it has."""
+        """Whether a log ends before its proven part. A new leader may show less for a moment."""
         row = self._known
         if row is None:
             return False
@@ -336,14 +330,13 @@ class PartitionScan:
 
     @property
     def start(self) -> int:
-        """Where on the source to go on."""
+        """The source offset to continue from."""
         row = self.resumable_proof
         return max(self.first, row.to_offset if row else 0)
 
     @property
     def _held_to(self) -> int:
-        """From here on the mirror has rested or carried once more since the proof: what it read there is there no more,
-        for all that is known."""
+        """Behind this the mirror has stopped, or replicated again, since the proof: records may be gone."""
         known_to = self._known.ledger_id if self._known else 0
         since = (row.incident for row in self.told if row.id > known_to)
         rested = (one.from_offset for one in since if one.kind not in PROOF_INCIDENT_KINDS and _holds(one.kind))
@@ -354,7 +347,7 @@ class PartitionScan:
         return self.stored if self.stored is not None and self.matches_row(self.stored) else None
 
     def _lost_end(self) -> ProofDifference | None:
-        """What the target held when it was proven, and holds no more though the source does."""
+        """Returns the loss of records that were proven on the target and that the source still has."""
         row, at = self._known, max(self.reach, self.first)
         if row is None or self.way is CompareMode.CONTENT or at >= min(row.to_offset, self.source_end):
             return None
@@ -363,24 +356,23 @@ class PartitionScan:
 
 
 def difference_of(row: ProofRow) -> ProofDifference | None:
-    """How the partition differs, out of what the store keeps."""
     return json_adapter(ProofDifference).validate_json(row.sentence) if row.sentence else None
 
 
 def _to_offset(incident: Incident) -> float:
-    """Behind which offset it says nothing; a difference is one of a single offset."""
+    """Where the incident's offsets end; a difference concerns one offset."""
     if incident.kind is IncidentKind.CONTENT_DIFFERS:
         return incident.from_offset + 1
     return incident.to_offset if incident.to_offset > incident.from_offset else inf
 
 
 def _holds(kind: IncidentKind) -> bool:
-    """Whether the mirror does not go on, or carries once more, while a row of this kind is open."""
+    """Whether the mirror stops, or replicates again, while such an incident is open."""
     return kind is IncidentKind.LOST_BY_TARGET or kind_entry(kind).after is not IncidentOutcome.CONTINUES
 
 
 class UnreplicatedTopic(NamedTuple):
-    """A topic, or one partition of it, that does not go on, and why."""
+    """A topic or partition that is not replicated on, and why."""
 
     topic: str
     partition: int
@@ -390,8 +382,7 @@ class UnreplicatedTopic(NamedTuple):
 def find_unreplicated_topics(
     link: Link, admitted: Iterable[str], known: Collection[str], rows: Iterable[IncidentRow]
 ) -> Iterator[UnreplicatedTopic]:
-    """Of the source's topics that the link admits: those that it never began with, and those that it refuses. `known`
-    have twins of the link's, `rows` are the open ones of the ledger."""
+    """Yields admitted topics that the link refuses or never began. `known` have twins; `rows` are open incidents."""
     refused: dict[str, list[IncidentRow]] = {}
     for row in rows:
         if row.incident.partition < 0 and stops_replication(row.incident.kind, row.incident.policy):
@@ -406,8 +397,7 @@ def find_unreplicated_topics(
 def find_unreplicated_partitions(
     looks: Iterable[PartitionScan], rows: Iterable[IncidentRow]
 ) -> Iterator[UnreplicatedTopic]:
-    """Of partitions that lack records: those that the mirror has stopped at their end, so that no row lies over what
-    was compared."""
+    """Yields partitions that lack records since the mirror stopped at their end, outside compared offsets."""
     stopped: dict[tuple[str, int], list[IncidentRow]] = {}
     for row in rows:
         if row.incident.partition >= 0 and row.incident.policy.stops:

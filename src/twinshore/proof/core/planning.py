@@ -1,8 +1,5 @@
-"""What is to be compared, cut into stretches, and what their results come to. Pure.
-
-Also what is read again next, what comes of that, and how long a pass over everything takes. Records that were proven
-lie on disks, and disks and elections change them. So what was read longest ago is read next, for ever, within a budget
-of bytes per second.
+"""Plans ranges to compare, applies results, and plans re-reads: disks and elections change proven records. So the part
+read longest ago is read next, forever, within a budget of bytes per second.
 """
 
 from __future__ import annotations
@@ -21,17 +18,17 @@ from twinshore.state.core.values import ProofRow, ProofState
 SAMPLE_OFFSETS = 20_000
 MAPPED_RANGE_OFFSETS_MAX = 100_000
 BUNDLE_RANGES_MAX = 64
-# Of a partition where nothing comes any more the age of the proof is kept below this, not written at each round.
+# An idle partition's proof is renewed at this age, not at each round.
 PROOF_REFRESH_INTERVAL_MS = 300_000
 OFFSET_MODES = frozenset({CompareMode.EXACT, CompareMode.EXTENTS})
 REREADS_MAX = 64
-# How much an offset may take on both sides where nobody knows.
+# Assumed bytes of an offset on both sides where unknown.
 BYTES_PER_OFFSET_ESTIMATE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProofOptions:
-    """How it is to be done. `sample`: the part of all offsets that is compared, 0: all of them."""
+    """Options of a proof. `sample`: the fraction of offsets to compare; 0: all."""
 
     stretch_records: int = 1_000_000
     bytes_s: float = 0.0
@@ -40,14 +37,14 @@ class ProofOptions:
     seed: int = 0
 
     def per_task(self, tasks: int) -> ProofOptions:
-        """For each of so many tasks side by side, which together keep within the bound."""
+        """Divides the bound among parallel tasks."""
         return replace(self, bytes_s=self.bytes_s / tasks)
 
 
 def build_range(
     look: PartitionScan, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, start: int, end: int
 ) -> CompareRange:
-    """This part of what was looked at, as a task compares it; of a mapped twin `mapped` adds the extents."""
+    """Returns a range of the partition; `add_offset_runs` adds a mapped twin's runs later."""
     dropped = look.dropped if look.way in OFFSET_MODES else ()
     return CompareRange(
         *clusters,
@@ -65,7 +62,7 @@ def build_range(
 
 
 def range_offsets_max(look: PartitionScan, wishes: ProofOptions) -> int:
-    """How many offsets a task compares at most. Each may be an extent of its own, and all of these are in memory."""
+    """The most offsets of one range. Of a mapped twin each may be a run, all in memory."""
     return (
         min(wishes.stretch_records, MAPPED_RANGE_OFFSETS_MAX)
         if look.way is CompareMode.EXTENTS
@@ -74,7 +71,7 @@ def range_offsets_max(look: PartitionScan, wishes: ProofOptions) -> int:
 
 
 def plan_ranges(look: PartitionScan, source: Cluster, target: Cluster, wishes: ProofOptions) -> list[CompareRange]:
-    """What to compare of the partition now; nothing where no more can be said than is."""
+    """Returns the ranges to compare now; none where nothing can be added."""
     whole = build_range(look, (source, target), wishes, look.start, look.end)
     if look.way is CompareMode.CONTENT:
         return _by_content(look, whole, wishes)
@@ -87,7 +84,7 @@ def plan_ranges(look: PartitionScan, source: Cluster, target: Cluster, wishes: P
         return list(_sampled(replace(whole, start=look.first), wishes))
     parts = _beginning(look, whole)
     at = whole.start
-    if at < min(look.missing_below, whole.end):  # By itself: behind it the twin may hold all there is.
+    if at < min(look.missing_below, whole.end):  # A range of its own: the twin may be complete behind it.
         parts.append(sub_range(whole, at, min(look.missing_below, whole.end)))
         at = parts[-1].end
     most = range_offsets_max(look, wishes)
@@ -99,7 +96,7 @@ def plan_ranges(look: PartitionScan, source: Cluster, target: Cluster, wishes: P
 
 
 def _beginning(look: PartitionScan, whole: CompareRange) -> list[CompareRange]:
-    """Of a twin that begins above its source what was proven of the part that is gone: was anything to be seen?"""
+    """Returns the proven part below a twin's late log start, to see whether it held records."""
     row = look.resumable_proof
     if row is None or not look.begins_late or row.to_offset <= look.first:
         return []
@@ -107,7 +104,7 @@ def _beginning(look: PartitionScan, whole: CompareRange) -> list[CompareRange]:
 
 
 def _by_content(look: PartitionScan, whole: CompareRange, wishes: ProofOptions) -> list[CompareRange]:
-    """One after the other: where the next begins on the target is known only when the one before has ended."""
+    """Returns one range, whose end tells where the next starts on the target."""
     row = look.resumable_proof
     target_start = row.target_offset if row else -1
     if whole.start >= whole.end and (target_start < 0 or target_start >= look.target_end):
@@ -118,7 +115,7 @@ def _by_content(look: PartitionScan, whole: CompareRange, wishes: ProofOptions) 
 
 
 def _sampled(whole: CompareRange, wishes: ProofOptions) -> Iterator[CompareRange]:
-    """Windows drawn by the seed: the same for whoever draws again."""
+    """Yields windows that depend on the seed alone."""
     chance = Random(f"{wishes.seed} {whole.named}")
     windows = range(whole.start, whole.end, SAMPLE_OFFSETS)
     count = min(len(windows), max(1, round(len(windows) * wishes.sample))) if windows else 0
@@ -127,13 +124,12 @@ def _sampled(whole: CompareRange, wishes: ProofOptions) -> Iterator[CompareRange
 
 
 def sub_range(whole: CompareRange, start: int, end: int) -> CompareRange:
-    """This part of it, with what was dropped there."""
     dropped = tuple(one for one in whole.dropped if one[0] < end and one[1] > start)
     return replace(whole, start=start, end=end, dropped=dropped)
 
 
 def bundle_ranges(wanted: Iterable[CompareRange], records: int) -> Iterator[list[CompareRange]]:
-    """Stretches for one task each: short ones together, so that a thousand idle partitions are not a thousand jobs."""
+    """Groups short ranges, so that a thousand idle partitions are not a thousand jobs."""
     bundle: list[CompareRange] = []
     size = 0
     for stretch in wanted:
@@ -150,8 +146,9 @@ def bundle_ranges(wanted: Iterable[CompareRange], records: int) -> Iterator[list
 def apply_results(
     look: PartitionScan, asked: Sequence[CompareRange], results: Sequence[CompareResult], now_ms: int
 ) -> ProofRow:
-    """What stands of the partition after these results, which may be only some of those asked for. A difference that
-    was known before stands until a proof has gone past it, or has found nothing more to compare there."""
+    """Returns the proof after these results, perhaps not all. A known difference stays until a proof has passed it, or
+    finds nothing more to compare there.
+    """
     row = _come_to(look, asked, results, now_ms)
     known = look.known_difference(row.to_offset)
     if row.state is ProofState.DIFFERS or known is None:
@@ -162,8 +159,9 @@ def apply_results(
 
 
 def rebase_scan(look: PartitionScan, stands: ProofRow | None) -> PartitionScan | None:
-    """The look, going on from what another process has written since, with its ends where it has proven more. None:
-    nothing of it can be added to that."""
+    """Returns the scan based on another process's newer row, with its ends if that has proven more. None: the row does
+    not fit.
+    """
     if stands is None or not look.matches_row(stands):
         return None
     before = look.stored or look.remembered
@@ -194,7 +192,7 @@ def _come_to(
     row = replace(before or _nothing(look, now_ms), state=ProofState.IDENTICAL, sentence="", source_end=look.source_end)
     lacking, rest = _lacking(look, asked, by_number), asked[len(again) :]
     if lacking is not None:
-        # What lies behind the twin's beginning is proven by itself.
+        # The part behind the twin's start is proven separately.
         edge = min(look.missing_below, max(look.first, look.end))
         row = (
             narrow_proof(row, max(row.from_offset, edge), row.to_offset)
@@ -206,20 +204,20 @@ def _come_to(
     if found is not None or lacking is not None:
         row = replace(row, state=ProofState.DIFFERS, sentence=_in_json(lacking, found))
     elif row.to_offset == look.start and not _whole(asked, by_number):
-        # Trouble makes nothing younger: a proof that never goes on must be seen to grow old.
+        # Trouble renews no date: a stuck proof must grow old visibly.
         now_ms = look.stored.proven_ms if look.stored else now_ms
     if before is not None and row.to_offset == before.to_offset and row.state is ProofState.IDENTICAL:
-        row = replace(before, source_end=look.source_end)  # Nothing that differs was gone past.
+        row = replace(before, source_end=look.source_end)  # No difference was passed.
     return replace(row, proven_ms=now_ms)
 
 
 def _grown(
     row: ProofRow, look: PartitionScan, asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
 ) -> tuple[ProofRow, ProofDifference | None]:
-    """The proof with what goes on from its end without a gap, and the difference at which that stops."""
+    """Returns the proof extended without a gap, and the difference that stops this."""
     for stretch in asked:
         result = by_number.get(stretch.number)
-        if stretch.start < row.to_offset:  # Another process has proven that meanwhile, or some of it.
+        if stretch.start < row.to_offset:  # Another process has proven this, at least in part.
             if result is not None and result.difference is not None:
                 return narrow_proof(row, row.from_offset, min(row.to_offset, result.to)), result.difference
             if stretch.end <= row.to_offset:
@@ -227,7 +225,7 @@ def _grown(
             break
         if result is None or stretch.start > row.to_offset:
             break
-        if result.start > row.to_offset:  # The source's retention was there meanwhile: what is proven begins anew.
+        if result.start > row.to_offset:  # After the source's retention the proof starts again here.
             row = reset_proof(row, result.start)
         if result.to > result.start:
             row = extend_proof(row, stretch, result, look.looked_ms)
@@ -240,13 +238,13 @@ def _grown(
 def _lacking(
     look: PartitionScan, asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]
 ) -> ProofDifference | None:
-    """The first record that a twin lacks because it begins above its source."""
+    """Returns the first record missing since the twin's log starts late."""
     answers = [by_number.get(one.number) for one in asked if one.end <= look.missing_below]
     return next((got.difference for got in answers if got is not None and got.difference is not None), None)
 
 
 def _in_json(lacking: ProofDifference | None, behind: ProofDifference | None) -> str:
-    """The first difference as the store keeps it, with a word of the one behind the twin's beginning."""
+    """Returns the first difference as stored, mentioning the one behind the twin's log start."""
     if lacking is not None and behind is not None:
         more = f"; at offset {behind.offset} both sides part too: {behind.kind}: {behind.sentence}"
         lacking = replace(lacking, sentence=lacking.sentence + more)
@@ -255,13 +253,12 @@ def _in_json(lacking: ProofDifference | None, behind: ProofDifference | None) ->
 
 
 def _whole(asked: Sequence[CompareRange], by_number: Mapping[int, CompareResult]) -> bool:
-    """Whether something was asked for, and all of it was compared."""
+    """Whether there were ranges, and all were compared."""
     answers = [(one, by_number.get(one.number)) for one in asked]
     return bool(asked) and all(got is not None and not got.trouble and got.to >= one.end for one, got in answers)
 
 
 def _nothing(look: PartitionScan, now_ms: int) -> ProofRow:
-    """A proof of nothing yet."""
     place = look.link, look.named.topic, look.named.partition, look.way.value
     spans = look.start, look.start, -1, look.source_end, 0
     ids = look.source_topic_id, look.target_topic_id
@@ -271,7 +268,7 @@ def _nothing(look: PartitionScan, now_ms: int) -> ProofRow:
 
 
 def mark_differing(row: ProofRow, result: CompareResult, now_ms: int) -> ProofRow:
-    """What stands of a proof after a difference was found within it, or behind it. The first one is kept."""
+    """Returns the proof after a difference in it or behind it; keeps the first."""
     if row.state is ProofState.DIFFERS and row.to_offset <= result.to:
         return row
     left = narrow_proof(row, row.from_offset, min(row.to_offset, max(row.from_offset, result.to)))
@@ -280,8 +277,7 @@ def mark_differing(row: ProofRow, result: CompareResult, now_ms: int) -> ProofRo
 
 
 def refresh_idle_proof(look: PartitionScan, now_ms: int) -> ProofRow | None:
-    """The row of before, dated now, where neither side has got a record since; a new row where the source holds
-    nothing. None where the row's age may stay as it is."""
+    """Returns the row redated if neither side has grown, or a new row if the source is empty. None: no update."""
     row = look.resumable_proof
     if row is None and look.source_end <= look.first and not look.open_incidents:
         return _nothing(look, now_ms)
@@ -294,7 +290,7 @@ def refresh_idle_proof(look: PartitionScan, now_ms: int) -> ProofRow | None:
 
 
 def apply_sample_results(look: PartitionScan, results: Sequence[CompareResult], now_ms: int) -> ProofRow | None:
-    """What a sample changes in what is known: nothing, unless it found a difference."""
+    """Returns the row after a difference in a sample; None without one."""
     found = min((one for one in results if one.difference), key=lambda one: one.to, default=None)
     if found is None:
         return None
@@ -302,7 +298,7 @@ def apply_sample_results(look: PartitionScan, results: Sequence[CompareResult], 
 
 
 class Reread(NamedTuple):
-    """A part of what was proven, to be read again; `read_ms`: since when each part of its proof was read."""
+    """A proven range to read again. `read_ms`: every part of its proof was read then or later."""
 
     look: PartitionScan
     stretch: CompareRange
@@ -318,8 +314,9 @@ def plan_rereads(
     before_ms: int,
     skip: Collection[tuple[str, int]] = (),
 ) -> list[Reread]:
-    """Those of one link that come next, the longest unread first; `size_max` bytes of them. Nothing that was read whole
-    since `before_ms`; `skip` are parts that just failed, by partition and offset."""
+    """Returns one link's next re-reads, longest unread first, of `size_max` bytes. Skips proofs read whole since
+    `before_ms`, and failed parts (`skip`), by partition and offset.
+    """
     waiting = [
         (row, look)
         for look in looks
@@ -345,7 +342,7 @@ def _next(row: ProofRow) -> int:
 def _stretch(
     look: PartitionScan, row: ProofRow, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, size_max: float
 ) -> tuple[CompareRange, float]:
-    """What the pass reads next, as large as may be, and about how large."""
+    """Returns the pass's next range, as large as allowed, and its estimated bytes."""
     at, end = _next(row), row.again_end if row.again_offset >= 0 else row.to_offset
     per_offset = row.size / (row.to_offset - row.from_offset) if row.size else BYTES_PER_OFFSET_ESTIMATE
     if look.way is CompareMode.COMPACTED:
@@ -358,8 +355,7 @@ def _stretch(
 
 
 def apply_reread(row: ProofRow, errand: Reread, result: CompareResult, read_ms: int, now_ms: int) -> ProofRow | None:
-    """What stands of `row`, which may have changed meanwhile, now that this was read again; None: the same as before.
-    `read_ms` is when the reading began."""
+    """Returns `row`, perhaps changed in between, after a re-read that began at `read_ms`; None: unchanged."""
     look, stretch, _ = errand
     if not look.matches_row(row):
         return None
@@ -367,15 +363,14 @@ def apply_reread(row: ProofRow, errand: Reread, result: CompareResult, read_ms: 
         within = row.from_offset <= result.to < row.to_offset
         return mark_differing(row, result, now_ms) if within else None
     left = row
-    if result.start > stretch.start:  # Retention was there meanwhile.
+    if result.start > stretch.start:  # Retention has removed records.
         left = narrow_proof(row, min(max(row.from_offset, result.start), row.to_offset), row.to_offset)
     left = advance_reread(left, stretch, result, read_ms)
     return left if left != row else None
 
 
 class RereadPass(NamedTuple):
-    """How everything proven stands: the partition that waits longest, since when, and what a pass over all takes.
-    `read_ms` 0: it is not known to have been read whole ever."""
+    """The partition unread longest, since when (0: unknown), and the duration of a pass over all proofs."""
 
     place: str
     read_ms: int
@@ -384,7 +379,7 @@ class RereadPass(NamedTuple):
 
 
 def measure_reread_pass(rows: Sequence[ProofRow], bytes_s: float) -> RereadPass | None:
-    """None where nothing was proven. `seconds` are 0 where nothing is read again."""
+    """Returns the pass; None without proofs. `seconds` is 0 without re-reads."""
     held = [row for row in rows if row.to_offset > row.from_offset]
     if not held:
         return None
@@ -396,8 +391,9 @@ def measure_reread_pass(rows: Sequence[ProofRow], bytes_s: float) -> RereadPass 
 def describe_reread_pass(
     rows: Sequence[ProofRow], bytes_s: float, asked_h: float, now_ms: int, *, going: bool = True
 ) -> Iterator[str]:
-    """How long ago everything was read, how long a pass takes, and whether that is what was asked for. `going`: a proof
-    that never rests is there; nothing is said where none is, and nobody asked for an age."""
+    """Yields when all was read, the duration of a pass, and whether that meets the wanted age. `going`: a continuous
+    proof runs. Yields nothing if none runs and no age is wanted.
+    """
     found = measure_reread_pass(rows, bytes_s)
     if found is None or not (going or asked_h):
         return
@@ -419,7 +415,7 @@ def describe_reread_pass(
 
 
 def explain_unreachable_age(found: RereadPass, bytes_s: float, asked_h: float) -> str:
-    """Why the age that was asked for cannot be kept, with the figure; empty where it can."""
+    """Returns why the wanted age cannot be met; empty if it can."""
     if not asked_h or found.seconds <= asked_h * 3600:
         return ""
     least = found.size / (asked_h * 3600) / 1e6
@@ -430,7 +426,6 @@ def explain_unreachable_age(found: RereadPass, bytes_s: float, asked_h: float) -
 
 
 def format_duration(seconds: float) -> str:
-    """So long, in the unit that suits."""
     for unit, length in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"

@@ -1,13 +1,12 @@
-"""Records as rows: where each lies in its bytes. Indexing, comparing and digesting them, compiled where numba is there.
+"""Records as rows, and one side's log as chunks of rows. Indexes, compares and digests rows, compiled with numba if
+there.
 
-A row is (offset, timestamp, first byte after the deltas, byte behind the record): key, value and headers lie between
-the last two, and are the same bytes in whatever batch. A digest is the sum, modulo 2^64 in each of two lanes, of the
-digests of single records: the same however the records are batched, and stretches proven apart add up.
+A row is (offset, timestamp, first byte after the deltas, byte behind the record). Between the last two are key, value
+and headers, the same bytes in any batch. A digest is the sum of records' digests, modulo 2^64 in each of two halves:
+batching does not matter, and adjacent ranges add up.
 
-One side's log as chunks: fetched bytes in, stretches without a gap out, records as rows. Pure.
-
-A chunk covers all offsets up to its end. Those without a row are seen by nobody: control records, aborted ones, holes
-of compaction. A compressed batch is unpacked only when somebody looks into it.
+A chunk covers all offsets up to its end. Those without a row are invisible to consumers: control records, aborted ones,
+gaps of compaction. A compressed batch is unpacked only when needed.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _THIRD: Final = 0xFF51AFD7ED558CCD
 
 
 def record_at(data: Array, row: Array) -> Record:
-    """The record of a row; WireError when its fields do not fill it."""
+    """Returns a row's record. Raises WireError where its fields do not fill the row."""
     offset, timestamp, start, end = row.tolist()
     rest = data[start:end].tobytes()
     try:
@@ -65,7 +64,7 @@ def record_at(data: Array, row: Array) -> Record:
 
 
 def key_at(data: Array, row: Array) -> tuple[bytes | None, bool]:
-    """The record's key, and whether it is a tombstone."""
+    """Returns the record's key, and whether it is a tombstone."""
     _, _, start, end = row.tolist()
     rest = data[start:end].tobytes()
     key, place = _blob(rest, 0)
@@ -74,7 +73,7 @@ def key_at(data: Array, row: Array) -> tuple[bytes | None, bool]:
 
 
 def same_record(data: Array, row: Array, peer_data: Array, peer: Array) -> bool:
-    """Time stamp, key, value and headers are the same, whatever the bytes they are written in."""
+    """Whether timestamp, key, value and headers are the same, in any encoding."""
     one, other = row.tolist(), peer.tolist()
     if one[1] != other[1]:
         return False
@@ -82,13 +81,12 @@ def same_record(data: Array, row: Array, peer_data: Array, peer: Array) -> bool:
 
 
 def preview_record(record: Record) -> RecordPreview:
-    """The record for people."""
     headers = tuple((as_text(name) or "", as_text(content)) for name, content in record.headers)
     return RecordPreview(record.offset, record.timestamp, as_text(record.key), as_text(record.value), headers)
 
 
 def as_text(content: bytes | None) -> str | None:
-    """Bytes for people: cut off where they are long, in hex where they are no text."""
+    """Formats bytes for people: long ones cut off, in hex if not text."""
     if content is None:
         return None
     cut = content[:PREVIEW_BYTES_MAX]
@@ -124,7 +122,7 @@ def _headers(data: bytes, place: int) -> tuple[Headers, int]:
 
 @cache
 def compiled() -> ModuleType | None:
-    """The compiled loops; None where numba cannot run. Loading takes half a second."""
+    """Loads the compiled loops, which takes half a second; None without numba."""
     return load_loops("twinshore.proof.core.compiled")
 
 
@@ -133,17 +131,16 @@ def no_rows() -> Array:
 
 
 def new_row_table(rows: int) -> Array:
-    """Room for so many rows, its content undefined."""
     return np.empty((rows, ROW_FIELDS), dtype=np.int64)
 
 
 def as_byte_array(data: bytes | memoryview) -> Array:
-    """The bytes as loops take them; no copy."""
+    """Returns the bytes as loops take them, without a copy."""
     return np.frombuffer(memoryview(data).toreadonly(), dtype=np.uint8)
 
 
 def index_batch(data: bytes | memoryview, header: BatchHeader) -> Array:
-    """The rows of one batch's plain records; WireError when they are malformed."""
+    """Returns the rows of one batch's plain records. Raises WireError for malformed ones."""
     rows = new_row_table(header.count)
     loops = compiled()
     fixed = header.attributes & LOG_APPEND_TIME_FLAG
@@ -155,7 +152,7 @@ def index_batch(data: bytes | memoryview, header: BatchHeader) -> Array:
         )
         if filled == header.count:
             return rows
-    # Also to say what is malformed.
+    # Also reports what is malformed.
     for at, frame in enumerate(record_frames(bytes(data), header)):
         stamp = time if fixed else time + frame.timestamp_delta
         if not -(1 << 63) <= stamp < 1 << 63:
@@ -172,14 +169,12 @@ def same_bytes(one: memoryview, other: memoryview) -> bool:
 
 
 class RunningDigest:
-    """A digest that grows."""
-
     def __init__(self, start: int = 0) -> None:
         self.lanes = np.array([start >> 64, start & _WORD], dtype=np.uint64)
 
     @property
     def value(self) -> int:
-        """As one number of 128 bits."""
+        """A number of 128 bits."""
         return int(self.lanes[0]) << 64 | int(self.lanes[1])
 
     def add(self, data: Array, rows: Array, first: int, end: int) -> None:
@@ -194,8 +189,9 @@ class RunningDigest:
     def match(
         self, one: tuple[Array, Array, int, int], other: tuple[Array, Array, int, int], shift: int, *, placed: bool
     ) -> int:
-        """How many rows of both are the same; they are added. Each side is (data, rows, first, end); the other's
-        offsets count after `shift` is added, or not at all when not `placed`."""
+        """Returns how many rows of both are the same, and adds them. Each side is (data, rows, first, end). `placed`:
+        offsets count, the other's plus `shift`.
+        """
         loops = compiled()
         if loops is not None:
             return int(loops.matching(*one, *other, shift, placed, self.lanes))
@@ -229,7 +225,6 @@ class RunningDigest:
 
 
 def combine_digests(*digests: int) -> int:
-    """The digest of all these stretches together."""
     high = sum(digest >> 64 for digest in digests) & _WORD
     low = sum(digest & _WORD for digest in digests) & _WORD
     return high << 64 | low
@@ -244,7 +239,7 @@ def _finished(lane: int) -> int:
 
 
 def hash_key(key: bytes) -> int:
-    """64 bits that stand for a key, as `hash_keys` makes them."""
+    """Returns the key's 64-bit hash, the same as from `hash_keys`."""
     lane = len(key) * _SECOND & _WORD
     for place in range(0, len(key), 8):
         lane = (lane ^ int.from_bytes(key[place : place + 8], "little")) * _FIRST & _WORD
@@ -257,8 +252,7 @@ NO_BYTES = as_byte_array(b"")
 
 
 class MappedRun(NamedTuple):
-    """An extent of a mapped twin, without its sequence: `length` records of the source from `source` on lie on the
-    target from `target` on."""
+    """An offset run: `length` offsets from `source` on correspond to those from `target` on."""
 
     source: int
     target: int
@@ -266,7 +260,7 @@ class MappedRun(NamedTuple):
 
 
 def exclude_ranges(chunks: Iterable[Chunk], dropped: Sequence[tuple[int, int]]) -> Iterator[Chunk]:
-    """The source's chunks, without records of these ranges, which are in order: nobody sees them on the twin."""
+    """Yields the source's chunks without records of these ordered ranges, which the twin lacks."""
     if not dropped:
         yield from chunks
         return
@@ -286,27 +280,28 @@ def exclude_ranges(chunks: Iterable[Chunk], dropped: Sequence[tuple[int, int]]) 
 
 
 class OffsetAlignment:
-    """How offsets of the two sides belong together: here of an exact twin, where they are the same."""
+    """How both sides' offsets correspond: here an exact twin's, which are equal."""
 
     def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The target's chunks, their shift making their offsets the source's; without what is not from there."""
+        """Yields the target's chunks, shifted to the source's offsets, without foreign records."""
         return iter(chunks)
 
     def target_of(self, source: int) -> int:
-        """Where on the target to begin for this offset of the source, or right before it."""
+        """Returns the target offset for this source offset, or just before."""
         return source
 
     def source_from(self, _target: int, /) -> int:
-        """From which offset of the source on nobody misses what a target that begins here lacks. What a twin that
-        follows its source's log start lacks is lost, so nothing is let go for it."""
+        """Returns the first source offset that a target with this log start should hold. -1: all, since an exact twin's
+        log start follows its source's.
+        """
         return -1
 
 
 class MappedAlignment(OffsetAlignment):
-    """A mapped twin, by its extents. What lies between them was there before the link, or is nobody's."""
+    """A mapped twin's. Records between its offset runs were there before the link, or are foreign."""
 
     def __init__(self, extents: Sequence[MappedRun], end: int) -> None:
-        """`end`: offsets of the source that are spoken for; those in no extent are seen by nobody there."""
+        """`end`: how far on the source the runs are complete. Source offsets without a run are invisible."""
         self._extents = sorted(extent for extent in extents if extent.length)
         self._sources = [extent.source for extent in self._extents]
         self._end = end
@@ -318,7 +313,7 @@ class MappedAlignment(OffsetAlignment):
         return extent.target + min(max(0, source - extent.source), extent.length)
 
     def source_from(self, target: int, /) -> int:
-        """Behind the last record of the source that lies before this place: a mapped twin's retention is its own."""
+        """Returns the source offset behind the last below this target offset: a mapped twin has its own retention."""
         gone = (
             extent.source + min(extent.length, target - extent.target)
             for extent in self._extents
@@ -354,13 +349,13 @@ def _part(chunk: Chunk, first: int, stop: int, shift: int, *, whole: bool) -> Ch
 
 
 class UnpackBuffer:
-    """Where a side's batches are unpacked, one after the other."""
+    """The buffer for one side's unpacked batches, one at a time."""
 
     def __init__(self) -> None:
         self._room = bytearray(1 << 16)
 
     def unpacked(self, view: memoryview, header: BatchHeader) -> memoryview:
-        """The batch's records, good until the next batch's are unpacked; WireError where there cannot be so many."""
+        """Returns the batch's records, valid until the next call. Raises WireError for an impossible count."""
         try:
             codec = codec_of(header.attributes)
             self._room, plain = decompress_into(codec, view[HEADER_BYTES:], self._room)
@@ -374,8 +369,9 @@ class UnpackBuffer:
 
 
 class Chunk:
-    """`end` is behind its last offset, `first` its first row not dealt with. `packed` is its only batch while nobody
-    has looked into it, `room` where it is unpacked. `shift` is how far the source's offsets are ahead of its own."""
+    """A part of a log. `end`: behind the last offset. `first`: the first unprocessed row. `packed`: the only batch,
+    until unpacked into `room`. `shift`: the source's offsets minus the chunk's.
+    """
 
     __slots__ = ("_data", "_rows", "end", "first", "packed", "room", "shift")
 
@@ -396,7 +392,7 @@ class Chunk:
         self.room = room
 
     def opened(self) -> tuple[Array, Array]:
-        """Its bytes and its rows, unpacked by now."""
+        """Returns bytes and rows, after unpacking."""
         if self.packed is not None:
             view, header = self.packed
             plain = (self.room or UnpackBuffer()).unpacked(view, header)
@@ -406,11 +402,10 @@ class Chunk:
 
     @property
     def source_end(self) -> int:
-        """Behind its last offset, as the source counts."""
         return self.end + self.shift
 
     def skip_below(self, offset: int) -> None:
-        """Takes no notice of records below this offset of its own."""
+        """Skips records below this offset, by the chunk's own offsets."""
         if self.packed is not None and self.packed[1].base_offset >= offset:
             return
         rows = self.opened()[1]
@@ -418,7 +413,7 @@ class Chunk:
             self.first = int(np.searchsorted(rows[:, 0], offset))
 
     def rows_below(self, offset: int) -> int:
-        """How many of its rows lie below this offset of its own."""
+        """Counts rows below this offset, by the chunk's own offsets."""
         rows = self.opened()[1]
         if not len(rows) or rows[-1, 0] < offset:
             return len(rows)
@@ -426,12 +421,12 @@ class Chunk:
 
 
 def empty_chunk(end: int) -> Chunk:
-    """Offsets up to `end` that nobody sees."""
+    """A chunk without visible records."""
     return Chunk(end, NO_BYTES, no_rows())
 
 
 class Chunker:
-    """Its table, used again and again: so a chunk is good until the next one is asked for."""
+    """Makes chunks. Reuses its table, so a chunk is valid until the next."""
 
     def __init__(self) -> None:
         self._table = new_row_table(ROWS_MAX)
@@ -439,7 +434,7 @@ class Chunker:
         self._room = UnpackBuffer()
 
     def chunks(self, records: memoryview, aborted: Iterable[tuple[int, int]]) -> Iterator[Chunk]:
-        """The chunks of one fetch; an incomplete last batch is left out. WireError where one is corrupt."""
+        """Yields the chunks of one fetch, without an incomplete last batch. Raises WireError for a corrupt one."""
         ours = AbortedTransactions(aborted)
         loops = compiled()
         place, size = 0, len(records)
@@ -470,7 +465,7 @@ def _chunk(view: memoryview, header: BatchHeader, aborted: AbortedTransactions, 
 
 
 def same_packed_batch(one: Chunk, other: Chunk) -> bool:
-    """Both are batches that hold the same records for certain: nobody need look into more than one of them."""
+    """Whether both are packed and surely hold the same records, so that at most one needs unpacking."""
     if one.packed is None or other.packed is None:
         return False
     (view, header), (peer_view, peer) = one.packed, other.packed

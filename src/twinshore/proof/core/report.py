@@ -1,4 +1,4 @@
-"""A round's report in words, and for programs. Pure."""
+"""A round's report, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ FIELDS_NOT_REPORTED = ("sentence", "ledger_id", "size", "oldest_ms", "revision",
 
 
 def exit_code(report: ProofReport) -> int:
-    """0: both sides are the same as far as both go, or no sample differs; 1: they differ; 2: that could not be said of
-    all that was asked, or the source has more beyond than may be."""
+    """Returns 0: the same as far as both go, or no sample differs; 1: they differ; 2: unknown for part of what was
+    asked, or the source is too far ahead.
+    """
     if report.differs:
         return DIFFERS
     return CANNOT_TELL if report.incomplete else IDENTICAL
 
 
 def verdict(report: ProofReport) -> str:
-    """One line for all: what can be said of both sides, and of how many partitions."""
     code = exit_code(report)
     word = NO_DIFFERENCE if report.sampled and code == IDENTICAL else VERDICTS[code]
     links = [lack for lack in report.lacks if not lack.topic]
@@ -62,7 +62,7 @@ def verdict(report: ProofReport) -> str:
 
 
 def _behind(report: ProofReport) -> str:
-    """How much of the source nobody could compare, as its twin ends before it, and of which topics."""
+    """Counts source offsets not compared, since the twin ends before them."""
     by_topic: Counter[str] = Counter()
     for one in report.partitions:
         by_topic[one.row.topic] += one.behind
@@ -77,13 +77,13 @@ def _behind(report: ProofReport) -> str:
 
 
 def describe_report(report: ProofReport, *, everything: bool = False) -> Iterator[str]:
-    """The verdict, then what differs, then what cannot be told; with `everything` what is identical as well."""
+    """Yields the verdict, differences, then unknowns; with `everything` identical partitions too."""
     yield verdict(report)
     for one in report.partitions:
         if one.differs:
             yield from _partition(one)
     for lack in report.lacks:
-        if lack.topic or report.partitions:  # Else the verdict has said it.
+        if lack.topic or report.partitions:  # Otherwise the verdict names the link.
             yield f"{lack.place}: not compared: {lack.sentence}"
     for one in report.partitions:
         if one.unknown:
@@ -133,7 +133,7 @@ def _partition(one: PartitionReport) -> Iterator[str]:
 def _why_nothing(one: PartitionReport) -> str:
     row, look = one.row, one.look
     if row.source_end > row.from_offset:
-        # Where something stood in the way, that is what to look at.
+        # A trouble explains this already.
         asks = "" if one.troubles else ": is the target filled yet?"
         return f", though the source has offsets {row.from_offset} to {row.source_end - 1}{asks}"
     if look is not None and look.uncarried:
@@ -143,7 +143,7 @@ def _why_nothing(one: PartitionReport) -> str:
 
 
 def _stretch(one: PartitionReport) -> str:
-    """What is the same; the row's end is the first offset that is not."""
+    """Describes the identical range; the row's end is the first offset outside."""
     row = one.row
     if row.to_offset > row.from_offset:
         word = "the same but for deletions" if one.owed else "identical"
@@ -169,7 +169,7 @@ def _keys(keys: KeyCheck) -> Iterator[str]:
 
 
 def _stands(one: PartitionReport) -> Iterator[str]:
-    """In time, before a source's cleaner takes tombstones that have not crossed."""
+    """Warns before a source's cleaner removes tombstones that are not replicated."""
     if one.keys is None or not one.keys.warns:
         return
     row = one.keys.row
@@ -188,7 +188,6 @@ def _record(shown: RecordPreview | None) -> str:
 
 
 def as_values(report: ProofReport) -> dict[str, Any]:
-    """The report for programs."""
     partitions, code = [], exit_code(report)
     for one in report.partitions:
         values = asdict(one.row)

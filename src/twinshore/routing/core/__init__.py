@@ -1,1 +1,1 @@
-"""Home records and followers: which record stands, and what a client does about it. Values in, values out."""
+"""Home records and their subscribers: which record is current, and what a client does about it. No IO."""

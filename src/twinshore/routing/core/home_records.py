@@ -1,24 +1,21 @@
-"""Records of switches, as lines of `twinshore.homes`: there they stand where no store can keep them. Pure.
+"""The records of `twinshore.homes` and `twinshore.twins`: topic homes, claims, switch records, twins.
 
-A record is cut into parts, and a head names them. A head says which one it follows, and one that follows another than
-the one that stands has lost, wherever in the log it lies. So of two processes that go on with one switch the log's
-order decides, and the other one is told. Compaction keeps the last head: whoever sees that one lies there which has
-lost writes what stands again (`mending`).
+`twinshore.homes` is compacted, and its keys are JSON lists. Third parties may write to both topics: other forms are
+skipped.
 
-What the lines of `twinshore.homes` say: where topics are written, which switch has them, records of switches. Pure.
+**Home records** of a topic are ordered by version, (term, step): the highest is current, at any offset. Among different
+records with one version the first in the log wins. So a writer reads the log to its end to see whether its record won.
+Compaction keeps a topic's last record: readers that find another one current write that again (`mending`).
 
-The topic is compacted and strangers may write to it: whatever is not a line of this form is passed over. Keys are JSON
-lists. A **home line** counts against another by its word, (term, step): the higher one stands, wherever in the log it
-lies. Of two different lines with one word the log's first stands. So whoever wrote a line reads the log to its end:
-what stands there for the topic is his line, or his line has lost. Compaction keeps the last line of a topic, so whoever
-sees that another one stands writes that one again (`mending`).
+A switch writes the highest term read plus one. A record far above (`is_implausible`) the versions known from this log,
+a store or another cluster comes from a third party: it is skipped and reported (`far`).
 
-A switch writes the highest term that it has read plus one. So a line that is far above (`is_implausible`) what its
-reader knows of the topic, by this log, a store, or another cluster, is a stranger's: it is passed over, and told of
-(`far`).
+A **claim** says that a switch has a topic. The first claim holds until released. A holder never writes its claim again,
+so compaction cannot move that behind another.
 
-A **claim** says that a switch has a topic. The claim that comes first in the log holds until it is taken back; a holder
-never writes its claim again, so compaction does not move it behind another.
+A **switch record** is split into parts. A head names them and the record that this one follows. A head that follows
+another than the current record has lost. So the log decides between two processes that continue one switch, and tells
+the loser.
 
 The value of each line has a version, `v`; one without it is of version 1. A line of a newer version is known as one,
 and not read: what it says of the topic that its key names is unknown here, which is not "nothing" (`read_line`). Such a
@@ -65,7 +62,7 @@ from twinshore.kafka.protocol.primitives import (
 
 PART_BYTES = 1 << 18
 PARTS_MAX = 32
-# What strangers write must not fill the memory.
+# Records of third parties must not fill the memory.
 SWITCHES_MAX = 200
 ENDED_SWITCHES_MAX = 10_000
 RECORD_BYTES_MAX = PART_BYTES * PARTS_MAX
@@ -116,7 +113,7 @@ NEWER_HINT = "run the version that wrote it; where none did, take the line away:
 
 @dataclass(frozen=True, slots=True)
 class SwitchRecordHead:
-    """`after`: the digest of the record that this one follows, empty for a switch's first."""
+    """Names a record's parts. `after`: the digest of the record that this one follows; empty for a switch's first."""
 
     digest: str
     parts: int
@@ -165,8 +162,10 @@ class SwitchRecordLog:
         return found if isinstance(found, dict) else None
 
     def lines(self, switch: str, record: Mapping[str, Any]) -> list[KeyValue]:
-        """What is to be written, in this order, so that this record follows the one that stands, which is whole until
-        the last of these lines. TooLargeError where it is larger than what is read."""
+        """Returns what to write, in order, to make `record` the current one; empty if it is.
+
+        The earlier record stays whole until the last write. May raise TooLargeError.
+        """
         text = encode_json(record)
         if len(text) > RECORD_BYTES_MAX:
             raise TooLargeError(f"the record of a switch has {len(text)} bytes: {RECORD_BYTES_MAX} are kept at most")
@@ -185,7 +184,7 @@ class SwitchRecordLog:
         ]
 
     def spent(self, switch: str) -> list[KeyValue]:
-        """Takes away the parts of records that stand no more."""
+        """Returns tombstones for the parts of superseded records."""
         stands = self.digest(switch)
         if switch in self._newer:
             return []
@@ -199,7 +198,7 @@ class SwitchRecordLog:
         return head + [(encode_json([PART_LINE, *place]), None) for place in self._of(switch)]
 
     def mending(self) -> list[KeyValue]:
-        """Heads that stand and that compaction would lose, because one that has lost lies behind them."""
+        """Returns current heads that compaction would lose, as a losing head follows in the log."""
         heads = ((switch, self._heads.get(switch)) for switch in sorted(self._behind))
         return [(encode_json([SWITCH_LINE, switch]), head.text() if head else None) for switch, head in heads]
 
@@ -223,7 +222,7 @@ class SwitchRecordLog:
         elif (there and head.after != there.digest) or (there is None and switch in self._gone):
             self._behind.add(switch)
         elif there or len(self._heads) < SWITCHES_MAX:
-            # The first that is read may follow one that compaction took away.
+            # The first head read may follow one that compaction removed.
             self._heads[switch] = head
             self._behind.discard(switch)
         else:
@@ -255,7 +254,6 @@ def digest_of(text: bytes) -> str:
 
 
 def record_digest(record: Mapping[str, Any]) -> str:
-    """What a record is known by."""
     return digest_of(encode_json(record))
 
 
@@ -278,13 +276,13 @@ def _is_digest(text: str) -> bool:
 IMPLAUSIBLE_SHOWN_MAX = 5
 HOME_BYTES_MAX = 1 << 19
 PARTITIONS_MAX = 20_000  # of one topic: each with a point of its own they still fit into a line
-# What strangers write must not fill the memory.
+# Records of third parties must not fill the memory.
 TOPICS_MAX = 200_000
 CUTOVER_OFFSETS_MAX = 4_000_000
 CLAIMS_MAX = 100
 OFFSET_MAX = 1 << 62
 STEP_MAX = 1 << 31
-# So far above what is known no switch writes: a reader may have missed many, and not so many.
+# No switch writes so far above the known version: a reader may have missed many, but not so many.
 TERMS_AHEAD_MAX = 1_000
 STEPS_AHEAD_MAX = 1 << 20
 YEAR_9999_MS = 253_370_764_800_000
@@ -301,7 +299,7 @@ HomeVersion = tuple[int, int]
 
 
 class HomeState(StrEnum):
-    """ANNOUNCED: a switch has begun, writers look often. HELD: writers wait, for `hold_ms` at most."""
+    """ANNOUNCED: a switch has begun, and clients poll often. HELD: writers wait, for `hold_ms` at most."""
 
     SETTLED = "settled"
     ANNOUNCED = "announced"
@@ -310,7 +308,7 @@ class HomeState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeRecord:
-    """The topic is at home on `home`, the cluster `cluster_id`, in this term; each step within it is a new word.
+    """The topic's home is `home`, the cluster `cluster_id`, in this term. Each step within the term is a new version.
 
     What a store needs to make the flip itself: `source` was the home before; `link` carried the topic from there and
     `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
@@ -347,16 +345,16 @@ class HomeRecord:
 
     @property
     def ran_out(self) -> bool:
-        """Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that."""
+        """Whether a hold ended by time alone. The switch's write block may still keep writers out until removed."""
         return self.state is HomeState.SETTLED and self.hold_ms > 0
 
     @property
     def is_first(self) -> bool:
-        """Whether no switch has had the topic. A mirror wrote the line, and `twinshore.twins` says the same."""
+        """Whether no switch has had the topic: a mirror wrote the record."""
         return self.term == FIRST_TERM and not self.switch
 
     def agrees(self, other: HomeRecord) -> bool:
-        """Whether both say the same, whoever said it when. Settings may call the cluster differently."""
+        """Whether both say the same, apart from writer, time and the cluster's name in settings."""
         return self == replace(other, home=self.home, since_ms=self.since_ms, set_by=self.set_by)
 
     def line(self) -> KeyValue:
@@ -372,7 +370,7 @@ class HomeRecord:
 
 @dataclass(frozen=True, slots=True)
 class HomeConflict:
-    """Two clusters say different things in one word: nobody knows which stands until a higher word does."""
+    """Two clusters have different records of one version: the home is unknown until a higher version."""
 
     one: HomeRecord
     other: HomeRecord
@@ -380,7 +378,7 @@ class HomeConflict:
 
 @dataclass(frozen=True, slots=True)
 class TopicClaim:
-    """A switch has a topic since then; `by` is for people."""
+    """A switch's claim of a topic. `by` is for people."""
 
     switch: str
     since_ms: int
@@ -398,13 +396,12 @@ def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflic
 
 
 def is_implausible(line: HomeRecord, known: HomeVersion) -> bool:
-    """Whether the line is further above the highest word that is known of its topic than a switch would write it."""
+    """Whether no switch would write this version, so far above the known one."""
     step = known[1] if line.term == known[0] else 0
     return line.term > known[0] + TERMS_AHEAD_MAX or line.step > step + STEPS_AHEAD_MAX
 
 
 def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
-    """One sentence, however many lines strangers wrote."""
     lines = sorted(far, key=lambda one: one.topic)
     named = join_names([f"{one.topic} on {one.home} in term {one.term}" for one in lines], IMPLAUSIBLE_SHOWN_MAX)
     return (
@@ -415,9 +412,9 @@ def describe_implausible(cluster: str, far: Iterable[HomeRecord]) -> str:
 
 @dataclass(slots=True)
 class HomeLog:
-    """The lines of one cluster, as the log goes on. `homes` is what stands there. `full`: there is more than is taken,
-    so that what stands is not known. `known`: the highest term of a topic that its reader knows from elsewhere; `far`:
-    the lines that are not believed."""
+    """One cluster's `twinshore.homes`. `homes`: current records by topic. `full`: the log exceeds the limits, so homes
+    are unknown. `known`: returns a topic's highest term known from elsewhere. `far`: implausible records.
+    """
 
     homes: dict[str, HomeRecord] = field(default_factory=dict)
     known: Callable[[str], int] = lambda _: 0
@@ -429,7 +426,7 @@ class HomeLog:
     _points: int = 0
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One line more; what is none is passed over."""
+        """Takes the log's next record; skips other forms."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.HOME_LINE, str(topic)] if TOPIC_NAME.fullmatch(topic):
                 self._take_home(topic, value)
@@ -450,7 +447,7 @@ class HomeLog:
     # -- homes
 
     def mending(self) -> list[KeyValue]:
-        """Lines that stand and that compaction would lose, because a line that lost lies behind them."""
+        """Returns current records that compaction would lose, as a losing record follows in the log."""
         return [*(self.homes[topic].line() for topic in sorted(self._behind)), *self.records.mending()]
 
     def is_superseded(self, line: HomeRecord) -> bool:
@@ -459,7 +456,6 @@ class HomeLog:
         return there is not None and (there.newer > 0 or there.word >= line.word)
 
     def is_current(self, line: HomeRecord) -> bool:
-        """Whether what stands is what the line says."""
         there = self.homes.get(line.topic)
         return there is not None and there.agrees(line)
 
@@ -485,7 +481,7 @@ class HomeLog:
             self.homes[topic], self._points = line, points
             self._behind.discard(topic)
         elif there is not None:
-            # The line that lost is the last one now, unless it is the one that stands, written again.
+            # The losing record is now the last in the log, unless this is the current one, written again.
             (self._behind.discard if line == there else self._behind.add)(topic)
             if line == there:
                 self.far.pop(topic, None)
@@ -504,11 +500,11 @@ class HomeLog:
 
     def _is_far(self, line: HomeRecord, there: HomeRecord | None) -> bool:
         word = there.word if there is not None else (0, 0)
-        # What is known elsewhere is asked only for a line that would not be believed without it.
+        # `known` is asked only for a record that is implausible without it.
         return is_implausible(line, word) and is_implausible(line, max(word, (self.known(line.topic), 0)))
 
     def accept_plausible(self) -> None:
-        """Takes the far lines that are not far any more by what is known elsewhere now."""
+        """Takes `far` records that are plausible now."""
         for topic, line in list(self.far.items()):
             if not self._is_far(line, self.homes.get(topic)):
                 self._take_home(topic, line.line()[1])
@@ -516,15 +512,15 @@ class HomeLog:
     # -- claims
 
     def holder(self, topic: str) -> TopicClaim | None:
-        """Which switch has the topic."""
+        """Returns the claim that holds the topic; None without one."""
         return next(iter(self._claims.get(topic, {}).values()), None)
 
     def claimed(self, switch: str) -> list[str]:
-        """The topics that the switch has, or would have if others did not have them first."""
+        """Returns the topics that the switch claims, also behind another switch."""
         return sorted(topic for topic, claims in self._claims.items() if switch in claims)
 
     def switches(self) -> set[str]:
-        """Those that have topics, or would have."""
+        """Returns all switches with claims."""
         return {switch for claims in self._claims.values() for switch in claims}
 
     def _take_claim(self, topic: str, switch: str, value: bytes | None) -> None:
@@ -552,7 +548,7 @@ def release_record(topic: str, switch: str) -> KeyValue:
 
 
 def _runs(points: tuple[int, ...]) -> list[int | list[int]]:
-    """Neighbours with one point are a run; one alone is its point."""
+    """Encodes equal neighbours as [count, point], and a single point as itself."""
     runs = [(point, len(list(some))) for point, some in groupby(points)]
     return [[count, point] if count > 1 else point for point, count in runs]
 
@@ -644,7 +640,7 @@ class TwinLog:
     newer: dict[bytes, tuple[str, str]] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One line more."""
+        """Takes the log's next record; skips other forms."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.TWIN_LINE, str(link), str(_), str(topic), int(_)] if key is not None:
                 self._take(key, link, topic, value)
@@ -672,5 +668,4 @@ class TwinLog:
         return frozenset(found)
 
     def twins(self) -> frozenset[str]:
-        """The ids of topics that are twins."""
         return frozenset(self.ids.values())

@@ -1,17 +1,17 @@
-"""Which cluster leads a topic: where it is written, by what is remembered and what each cluster has said. Pure.
+"""Decides where clients write a topic: its leader, by remembered home records and each cluster's answer.
 
-What was not heard yet is not "none". One table for the proxy and for clients of each language:
+A cluster that has not answered may have a home record. One table for the proxy and all clients:
 
-| case | remembered | clusters that could carry the topic | leader |
+| case | remembered | clusters that could have the topic | leader |
 | --- | --- | --- | --- |
-| a | a word | any | the word's cluster, until a higher word is heard |
-| b | none | all answered | the highest word's cluster; without a word, the only copy that is no twin |
-| c | none | one is silent, and a cluster that answered calls its copy a twin | none |
-| d | none | one is silent; a word names a cluster that answered, or no copy is a twin | that one after `lease_s` |
-| e | none | several copies, and none is called a twin | none |
+| a | a home record | any | the record's cluster, until a higher version is read |
+| b | none | all answered | the highest version's cluster; without a record, the only copy that is no twin |
+| c | none | one is silent, and an answered cluster's copy is a twin | none |
+| d | none | one is silent; a record names an answered cluster, or no copy is a twin | that one after `lease_s` |
+| e | none | several copies, none a twin | none |
 
-Case d is wrong for a home that is back from a forced switch and was not told yet. So it raises an incident, and a
-process that starts with `start = "all"` waits instead. A cluster that cannot carry the topic is never waited for.
+Case d is wrong for a home that is back from a forced switch and has not read of that yet. So case d raises an incident,
+and a process with `start = "all"` waits instead. Clusters that cannot have the topic are never waited for.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from twinshore.routing.core.home_records import HomeVersion
 
 @dataclass(frozen=True, slots=True)
 class KnownHome:
-    """A home line in short. `cluster` is the name that this process has for it; one that it does not know counts as
-    elsewhere. `version`: the term and the step; what a store or a push has of it."""
+    """A home record in short. `cluster`: this process's name for the cluster; unknown names count as elsewhere."""
 
     cluster: str
     version: HomeVersion
@@ -34,10 +33,10 @@ class KnownHome:
 
 @dataclass(frozen=True, slots=True)
 class TopicCopy:
-    """One cluster, as it is known for one topic. `answered`: its home words, its twins' notes and its topics were read
-    to the end since this process began. `could_carry`: a link that admits the topic names the cluster; also where
-    links are not known. `is_twin`: `twinshore.twins` there calls its copy a twin, or a link that carries the topic
-    one way ends there."""
+    """One topic on one cluster. `answered`: home records, twin records and topics there were read to the end by this
+    process. `could_carry`: a link that admits the topic names the cluster, or links are unknown. `is_twin`:
+    `twinshore.twins` there says so, or a one-way link of the topic ends there.
+    """
 
     cluster: str
     answered: bool
@@ -48,8 +47,6 @@ class TopicCopy:
 
 
 class NoLeaderReason(StrEnum):
-    """Why a topic has no leader."""
-
     TOPIC = "no cluster has it"
     LEASE = "a cluster that could carry it is silent, and is waited for"
     SILENT = "a cluster that could carry it is silent, and may be its home"
@@ -61,8 +58,7 @@ class NoLeaderReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The topic is written on `cluster`. `unheard`: clusters that could say otherwise and were waited for in vain:
-    an incident where there are any."""
+    """The topic's leader. `unheard`: clusters that could contradict and did not answer in time; any is an incident."""
 
     cluster: str
     unheard: tuple[str, ...] = ()
@@ -70,8 +66,9 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class NoLeader:
-    """The topic is written nowhere now. `clusters`: those that the reason speaks of. `wait_s`: for how long at most,
-    where time alone ends it."""
+    """No cluster takes writes now. `clusters`: those that the reason is about. `wait_s`: the longest wait if time alone
+    ends this, else None.
+    """
 
     lacks: NoLeaderReason
     clusters: tuple[str, ...] = ()
@@ -89,8 +86,8 @@ def leader_cluster(
     *,
     start_all: bool = False,
 ) -> LeaderDecision:
-    """The table. `remembered`: the store's word, that beside the spool, or that of the last push. `waited_s`: since
-    this process began to ask. `start_all` (`start = "all"`): wait for all that could carry the topic, however long.
+    """Applies the table. `remembered`: from the store, spool or last push. `waited_s`: since this process first asked.
+    `start_all` (`start = "all"`): wait without limit for all clusters that could have the topic.
     """
     heard = [copy.word for copy in copies if copy.answered and copy.word is not None]
     highest = max((word.version for word in heard), default=None)
@@ -113,7 +110,6 @@ def _led_to(cluster: str, copies: Sequence[TopicCopy]) -> LeaderDecision:
 
 
 def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> LeaderDecision:
-    """Without a word."""
     twins = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and copy.is_twin)
     homes = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and not copy.is_twin)
     if twins and (silent or not homes):
@@ -128,7 +124,7 @@ def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> LeaderDe
 def _unless_silent(
     found: LeaderDecision, silent: tuple[str, ...], waited_s: float, lease_s: float, start_all: bool
 ) -> LeaderDecision:
-    """Without memory: no cluster is written before those that could say otherwise were waited for."""
+    """Withholds a leader until silent clusters that could contradict were waited for, where nothing is remembered."""
     if not silent or not isinstance(found, Leader):
         return found
     if start_all or found.cluster in silent:
@@ -139,7 +135,7 @@ def _unless_silent(
 
 
 def describe_decision(topic: str, decision: LeaderDecision) -> str:
-    """For logs and errors: why the topic has no leader, or what its leader was chosen without."""
+    """Explains the decision, for logs and errors."""
     if isinstance(decision, NoLeader):
         which = f": {', '.join(decision.clusters)}" if decision.clusters else ""
         return f"topic {topic} has no leader: {decision.lacks.value}{which}"

@@ -1,12 +1,14 @@
-"""What the lines of `twinshore.followers` say: clients that write where homes are, and how far they have heard. Pure.
+"""The records of `twinshore.followers`, and what a client must do by home records: write, or pause.
 
-Whoever writes where home lines say is a **follower**: it says so before it writes, every second again, and at once when
-it has heard a new word of a switch or has parked. What it says holds for a lease. A switch waits for a follower until
-that has parked or its lease has run out, which the switch counts from when it saw the line, on its own clock: the
-follower counts from before it wrote it, so it stops earlier. Strangers may write to the topic: they can make a switch
-wait for nobody, and no more.
+A **subscriber** is a client that writes where home records say. It announces itself before writing, every second, and
+at once after reading a switch's new version or pausing. An announcement holds for a lease. A switch waits for a
+subscriber until that has paused or the lease expired. The switch counts from reading the announcement, the subscriber
+from before writing that, and so stops earlier. Third parties may write to the topic: they can only delay a switch.
 
-What a client must do by the home lines it has read: write there, or park. Pure: lines and times in, orders out.
+A client polls its clusters and keeps the highest version read. It writes to a cluster only within a lease there: since
+the last announcement and the last read there, both counted from before the request. No other cluster renews that lease.
+After a lapse the client announces first and reads then: either it sees a switch's hold, or that switch sees the client.
+A starting client waits one lease for silent clusters.
 
 A client reads the lines of the clusters that it knows and takes the highest word that it ever heard. It says on those
 clusters that it follows (`follower_lines`), and writes to a cluster only while that holds there: for a lease since it
@@ -58,10 +60,10 @@ WILDCARD_SUFFIX = "*"
 
 @dataclass(frozen=True, slots=True)
 class HomeSubscriber:
-    """`topics`: names, or beginnings of names with a `*` behind. `heard`: the word of each of them that a switch has
-    just now; `parked`: those to which nothing is written, nor on its way, until another word settles them. `said` grows
-    with each line, so that of the lines on two clusters the later one is known. `name` is for people. `busy`: of a
-    proxy, some of the groups that have members who were told to gather, and have not yet."""
+    """One announcement. `topics`: names, or prefixes followed by `*`. `heard`: the version of each topic in a switch.
+    `parked`: topics paused without writes in flight, until a later version settles them. `said` grows, and orders
+    announcements on two clusters. `name` is for people. `busy` (of a proxy): some groups with members still to rejoin.
+    """
 
     id: str
     name: str
@@ -76,11 +78,11 @@ class HomeSubscriber:
         return any_pattern_matches(topic, self.topics)
 
     def waits(self, topic: str, word: HomeVersion) -> bool:
-        """Whether it has parked for this word."""
+        """Whether the subscriber has paused the topic for this version."""
         return topic in self.parked and self.heard.get(topic, (0, 0)) >= word
 
     def has_gathered(self, topic: str, word: HomeVersion) -> bool:
-        """Whether it has heard this word, and no member there has still to gather."""
+        """Whether the subscriber has read this version, and no member has still to rejoin."""
         return not self.busy and self.heard.get(topic, (0, 0)) >= word
 
     def line(self) -> KeyValue:
@@ -99,13 +101,13 @@ class HomeSubscriber:
 
 @dataclass(slots=True)
 class SubscriberLog:
-    """The followers of one or several clusters, as their logs go on. `full`: there are more than are taken."""
+    """The subscribers on one or several clusters. `full`: more than `SUBSCRIBERS_MAX`."""
 
     full: bool = False
     _seen: dict[str, tuple[HomeSubscriber, float]] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None, seen_s: float) -> None:
-        """One line more, seen now; what is none is passed over. Without a value the follower has said goodbye."""
+        """Takes the log's next record, read at `seen_s`; skips other forms. A tombstone removes the subscriber."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.FOLLOWER_LINE, str(name)] if HEX_ID.fullmatch(name):
                 pass
@@ -127,12 +129,13 @@ class SubscriberLog:
         self._seen[name] = found, seen_s + found.lease_ms / 1000
 
     def living(self, now_s: float) -> list[HomeSubscriber]:
-        """Those whose lease has not run out."""
+        """Returns the subscribers with a valid lease."""
         return [follower for follower, until_s in self._seen.values() if now_s < until_s]
 
     def awaited(self, words: Mapping[str, HomeVersion], now_s: float) -> dict[str, list[HomeSubscriber]]:
-        """Of each topic that is held since this word: the living followers that write it and have not parked yet. A
-        topic for which nobody need be waited for is not in it."""
+        """Returns by topic the living subscribers that write there and have not paused for this version. Leaves out
+        topics without any.
+        """
         living = self.living(now_s)
         found = {
             topic: [one for one in living if one.writes(topic) and not one.waits(topic, word)]
@@ -141,7 +144,7 @@ class SubscriberLog:
         return {topic: some for topic, some in found.items() if some}
 
     def gathering(self, topic: str, word: HomeVersion, now_s: float) -> list[HomeSubscriber]:
-        """The living followers of it that have not heard this word, or have members that have not gathered."""
+        """Returns the topic's living subscribers that have not read this version, or have members still to rejoin."""
         return [one for one in self.living(now_s) if one.writes(topic) and not one.has_gathered(topic, word)]
 
     def _forget(self, now_s: float) -> None:
@@ -149,7 +152,9 @@ class SubscriberLog:
 
 
 def pattern_matches(pattern: str, topic: str) -> bool:
-    """Whether the name, or the beginning of names, is the topic's. No more than that: strangers write patterns."""
+    """Whether the pattern, a name or a prefix with `*`, matches. Third parties write patterns, so no regular
+    expressions.
+    """
     return topic.startswith(pattern[:-1]) if pattern.endswith(WILDCARD_SUFFIX) else topic == pattern
 
 
@@ -200,7 +205,6 @@ def _word(raw: object) -> HomeVersion | None:
 
 
 def _groups(raw: object) -> tuple[str, ...]:
-    """For people."""
     some = raw if isinstance(raw, list) else []
     return tuple(to_printable(one) for one in some[:BUSY_GROUPS_MAX] if isinstance(one, str))
 
@@ -225,7 +229,7 @@ BEFORE = ""
 
 @dataclass(frozen=True, slots=True)
 class WriteTo:
-    """To the topic on this cluster, where it is at home in this term; 0: no line tells of it."""
+    """Write on this cluster, the topic's home in this term; 0: no home record."""
 
     cluster: str
     term: int
@@ -233,7 +237,7 @@ class WriteTo:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Write nothing, and wait until nothing is on its way; then say so. `switch` is the one that wants it, if any."""
+    """Stop writing, and announce when no write is in flight. `switch`: the one that asks, or empty."""
 
     switch: str
     why: str
@@ -244,8 +248,9 @@ HomeReport = HomeRecord | HomeConflict | None
 
 
 def decide_write(told: HomeReport, clusters: Mapping[str, str], begin: str) -> WriteOrder:
-    """What a topic's lines order. `clusters`: those that the client knows, names by cluster id. `begin`: where topics
-    are written of which no line tells."""
+    """Returns what a home record orders. `clusters`: the client's names by id. `begin`: where topics without a record
+    are written.
+    """
     match told:
         case None:
             return WriteTo(begin, 0)
@@ -261,15 +266,16 @@ def decide_write(told: HomeReport, clusters: Mapping[str, str], begin: str) -> W
 
 
 def poll_interval_s(told: Iterable[HomeReport]) -> float:
-    """How soon the lines are read again: often while a switch is under way."""
+    """Returns the time until the next read: short during a switch."""
     quiet = all(one is None or (isinstance(one, HomeRecord) and one.state is HomeState.SETTLED) for one in told)
     return POLL_INTERVAL_S if quiet else SWITCH_POLL_INTERVAL_S
 
 
 @dataclass(slots=True)
 class _Lease:
-    """On one cluster: when it was last told that this client follows, and last read; both from before it was asked.
-    What was read counts only behind `visible_s`, the first answer since the last lapse. `lines`: all that was read."""
+    """One cluster's lease: times of the last announcement and read, both from before the request. A read counts only
+    after `visible_s`, the first answer since the last lapse. `lines`: all records read.
+    """
 
     read_s: float = -math.inf
     said_s: float = -math.inf
@@ -308,20 +314,20 @@ class HomeSubscription:
         for topic, one in (told or {}).items():
             if any_pattern_matches(topic, self._topics):
                 self._take(topic, one)
-        # A first word knows of no switch: the clusters that could know of one are waited for.
+        # A first home record tells of no switch: wait for the clusters that may know of one.
         self._remembered = frozenset(topic for topic in self._told if self.term(topic) > FIRST_TERM)
         self._leases = {name: _Lease() for name in clusters}
         # Lines of a newer version, by cluster; those of before are of no cluster.
         self._unread: dict[str, Mapping[str, HomeRecord]] = {BEFORE: dict(unread or {})}
         self._first_s = math.inf  # when a cluster was first read
         self._parked: dict[str, HomeVersion] = {}
-        self._holds: dict[str, tuple[HomeVersion, float]] = {}  # the last held word, and until when it counts
+        self._holds: dict[str, tuple[HomeVersion, float]] = {}  # the last held version, and until when it counts
         self._busy: tuple[str, ...] = ()
         self._last: dict[str, tuple[tuple[dict[str, HomeVersion], frozenset[str]], float]] = {}
         self._number = 0
 
     def met(self, cluster: str, cluster_id: str) -> None:
-        """The cluster that the client calls so has this id, and no other one any more."""
+        """Sets the cluster's id, replacing an earlier one."""
         if self.cluster_id(cluster) not in ("", cluster_id):
             self._leases[cluster] = _Lease()
             self._last.pop(cluster, None)
@@ -330,7 +336,6 @@ class HomeSubscription:
         self._clusters[cluster_id] = cluster
 
     def told(self) -> Mapping[str, HomeRecord | HomeConflict]:
-        """All that it has heard."""
         return dict(self._told)
 
     def unread(self) -> Mapping[str, HomeRecord]:
@@ -338,11 +343,11 @@ class HomeSubscription:
         return {topic: line for lines in self._unread.values() for topic, line in lines.items()}
 
     def cluster_id(self, cluster: str) -> str:
-        """Of the cluster that the client calls so; empty before it was met."""
+        """Returns the cluster's id; empty before `met`."""
         return next((known for known, name in self._clusters.items() if name == cluster), "")
 
     def read(self, cluster: str, lines: Mapping[str, HomeRecord], asked_s: float, heard_s: float | None = None) -> None:
-        """These lines stand on that cluster, which was asked then, and had answered by `heard_s`."""
+        """Takes the cluster's current records, requested at `asked_s`, received by `heard_s`."""
         lease = self._leases[cluster]
         self._unread[cluster] = {
             topic: line for topic, line in lines.items() if line.newer and any_pattern_matches(topic, self._topics)
@@ -380,27 +385,27 @@ class HomeSubscription:
         (self._unsettled.discard if settled else self._unsettled.add)(topic)
 
     def _in_force(self, line: HomeRecord) -> HomeRecord:
-        """The line, or what it leaves behind once its hold has run out here."""
+        """Returns the record, settled if its hold has expired here."""
         is_over = self._holds.get(line.topic) == (line.word, -math.inf)
         return replace(line, state=HomeState.SETTLED) if is_over else line
 
     def parked(self, topic: str) -> None:
-        """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""
+        """Call when the topic has no write in flight after the order to pause."""
         told = self._told.get(topic)
         if isinstance(told, HomeRecord) and told.state is HomeState.HELD:
             self._parked[topic] = told.word
 
     def busy(self, groups: Iterable[str]) -> None:
-        """Of these groups there are members who have not gathered."""
+        """Sets the groups with members still to rejoin."""
         self._busy = tuple(groups)
 
     def held(self) -> frozenset[str]:
-        """Topics that a switch holds, and of which was not said yet that nothing is on its way."""
+        """Returns held topics that `parked` has not confirmed yet."""
         lines = [one for topic in self._unsettled if isinstance(one := self._told[topic], HomeRecord)]
         return frozenset(one.topic for one in lines if one.state is HomeState.HELD) - self._state()[1]
 
     def says(self) -> HomeSubscriber:
-        """What it has to say now, in a separate line."""
+        """Returns the next announcement."""
         self._number += 1
         heard, parked = self._state()
         lease_ms = int(self._lease_s * 1000)
@@ -414,12 +419,12 @@ class HomeSubscription:
         return open_words, frozenset(self._parked)
 
     def must_announce(self, cluster: str, now_s: float) -> bool:
-        """Whether it is time to say it there: news, or a second has passed."""
+        """Whether an announcement is due: the state changed, or a second has passed."""
         last, said_s = self._last.get(cluster, (({}, frozenset()), -math.inf))
         return self._state() != last or now_s >= said_s + RENEW_INTERVAL_S
 
     def said(self, cluster: str, what: HomeSubscriber, asked_s: float, done_s: float) -> None:
-        """That cluster has it: asked then, answered by now."""
+        """Call when the cluster has acknowledged the announcement."""
         lease = self._leases[cluster]
         if done_s >= lease.said_s + self._lease_s:
             lease.visible_s = done_s
@@ -427,7 +432,7 @@ class HomeSubscription:
         lease.said_s = max(lease.said_s, asked_s)
 
     def order(self, topic: str, now_s: float) -> WriteOrder:
-        """What must be done with the topic now."""
+        """Returns what the client must do with the topic now."""
         found = self.heard(topic, now_s)
         if isinstance(found, WriteTo) and now_s >= self.until_s(found.cluster):
             told = self._told.get(topic)
@@ -458,7 +463,7 @@ class HomeSubscription:
         return found
 
     def skipped_clusters(self, now_s: float) -> list[str]:
-        """Clusters that were never read, and are waited for no longer."""
+        """Returns clusters never read, once the wait for them is over."""
         is_over = self._waited_s(now_s) >= self._lease_s
         return sorted(name for name, one in self._leases.items() if is_over and not one.was_read)
 
@@ -466,24 +471,22 @@ class HomeSubscription:
         return not all(one.was_read for one in self._leases.values())
 
     def _waited_s(self, now_s: float) -> float:
-        """Since the first cluster was read."""
         return max(0.0, now_s - self._first_s)
 
     def line(self, topic: str) -> HomeRecord | None:
-        """What stands of the topic; None where nothing does, or clusters disagree."""
+        """Returns the current record; None without one, or where clusters disagree."""
         told = self._told.get(topic)
         return told if isinstance(told, HomeRecord) else None
 
     def term(self, topic: str) -> int:
-        """The highest that it has heard of the topic; 0 where it has heard of none."""
+        """Returns the topic's highest known term; 0 without a record."""
         return max((one.term for one in _lines(self._told.get(topic))), default=0)
 
     def until_s(self, cluster: str) -> float:
-        """How long what is written there may go on; it may not before it was read there behind what was said there."""
+        """Returns when writes on the cluster must stop; -inf before a read that followed the announcement."""
         return self._leases[cluster].until_s(self._lease_s)
 
     def read_since(self, cluster: str, then_s: float) -> bool:
-        """Whether that cluster was read by a question asked after then."""
         return self._leases[cluster].read_s > then_s
 
     def poll_s(self) -> float:

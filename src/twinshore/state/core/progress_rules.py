@@ -1,4 +1,4 @@
-"""How receipts add up: what follows on, what repeats, what is refused. Pure."""
+"""How progress adds up: what follows, what repeats, what is refused."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from twinshore.config.errors import StoreError
 from twinshore.state.core.values import BATCHES_KEPT, ProgressRecord, ReplicatedPosition, SourceProducer
 
 PRODUCERS_PER_PARTITION_MAX = 1000  # Per partition: the ones that wrote last.
-PRODUCERS_SLACK = 100  # Once so many more have come, some are forgotten: not at each receipt.
+PRODUCERS_SLACK = 100  # Producers are deleted once so many more have come, not with each progress record.
 PRODUCER_AGE_MS = 86_400_000  # A broker forgets an idle producer after a day by default.
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """A partition's position and how many producers hang on it."""
-
     id: int
     position: ReplicatedPosition
     producers: int
@@ -23,7 +21,7 @@ class StoredPosition:
 
 @dataclass(frozen=True, slots=True)
 class RefusedProgress:
-    """A receipt that does not follow on, and where its partition stands (None: nowhere yet)."""
+    """Progress that does not follow its partition's `position_offset` (None: none yet)."""
 
     receipt: ProgressRecord
     position_offset: int | None
@@ -31,7 +29,7 @@ class RefusedProgress:
 
 
 class ProgressRefusedError(StoreError):
-    """Receipts that do not follow on what is known; nothing of their call was recorded. `refused` names each."""
+    """Progress that does not follow the known positions; its call recorded nothing."""
 
     def __init__(self, refused: tuple[RefusedProgress, ...]) -> None:
         shown = "; ".join(
@@ -48,7 +46,7 @@ class ProgressRefusedError(StoreError):
 
 
 def refusal_reason(position: ReplicatedPosition, receipt: ProgressRecord) -> str | None:
-    """Why this receipt cannot follow on this position; None when it can, or repeats what is known."""
+    """Returns why progress cannot follow this position; None when it follows or repeats."""
     if not 0 <= receipt.from_offset <= receipt.to_offset:
         return "is not a range"
     if receipt.from_offset > position.to_offset:
@@ -59,7 +57,7 @@ def refusal_reason(position: ReplicatedPosition, receipt: ProgressRecord) -> str
 
 
 def new_part(position: ReplicatedPosition, receipt: ProgressRecord) -> ProgressRecord:
-    """The part of a receipt that is new. Its counts are in proportion to its offsets, nobody knows them better."""
+    """Returns the new part of the progress. Its counts are estimated in proportion to offsets."""
     new = receipt.to_offset - position.to_offset
     whole = receipt.to_offset - receipt.from_offset
     if not 0 < new < whole:
@@ -83,11 +81,10 @@ def _part(count: int, new: int, whole: int) -> int:
 
 
 def advance_position(position: ReplicatedPosition, receipt: ProgressRecord) -> ReplicatedPosition:
-    """The position after a receipt that `refusal_reason` has nothing against and of which `new_part` left what is new.
-    A position never moves back."""
+    """Returns the position after progress from `new_part`. A position never moves back."""
     if receipt.from_offset < position.to_offset or receipt.to_offset < position.to_offset:
         return position
-    # An epoch goes with its own offset alone: an older one with a newer offset would tell of a truncation that is none.
+    # An epoch belongs to its own offset: an older one with a newer offset would look like a truncation.
     moved = receipt.to_offset > position.to_offset or receipt.source_epoch >= 0
     return replace(
         position,
@@ -103,12 +100,11 @@ def advance_position(position: ReplicatedPosition, receipt: ProgressRecord) -> R
 
 
 def last_offset(producer: SourceProducer) -> int:
-    """The offset of the last record this producer wrote, as far as known."""
     return producer.batches[-1].last_offset
 
 
 def merge_batches(known: SourceProducer | None, fresh: SourceProducer) -> SourceProducer:
-    """What is to be remembered of a producer after more of its batches. A new epoch begins anew, as on a broker."""
+    """Adds the fresh batches. A new epoch replaces all earlier ones, as on a broker."""
     batches = fresh.batches
     if known is not None and known.epoch == fresh.epoch:
         end = last_offset(known)

@@ -1,8 +1,4 @@
-"""What the store keeps of proxies, as values: fuses, who serves, what fuses answered in place of brokers, and resets
-of groups' places. Pure.
-
-What went through proxies, as counts: of one client, one topic, one cluster, for a while. Pure.
-"""
+"""Values that the store keeps of proxies: circuit breakers, instances, offset resets, and traffic counts."""
 
 from __future__ import annotations
 
@@ -15,28 +11,28 @@ WILDCARD_SUFFIX = "*"
 
 
 class BreakerKind(StrEnum):
-    """What a fuse cuts."""
+    """The requests that a breaker blocks."""
 
     PRODUCE = "produce"
     FETCH = "fetch"
 
 
 class BreakerState(StrEnum):
-    """OPEN: it cuts. CLOSED: it does not, unless it has limits and they trip it."""
+    """OPEN: blocks requests. CLOSED: does not, unless its limits open the breaker."""
 
     OPEN = "open"
     CLOSED = "closed"
 
 
 class BreakerPolicy(StrEnum):
-    """What producers are answered. REFUSE: try again. DROP: it is written, which it is not."""
+    """The answer to blocked producers. REFUSE: retry. DROP: acknowledged, though not written."""
 
     REFUSE = "refuse"
     DROP = "drop"
 
 
 class BreakerKey(NamedTuple):
-    """`topic` and `client` are whole names, or how names begin, with a `*` behind."""
+    """What identifies a breaker. `topic` and `client` are whole names, or prefixes followed by `*`."""
 
     topic: str
     client: str
@@ -45,8 +41,9 @@ class BreakerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
-    """At how much a fuse trips by itself, at each proxy for itself; 0: never. It does where one of them was passed for
-    `above_s`, and closes again once all stayed below half of it for `quiet_s`."""
+    """Limits that open a breaker, at each proxy separately; 0: never. A breaker opens when one was exceeded for
+    `above_s`, and closes once all values stayed below half for `quiet_s`.
+    """
 
     records_s: int = 0
     bytes_s: int = 0
@@ -56,13 +53,12 @@ class BreakerLimits:
 
     @property
     def any(self) -> bool:
-        """Whether there are limits at all."""
         return bool(self.records_s or self.bytes_s or self.latency_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerRow:
-    """`until_ms`: when it closes by itself; 0: never."""
+    """A circuit breaker. `until_ms`: when it closes by itself; 0: never."""
 
     topic: str
     client: str
@@ -77,13 +73,12 @@ class BreakerRow:
 
     @property
     def key(self) -> BreakerKey:
-        """Which one it is."""
         return BreakerKey(self.topic, self.client, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyInstanceRow:
-    """A process that serves clients. `revision`: how often fuses had been changed when it took up the last change."""
+    """A proxy process. `revision`: the breaker revision that the proxy applied last."""
 
     id: str
     name: str
@@ -96,7 +91,7 @@ class ProxyInstanceRow:
 
 @dataclass(frozen=True, slots=True)
 class BreakerCountRow:
-    """What one fuse answered at one proxy since that began. `tripped`: whether its limits have it cut just now."""
+    """One breaker's responses at one proxy since that started. `tripped`: opened by its limits now."""
 
     instance: str
     topic: str
@@ -110,14 +105,14 @@ class BreakerCountRow:
 
     @property
     def key(self) -> BreakerKey:
-        """Of which fuse."""
         return BreakerKey(self.topic, self.client, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedRecordsRow:
-    """Records of a client that it takes for written and that no broker has, from the first to the last one. `fuse`: the
-    topic as the fuse names it. `partitions`: their numbers with commas between."""
+    """Records acknowledged to a client that no broker has. `fuse`: the breaker's topic pattern. `partitions`:
+    comma-separated.
+    """
 
     instance: str
     topic: str
@@ -131,8 +126,9 @@ class DroppedRecordsRow:
 
 
 class ResetState(StrEnum):
-    """HELD: members wait, and commit what they have read; where that is over, nothing was touched. SETTING: they leave,
-    and some of the places may be set. DONE: all are. UNDONE: all are as they were. GIVEN_UP: none was touched."""
+    """HELD: members commit what they have read, and wait; nothing is changed if this ends here. SETTING: members leave,
+    and some offsets may be set. DONE: all are set. ROLLED_BACK: all are as before. GIVEN_UP: none was changed.
+    """
 
     HELD = "held"
     SETTING = "setting"
@@ -141,12 +137,12 @@ class ResetState(StrEnum):
     GIVEN_UP = "given up"
 
 
-# Of these members wait.
+# Members wait in these states.
 ONGOING_RESET_STATES: Final = (ResetState.HELD, ResetState.SETTING)
 
 
 class ResetGoal(NamedTuple):
-    """A place of the group: where it is kept, where it was (None: nowhere), and where it is to be."""
+    """A committed offset: its cluster and partition, its old value (None: none) and its new value."""
 
     cluster: str
     topic: str
@@ -157,9 +153,12 @@ class ResetGoal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResetRow:
-    """A group is set to other places. `run`: whoever is at it, by a number of his own, and another one once he sets
-    places. `until_ms`: so long members wait while it has BEGUN, and he may write; then, so long nobody commits these
-    places from outside. `members`: who was sent away for it; they may still commit places of before."""
+    """A reset of a group's committed offsets.
+
+    `run`: a random id of the resetting process, a new one once offsets are set. `until_ms`: while HELD or SETTING
+    members wait until then, and the process may write; afterwards no client outside may commit these offsets until
+    then. `members`: those sent away, which may still commit earlier offsets.
+    """
 
     group: str
     run: str
@@ -171,13 +170,12 @@ class ResetRow:
     members: frozenset[str] = frozenset()
 
     def holds(self, now_ms: int) -> bool:
-        """Whether members are to wait."""
         return self.state in ONGOING_RESET_STATES and now_ms < self.until_ms
 
 
 @dataclass(frozen=True, slots=True)
 class ResetStatusRow:
-    """A proxy holds the group of this run: nothing of before is on its way. `waits`: so many members wait there."""
+    """A proxy holds this run's group, with no earlier request in flight. `waits`: waiting members there."""
 
     instance: str
     run: str
@@ -186,24 +184,22 @@ class ResetStatusRow:
 
 
 def encode_goals(goals: tuple[ResetGoal, ...]) -> str:
-    """As the store keeps them."""
     return json.dumps(goals, separators=(",", ":"))
 
 
 def parse_goals(text: str) -> tuple[ResetGoal, ...]:
-    """The other way round."""
     return tuple(ResetGoal(*one) for one in json.loads(text))
 
 
-# The upper ends of histograms; what lies above the last one is counted behind it.
+# The upper bounds of histogram buckets; one more bucket counts all above the last.
 LATENCY_BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 SIZE_BUCKETS_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)
-# A client or a topic that stands for all those that are not told apart.
+# The client or topic that counts all those without a count of their own.
 OTHER_NAMES: Final = "*"
 
 
 class TrafficKind(StrEnum):
-    """What is counted. CLIENT: all that a client asks, over all its connections."""
+    """What is counted. CLIENT: all requests of a client, over all its connections."""
 
     PRODUCE = "produce"
     FETCH = "fetch"
@@ -213,8 +209,9 @@ class TrafficKind(StrEnum):
 
 
 class TrafficKey(NamedTuple):
-    """Of whom and where. `topic` is empty where what is asked is about several, or none; `cluster` where it is about
-    none."""
+    """Whose traffic, and where. `topic` is empty where requests concern several or none; `cluster` where they concern
+    none.
+    """
 
     client: str
     topic: str
@@ -228,14 +225,13 @@ def _none_of(bounds: tuple[int, ...]) -> list[int]:
 
 @dataclass(slots=True)
 class TrafficCounter:
-    """Counts that only grow, and `connected_max` and `version_max`, which are the highest that were seen.
+    """Counts that only grow, and the maxima `connected_max` and `version_max`.
 
-    Producers: `bytes`, `records` and `batches` as they were sent; `plain` batches, with `plain_bytes`, are not
-    compressed; of samples of those with `tried` bytes lz4 made `tried_lz4`. `singles` hold one record, `unnumbered`
-    batches have no producer id; `acks_none` and `acks_leader` are requests. Consumers: `empty` are answers without a
-    record, `wait_ms` and `min_bytes` what was asked for, summed up. Commits: `records` by which places moved. Metadata:
-    `errors` are questions for a topic that nobody has. A request that names several topics counts for each. `latency`
-    is of producers, `sizes` are of requests.
+    Producers: `bytes`, `records` and `batches` as sent. `plain` batches, of `plain_bytes`, are uncompressed; lz4 made
+    `tried_lz4` bytes of samples of `tried`. `singles`: batches with one record. `unnumbered`: batches without producer
+    id. `acks_none`, `acks_leader`: requests. Consumers: `empty` responses; sums of requested `wait_ms` and `min_bytes`.
+    Commits: `records` by which offsets moved. Metadata: `errors` are requests for unknown topics. A request with
+    several topics counts for each. `latency` counts produce requests, `sizes` requests.
     """
 
     requests: int = 0
@@ -265,16 +261,15 @@ class TrafficCounter:
 
     @property
     def answered(self) -> int:
-        """How many requests of producers were answered."""
+        """The number of answered produce requests."""
         return sum(self.latency)
 
     @property
     def mean_ms(self) -> float:
-        """How long that took; 0 where none was."""
+        """The mean latency of those; 0 without any."""
         return self.answered_us / self.answered / 1000 if self.answered_us else 0.0
 
     def add(self, other: TrafficCounter) -> None:
-        """Takes the other's counts along."""
         for name in SUM_FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in MAX_FIELDS:
@@ -284,11 +279,9 @@ class TrafficCounter:
         self.sizes = [ours + theirs for ours, theirs in zip(self.sizes, other.sizes, strict=True)]
 
     def copy(self) -> TrafficCounter:
-        """As it is now."""
         return self.since(_NONE)
 
     def since(self, before: TrafficCounter) -> TrafficCounter:
-        """What has come since it was as `before`."""
         found = TrafficCounter(software=self.software)
         for name in SUM_FIELDS:
             setattr(found, name, getattr(self, name) - getattr(before, name))
@@ -310,7 +303,7 @@ _NONE: Final = TrafficCounter()
 
 @dataclass(frozen=True, slots=True)
 class TrafficRow:
-    """What one proxy counted in a window of time. `instance` is the process, `proxy` what it calls itself."""
+    """One proxy's counts in a time window. `instance`: the process. `proxy`: its configured name."""
 
     instance: str
     proxy: str
@@ -320,7 +313,7 @@ class TrafficRow:
     flow: TrafficCounter
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
+        """Returns the row for JSON."""
         counts = {name: getattr(self.flow, name) for name in (*SUM_FIELDS, *MAX_FIELDS)}
         return {
             "proxy": self.proxy,

@@ -1,9 +1,6 @@
-"""What the store keeps of proofs: what was compared, how and when. Times are milliseconds since 1970.
+"""Values that the store keeps of proofs, links and switches, and a text form of offset ranges.
 
-What the store keeps of links, what they carried and how late, as values; and many ranges of offsets as one short
-text. What it keeps of proofs is in `proof_values`. Times are milliseconds since 1970, always the caller's.
-
-What the store keeps of switches, as values.
+Times are milliseconds since 1970, always the caller's. Values of proxies are in `proxy_values`.
 """
 
 from __future__ import annotations
@@ -25,17 +22,15 @@ class ProofState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """Both sides of a partition hold the same records from `from_offset` up to, not including, `to_offset`, as of
-    `proven_ms`; `source_end` was the source's end then.
+    """Both sides held the same records in [`from_offset`, `to_offset`) at `proven_ms`; the source ended at `source_end`
+    then.
 
-    `way` says how they were compared; `target_offset` is where the target goes on where offsets do not count, else -1.
-    `digest` is that of the records, empty where none was made. Where they differ, `sentence` holds how, as JSON.
-    `ledger_id` is the newest row of the ledger that was there before any of it was read, `size` how many bytes of both
-    sides were read for it, 0: unknown. Each part of it was read at `oldest_ms` or later, 0: unknown.
+    `way`: the mode. `target_offset`: where the target continues if offsets are not compared, else -1. `digest`: of the
+    records, or empty. `sentence`: the difference as JSON, if any. `ledger_id`: the newest incident before the first
+    read. `size`: bytes read of both sides, 0: unknown. `oldest_ms`: every part was read then or later, 0: unknown.
 
-    While it is read again: the pass began at `again_ms` and ends at `again_end`; all below `again_offset` is read, -1:
-    no pass is on. `again_target` is where the target goes on there, where offsets do not count. `revision` counts how
-    often the store's row was changed.
+    During a re-read: the pass began at `again_ms`, ends at `again_end`, and has read all below `again_offset` (-1: no
+    pass). `again_target`: where the target continues there. `revision`: the row's number of changes.
     """
 
     link: str
@@ -64,8 +59,7 @@ class ProofRow:
 
     @property
     def read_ms(self) -> int:
-        """Since when each part has been read at least once. 0: unknown, as where nothing is proven of what the source
-        holds."""
+        """Every part was read then or later. 0: unknown, also where no record of the source is proven."""
         if self.to_offset <= self.from_offset:
             return 0 if self.source_end > self.from_offset else self.proven_ms
         return self.oldest_ms
@@ -73,13 +67,12 @@ class ProofRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCheckRow:
-    """When the keys of a compacted twin were last compared with the source's, and how old what crossed since may be.
+    """The last check of a compacted twin's keys, and the age of records replicated since.
 
-    At `mark_ms` the source ended at `mark_end`. All that crossed since the twin was last at a mark was written after
-    `since_ms`, 0: nobody knows. `retention_ms` is the shortest delete.retention.ms seen in that time. `missed`: some
-    tombstone may have been cleaned away before it crossed, and nobody has looked since. `looked_ms` is 0 before the
-    first look, `looked_end` the twin's end at the last one. `owed` keys were found then, from `from_offset` up to, not
-    including, `to_offset`.
+    At `mark_ms` the source ended at `mark_end`. All records replicated since the twin last reached a mark were written
+    after `since_ms`, 0: unknown. `retention_ms`: the shortest delete.retention.ms in that time. `missed`: a tombstone
+    may have been cleaned away before replication. `looked_ms`: the last check, 0 before the first; `looked_end`: the
+    twin's end then. That check found `owed` missing tombstones, in [`from_offset`, `to_offset`).
     """
 
     link: str
@@ -99,13 +92,13 @@ class KeyCheckRow:
     to_offset: int
 
 
-MIRROR_ACTOR = "the mirror"  # Who changed what no operator did.
+MIRROR_ACTOR = "the mirror"  # The actor of changes that no operator made.
 BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a retry.
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """A lease as it stands. It is one holder's as long as `generation` stays; a changing `beat` says he lives."""
+    """A stored lease. One `generation` has one holder; a changing `beat` shows that the holder lives."""
 
     name: str
     owner: str
@@ -117,8 +110,6 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkIdentity:
-    """Whom a link writes as, and between which clusters, by their own ids."""
-
     link: str
     producer_id: int
     producer_epoch: int
@@ -128,10 +119,11 @@ class LinkIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TwinRow:
-    """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex. Below
-    `inherited` the log is the topic's own, of when it was at home there. `epoch` is added to the link's own: a switch
-    shuts out what is written with an earlier one. Rows of the ledger up to `ledger_before` are of an earlier
-    twin; it is set as the row is saved."""
+    """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex.
+
+    Below `inherited` the log is the topic's own, from when its home was there. `epoch` is added to the link's: a switch
+    fences earlier ones. Incidents up to `ledger_before` concern an earlier twin; saving sets this.
+    """
 
     link: str
     topic: str
@@ -148,8 +140,7 @@ class TwinRow:
 
 @dataclass(frozen=True, slots=True)
 class HomeRow:
-    """The cluster where a topic of a pair of clusters is written. A later home has a higher `term`; `since_ms` is for
-    people."""
+    """The home of a topic of a cluster pair. A later home has a higher `term`; `since_ms` is for people."""
 
     pair: str
     topic: str
@@ -161,7 +152,7 @@ class HomeRow:
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """A batch as its producer numbered it and as the source, and so the twin, holds it."""
+    """A batch with its producer's sequences and its offset on source and twin."""
 
     base_sequence: int
     last_sequence: int
@@ -170,13 +161,12 @@ class SourceBatch:
 
     @property
     def last_offset(self) -> int:
-        """That of its last record."""
         return self.base_offset + (self.last_sequence - self.base_sequence) % SEQUENCE_SPAN
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProducer:
-    """The last batches, oldest first, that one producer wrote to one partition of the source."""
+    """One producer's last batches in one source partition, oldest first."""
 
     producer_id: int
     epoch: int
@@ -185,11 +175,10 @@ class SourceProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressRecord:
-    """What a pump carried: offsets from `from_offset` up to, not including, `to_offset`.
+    """What a task replicated: offsets [`from_offset`, `to_offset`). Equal ones report the source's end alone.
 
-    One with both equal says only how far the source is. `source_end` is the high watermark seen. `extents` are those
-    that a mapped twin has gained; they may reach beyond `to_offset`. `source_epoch`: the source's leader epoch of the
-    last record below `to_offset`, -1 where not known.
+    `source_end`: the high watermark seen. `extents`: new offset runs of a mapped twin, perhaps beyond `to_offset`.
+    `source_epoch`: the source's leader epoch of the last record below `to_offset`; -1: unknown.
     """
 
     link: str
@@ -217,7 +206,7 @@ class PartitionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatedPosition:
-    """How far a twin's partition is receipted, in which leader epoch of the source, and what went there in all."""
+    """How far a partition is replicated, with total counts."""
 
     link: str
     topic: str
@@ -237,10 +226,10 @@ class ReplicatedPosition:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that a twin lacks or that stopped it: where, what was done about it, and a sentence for people.
+    """A difference of a twin, or what stopped replication.
 
-    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 where none are concerned. `way` is
-    how both sides were compared, where a proof found it.
+    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 if none apply. `way`: the mode of a
+    proof that found this.
     """
 
     link: str
@@ -257,8 +246,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """An incident as the ledger holds it; open while `closed_ms` is None. A row that many were joined to is about its
-    `parts` alone, not about all that lies between."""
+    """A logged incident, open while `closed_ms` is None. A joined row concerns its `parts`, not the gaps between."""
 
     id: int
     incident: Incident
@@ -268,14 +256,11 @@ class IncidentRow:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The offsets that it is about."""
         return self.parts or ((self.incident.from_offset, self.incident.to_offset),)
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentCount:
-    """Incidents of one link and kind in the ledger: all, and those still open."""
-
     link: str
     kind: IncidentKind
     all: int
@@ -284,10 +269,10 @@ class IncidentCount:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A change that a link made, or tried to, on its target: `kind` of thing, which one, what it was and became.
+    """A change, or attempt: the `kind` and name of the thing, and its values before and after.
 
-    `actor` is who did it: an operator's name, or the mirror by itself. `topic` and `group`: what it is about, as it is
-    called where the change was made; empty where it is about neither. The store gives the `id`, which grows.
+    `actor`: an operator's name, or the mirror. `topic` and `group` by their names where the change was made, or empty.
+    The store assigns growing ids.
     """
 
     at_ms: int
@@ -305,7 +290,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class ControlRow:
-    """What an operator has said of a link, instead of what its settings say; `value` is JSON."""
+    """An operator's override of a link's setting; `value` is JSON."""
 
     link: str
     name: str
@@ -316,7 +301,7 @@ class ControlRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkStateRow:
-    """Something of the source that follows to the target: what the link wrote there, or holds back, since when."""
+    """A thing synced from source to target: what the link wrote there, or holds back."""
 
     link: str
     kind: str
@@ -327,7 +312,7 @@ class LinkStateRow:
 
 
 class LinkPresence(StrEnum):
-    """Whether a link is to be carried: who removed one wants it gone whatever settings still name it."""
+    """Whether to run a link. REMOVED outweighs settings that still name the link."""
 
     KEPT = "kept"
     REMOVED = "removed"
@@ -335,8 +320,9 @@ class LinkPresence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """What a link is. `section` is what settings would say of it, as JSON; `seed` what settings said when they were
-    last taken, empty where none ever named it. `revision` is that of all links at its last change."""
+    """A link's definition. `section`: its settings as JSON. `seed`: the settings when last adopted, empty if never
+    there. `revision`: that of all links at its last change.
+    """
 
     link: str
     state: LinkPresence
@@ -348,13 +334,12 @@ class LinkRow:
 
 
 def twin_naming_of(section: str) -> str:
-    """How a link of this section calls its twins."""
     return str(json.loads(section).get("naming", TwinNaming.SAME))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """What the mirror last said of a link. Latencies are None while there was nothing to measure."""
+    """The mirror's last status of a link. Latencies are None without measurements."""
 
     link: str
     owner: str
@@ -372,8 +357,9 @@ class LinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class AlarmRow:
-    """Something late, of a link or a topic of it: open while `cleared_ms` is None. `told_ms` is None where it rose in a
-    quiet time and nobody has been told."""
+    """An alarm about lag, open while `cleared_ms` is None. `told_ms` is None if raised in a quiet period and not
+    reported yet.
+    """
 
     link: str
     kind: str
@@ -389,8 +375,9 @@ class AlarmRow:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDelayRow:
-    """How a partition, or a group's place in it, stood last. `waiting`: when which end of the source was first seen, as
-    JSON, so that a monitor that starts again knows how old things are."""
+    """The last lag of a partition, or of a group there. `waiting`: when each end of the source was first seen, as JSON,
+    for a restarted monitor.
+    """
 
     link: str
     topic: str
@@ -408,8 +395,9 @@ class PartitionDelayRow:
 
 @dataclass(frozen=True, slots=True)
 class WatcherRow:
-    """One that watches: `kind` is what it watches, and `links` which ones, of a monitor. While it lives, `beat` changes
-    at least every `every_ms`."""
+    """A monitor, or watcher of monitors. `kind`: what is watched; `links`: a monitor's. It changes `beat` at least
+    every `every_ms`.
+    """
 
     name: str
     kind: str
@@ -426,7 +414,7 @@ OffsetRange = tuple[int, int]
 
 
 def merge_ranges(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """The same offsets in order; what touches or overlaps is one."""
+    """Returns the ranges in order, with touching and overlapping ones merged."""
     found: list[OffsetRange] = []
     for begin, end in sorted(ranges):
         if found and begin <= found[-1][1]:
@@ -437,7 +425,7 @@ def merge_ranges(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 
 def encode_ranges(ranges: Iterable[OffsetRange]) -> str:
-    """As text; `parse_ranges` takes it back."""
+    """Returns a text for `parse_ranges`."""
     words, at = [], 0
     for begin, end in merge_ranges(ranges):
         words.append(f"{begin - at}+{end - begin}")
@@ -446,7 +434,7 @@ def encode_ranges(ranges: Iterable[OffsetRange]) -> str:
 
 
 def parse_ranges(text: str) -> tuple[OffsetRange, ...]:
-    """StoreError where it is no such text."""
+    """Raises StoreError for any other text."""
     found, at = list[OffsetRange](), 0
     for word in text.split():
         gap, plus, length = word.partition("+")
@@ -459,16 +447,17 @@ def parse_ranges(text: str) -> tuple[OffsetRange, ...]:
 
 
 class MirrorRequest(StrEnum):
-    """What a switch asks of the mirror that carries its topics."""
+    """What a switch asks of the mirror that replicates its topics."""
 
-    ANNOUNCED = "announced"  # Nothing yet: it goes on.
+    ANNOUNCED = "announced"  # Nothing yet: replication continues.
     STOP_REPLICATION = "let go"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInSwitch:
-    """A topic that a switch moves just now. `link` carries it, from the old home; `let_go_ms` is when it let the topic
-    go as asked, 0 until then."""
+    """A topic in a running switch. `link` replicates from the old home; `let_go_ms`: when that stopped as asked; 0: not
+    yet.
+    """
 
     pair: str
     topic: str
@@ -481,13 +470,13 @@ class TopicInSwitch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeChange:
-    """Another home for a topic. `link` carried it until now; `back` carries it from now on, empty where none does, onto
-    the log that was its source: that log is the topic's own below `points`, one for each partition.
+    """A change of a topic's home. `link` replicated until now. `back` does from now on, empty if none, onto the old
+    source's log, which is the topic's own below `points`, one for each partition.
 
-    `torn`: by force, so that some of the old home's records may never have crossed; what had is kept then.
+    `torn`: a forced switch, which may leave records of the old home unreplicated; the replicated prefix is kept.
 
-    Topic ids are those that `back` sees: its source is the new home. `back` writes the topic with `term` added to its
-    epoch: the fences of earlier switches, each one more than the epoch of an earlier term, never reach that.
+    Topic ids are as `back` sees them: its source is the new home. `back` writes with `term` added to its epoch, which
+    fences of earlier switches, one above an earlier term's epoch, never reach.
     """
 
     pair: str
@@ -506,9 +495,9 @@ class HomeChange:
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedPrefix:
-    """What is known of a partition whose topic moved by force: the old home's records below `to_offset` had crossed,
-    and `producers` had written them, with the last batches of each. `all_known`: none of those is forgotten that wrote
-    not long before."""
+    """What a forced switch knows of a partition: the old home's records below `to_offset` were replicated. `producers`
+    wrote them, with the last batches of each. `all_known`: no recent producer is missing.
+    """
 
     term: int
     to_offset: int
@@ -518,8 +507,7 @@ class ReplicatedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class WriteBlockRow:
-    """Which twins on this cluster are kept from other writers than their link, and which of its ACLs were changed for
-    that, as JSON."""
+    """As JSON: the twins on this cluster that only their link may write, and the ACLs changed for that."""
 
     cluster: str
     guard: str
@@ -528,8 +516,7 @@ class WriteBlockRow:
 
 @dataclass(frozen=True, slots=True)
 class SwitchRow:
-    """A switch of topics that were at home on `source`, to `target`. `record` is JSON; `ended_ms` is None while it is
-    open."""
+    """A switch of topics from home `source` to `target`. `record` is JSON; `ended_ms` is None while open."""
 
     id: str
     kind: str
