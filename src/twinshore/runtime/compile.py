@@ -86,7 +86,7 @@ def _take_up_once_built() -> None:
 
 def _in_files() -> bool:
     """Whether the package is in files. Spark ships an archive to other machines, where numba finds no cache."""
-    return (_ROOT / "wire" / "compiled.py").is_file()
+    return (_ROOT / "kafka" / "protocol" / "compiled.py").is_file()
 
 
 def _builder() -> subprocess.Popen[bytes]:
@@ -105,7 +105,7 @@ def _builder() -> subprocess.Popen[bytes]:
 
 def _folder() -> Path:
     """Returns the stamp's folder: beside numba's index, or in the user's cache where that is not writable."""
-    there = _ROOT / "wire" / "__pycache__"
+    there = _ROOT / "kafka" / "protocol" / "__pycache__"
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if not chosen and os.access(there if there.exists() else there.parent, os.W_OK):
         return there
