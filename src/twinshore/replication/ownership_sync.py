@@ -242,7 +242,9 @@ class HomeRecordSync:
         )
 
     def take_up_switches(self) -> None:
-        """Takes over switches recorded on the target, even while the source is away; at most every `POLL_INTERVAL_S`."""
+        """Takes over switches recorded on the target, even while the source is away. Acts every `POLL_INTERVAL_S` at
+        most.
+        """
         link, now_s = self._now(), time.monotonic()
         if link.naming is not TwinNaming.SAME or now_s < self._switches_at_s:
             return
