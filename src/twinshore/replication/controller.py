@@ -125,7 +125,7 @@ class LinkController:
     # -- the turn
 
     def turn(self) -> str:
-        """Observes, plans and acts once. Returns the sentence that describes the link's state."""
+        """Observes, plans and acts once. Returns the link's state in a sentence."""
         generation = self.lease.generation()
         if self._term and self._term.generation != generation:
             self._end_term()
@@ -231,7 +231,6 @@ class LinkController:
     # -- what follows besides records
 
     def is_ours(self) -> bool:
-        """Whether this process may act for the link now."""
         return self._term is not None and self.lease.left_s() > 0
 
     def _apply_sync_orders(self) -> None:
@@ -257,7 +256,7 @@ class LinkController:
     # -- what operators say
 
     def _apply_overrides(self) -> None:
-        """Topics that may not be replicated leave their tasks; the next survey finds those that may be again."""
+        """Topics that may not be replicated leave their tasks; the next survey finds those that may again."""
         term, name = self._term, self.link.name
         assert term is not None
         if self._ruling.changed():
@@ -392,12 +391,12 @@ class LinkController:
         return term.order(self.link, lane, tide, **sides, desk=desk, settings=self._mirror)
 
     def stop(self, deadline_s: float) -> bool:
-        """Lets tasks finish what is in flight. Returns whether all confirmed, and no request can still be appended."""
+        """Lets tasks finish. Returns whether all confirmed, and no request can still be appended."""
         self._tides.close_link(self.link.name)
         return self._desk.finish(self.link.name, deadline_s)
 
     def left_s(self) -> float:
-        """Seconds for which the open tasks' lease epoch holds; tasks of an earlier epoch replicate nothing."""
+        """Seconds for which the open tasks' lease epoch holds."""
         term = self._term  # read once: the coordinator's thread asks while the controller's may end it
         return self.lease.left_s() if term and term.generation == self.lease.generation() else 0.0
 

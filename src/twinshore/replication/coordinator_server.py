@@ -109,7 +109,6 @@ class CoordinatorListener:
         self._thread = supervise(self._work, "desk")
 
     def close(self) -> None:
-        """Stops listening, and closes every connection."""
         self._closed.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
@@ -151,7 +150,7 @@ class CoordinatorListener:
             self._end(stranger)
 
     def _send_away(self) -> None:
-        """Ends connections without a first line: a peer could send one byte at a time for ever."""
+        """A peer could send its first line one byte at a time for ever."""
         now_s = steady_s()
         late = [one for one in self._guests.values() if one.place is None and now_s - one.came_s > HELLO_TIMEOUT_S]
         for stranger in late:
@@ -170,7 +169,7 @@ class CoordinatorListener:
             self._end(guest)
 
     def _take(self, guest: TaskConnection, got: bytes) -> bool:
-        """Handles the complete lines; False when the connection must end."""
+        """Handles complete lines; False: end the connection."""
         guest.unread += got
         try:
             while (end := guest.unread.find(b"\n", guest.searched)) >= 0:
@@ -203,7 +202,7 @@ class CoordinatorListener:
 
 
 def shut_down_socket(peer: socket.socket) -> None:
-    """At once, even while another thread reads: closing alone would wait for that thread."""
+    """Even while another thread reads: closing alone would wait for that thread."""
     with contextlib.suppress(OSError):
         peer.shutdown(socket.SHUT_RDWR)
 
@@ -234,7 +233,6 @@ class TaskGroupConnections:
                 del self._rafts[place]
 
     def there(self) -> frozenset[TaskGroupAttemptId]:
-        """Returns the connected attempts."""
         with self._lock:
             return frozenset(self._rafts)
 
@@ -248,7 +246,7 @@ class TaskGroupConnections:
             return found
 
     def say(self, place: TaskGroupAttemptId, word: StartTask | StopTaskGroup) -> bool:
-        """Sends a message; False when the attempt is not connected."""
+        """False: the attempt is not connected."""
         with self._lock:
             raft = self._rafts.get(place)
         if raft is None:
@@ -284,7 +282,7 @@ class CoordinatorServer:
 
     @contextmanager
     def _deciding(self) -> Iterator[Coordinator]:
-        """Locks the core for one event or question, and executes the commands before another caller enters."""
+        """Locks the core for one event, and executes the commands before another caller enters."""
         with self._lock:
             try:
                 yield self._core
@@ -294,7 +292,6 @@ class CoordinatorServer:
     # -- called by the controller
 
     def reached_at(self) -> tuple[str, int]:
-        """Returns the host and port for attempts."""
         return os.environ.get("TWINSHORE_DESK_HOST", self.host), self.port
 
     def open_task(self, key: TaskKey, grant_s: float) -> None:
@@ -318,7 +315,6 @@ class CoordinatorServer:
             return core.move(link, named, lane)
 
     def withdraw(self, link: str, topic: str, partition: int = -1) -> bool:
-        """Call until True: then no attempt writes there."""
         with self._deciding() as core:
             return core.withdraw(link, topic, partition, steady_s())
 
@@ -331,7 +327,6 @@ class CoordinatorServer:
             return core.used(link)
 
     def holding(self, key: TaskKey) -> tuple[int | None, float, bool]:
-        """Returns the holder, the seconds since a holder last began, and whether a standby is ready."""
         with self._deciding() as core:
             return core.holding(key, steady_s())
 
@@ -356,8 +351,8 @@ class CoordinatorServer:
             core.finish_all(link)
 
     def finish(self, link: str, deadline_s: float) -> bool:
-        """Finishes every attempt, and forgets the link's tasks. Returns whether no request can still be appended. Stops
-        waiting early when all that is left may be appended after `deadline_s`.
+        """Finishes every attempt, and forgets the link's tasks. Returns whether no request can still be appended; does
+        not wait for what may be appended after `deadline_s`.
         """
         self.finish_all(link)
         while (left_s := deadline_s - time.monotonic()) > 0 and not self.idle(link):
@@ -458,7 +453,7 @@ class CoordinatorServer:
 
 
 class PartitionBalancer:
-    """Evens out the load of one link's tasks, every `BALANCE_INTERVAL_S`."""
+    """Evens out the load of one link's tasks."""
 
     def __init__(
         self, link: str, desk: CoordinatorServer, recorder: ProgressRecorder, lanes: int, log: Callable[[str], None]
@@ -467,7 +462,6 @@ class PartitionBalancer:
         self._at_s = time.monotonic()
 
     def turn(self) -> None:
-        """Moves what should move now."""
         if self._lanes < 2 or time.monotonic() - self._at_s < BALANCE_INTERVAL_S:
             return
         self._at_s = time.monotonic()

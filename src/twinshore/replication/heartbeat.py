@@ -27,9 +27,7 @@ REFUSED_PAUSE_S = 30.0
 
 
 class HeartbeatTask:
-    """Writes a heartbeat every `every_s` while `may_beat`, apart from the controller, which a slow source must not hold
-    up.
-    """
+    """Writes heartbeats while `may_beat`, apart from the controller, which a slow source must not hold up."""
 
     def __init__(
         self,
@@ -97,8 +95,8 @@ PATIENCE_S = 5.0
 
 
 def read_topology(settings: Settings, log: Callable[[str], None]) -> Topology:
-    """Returns what runs now, by the heartbeats on the settings' clusters. One that does not answer, or is not the
-    cluster that the links began with, is listed as away. `log` gets that the store cannot tell these clusters' ids.
+    """Returns what runs now, by heartbeats. A cluster that does not answer, or is not the one that the links began
+    with, is listed as away. `log` gets that the store cannot tell these ids.
     """
     ids, homes = _remembered(settings, log)
     beats: list[NewestHeartbeat] = []
@@ -119,7 +117,7 @@ def read_topology(settings: Settings, log: Callable[[str], None]) -> Topology:
 def _remembered(
     settings: Settings, log: Callable[[str], None]
 ) -> tuple[dict[str, str], tuple[tuple[str, str, int], ...]]:
-    """The clusters' ids, and the homes of pairs; empty while the store does not answer."""
+    """Cluster ids, and the homes of pairs; empty while the store does not answer."""
     try:
         with open_or_temporary(settings) as store:
             return known_cluster_ids(settings.links, store), tuple(_homes(settings, store))

@@ -1,7 +1,7 @@
 """One link's records in the target's `twinshore.twins`: the store and producer that write, and the twins' anchors.
 
-The records outlive the store: they stop a second store before it writes a record, and a lost store is restored from
-them (`operations.recover`). Without rights for the topic the link runs on without records, and logs that once.
+The records outlive the store: they stop a second store before its first write, and restore a lost one
+(`operations.recover`). Without rights for the topic the link runs on, and logs that once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FULL_READ_INTERVAL_S = 60.0  # A reader of new records alone does not see that o
 
 @dataclass(frozen=True, slots=True)
 class ProcessLease:
-    """The process that writes the records, and its generation of the link's lease (0: not held now)."""
+    """The process that writes, and its generation of the link's lease (0: not held now)."""
 
     process: str = ""
     generation: Callable[[], int] = lambda: 0
@@ -46,7 +46,7 @@ class ProcessLease:
 
 
 class LinkClaim:
-    """`holding`: who writes the records. `log` gets what is missing, once, and when lost records are written again."""
+    """`log` gets what is missing, once, and when lost records are written again."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class LinkClaim:
 
     @property
     def own(self) -> str:
-        """The id of this process's store."""
+        """This process's store id."""
         if not self._own:
             self._own = self._store.links.own_id(uuid.uuid4().hex)
         return self._own
@@ -82,8 +82,8 @@ class LinkClaim:
     # -- reading
 
     def look(self, source_id: str) -> LinkClaimState:
-        """Reads the link's records from that source to the log end; from the log start when records may have vanished,
-        and every `FULL_READ_INTERVAL_S`.
+        """Reads the link's records to the log end; from the log start when records may have vanished, and every
+        `FULL_READ_INTERVAL_S`.
         """
         self._answers = False
         seen = self._notebook.seen()
@@ -146,8 +146,7 @@ class LinkClaim:
     def publish_writer(self, identity: LinkIdentity) -> None:
         """Writes the producer's identity, for a recovery of the store.
 
-        May be written later, like all records but the claim: a target that refuses this record now may still take
-        others.
+        Like all records but the claim, this may be written later: a target that refuses records here may take others.
         """
         self._identity = identity
         if self._blind or self._owed:
@@ -167,7 +166,7 @@ class LinkClaim:
             self._on_write_error(error)
 
     def retract_twins(self, topics: Container[str]) -> None:
-        """Deletes the anchors of these topics, whose home is elsewhere by now: no recovery may restore their twins."""
+        """Deletes the anchors of topics whose home is elsewhere by now: no recovery may restore these twins."""
         ready = not (self._blind or self._owed or self._identity is None)
         try:
             for lines in split_into_batches(self.told.lines_against(topics) if ready else []):
@@ -305,7 +304,7 @@ class LinkClaim:
             self._notebook.make(TWINS_TOPIC_SETTINGS, lasting=True)
 
     def _ensure_compacted(self) -> None:
-        """The topic may have another cleanup policy, under which records expire."""
+        """Under another cleanup policy records would expire."""
         place = f"{self._link.name}: {CLEANUP_POLICY} of {TWINS_TOPIC} on {self._link.target}"
         was = ""
         try:
@@ -352,7 +351,7 @@ class LinkClaim:
         self._owed, self._look_at_s = True, time.monotonic() + RETRY_INTERVAL_S
 
     def _on_read_error(self, error: KafkaError, begun_s: float) -> None:
-        """Schedules the next read: the longer this one took, the later, since the controller waits for reads."""
+        """Schedules the next read, later after a long one, since the controller waits for reads."""
         self._look_at_s = _again_s(begun_s)
         if not _may_pass(error):
             self._without(error)
@@ -399,7 +398,7 @@ def _again_s(begun_s: float) -> float:
 def establish_identity(
     link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkClaim
 ) -> LinkIdentity:
-    """Claims the link and writes its identity on the target, which gives a producer id at the first start."""
+    """Claims the link and writes its identity; the first start takes a producer id from the target."""
     known = verify_cluster_ids(link, store, source, target)
     notes.hold(source.cluster_id())
     if known is None:

@@ -39,20 +39,20 @@ from twinshore.state.store import Store
 
 
 def read_operator_links(links: Iterable[Link], store: Store) -> dict[str, EffectiveLink]:
-    """Returns each link with the operators' overrides, even when these conflict."""
+    """Returns each link with overrides, even conflicting ones."""
     links = tuple(links)
     said = store.controls.of_each([link.name for link in links])
     return {link.name: effective_link(link, said[link.name]) for link in links}
 
 
 def effective_links(links: Sequence[Link], store: Store) -> dict[str, EffectiveLink]:
-    """Returns each link as in effect, without conflicts."""
+    """Returns each link as in effect."""
     links = tuple(links)  # a running mirror's links may change at any moment
     return resolve_filter_conflicts(links, read_operator_links(links, store))
 
 
 def links_with_candidate(links: Iterable[Link], store: Store | None, now: EffectiveLink) -> list[Link]:
-    """Returns all links with overrides, this one as it would be."""
+    """Returns all links with overrides, this one as `now`."""
     others = {link.name: link for link in links}
     if store:
         others = {name: one.link for name, one in read_operator_links(others.values(), store).items()}
@@ -78,7 +78,6 @@ class LinkSet:
 
     @property
     def removed(self) -> tuple[LinkRow, ...]:
-        """The rows of removed links."""
         return tuple(row for row in self.rows if row.state is LinkPresence.REMOVED)
 
 
@@ -90,7 +89,7 @@ def load_links(settings: Settings, store: Store) -> LinkSet:
 
 
 def load_all_links(settings: Settings, store: Store) -> tuple[Link, ...]:
-    """As `load_links`, with links from other settings, for a caller that replicates none and must know all twins."""
+    """As `load_links`, with links from other settings, for a caller that must know all twins."""
     revision, rows = store.link_rows.read()
     return _of_all(settings, revision, rows, reconcile(settings.link_sections, rows, 0, ""))
 
@@ -101,7 +100,7 @@ def _of_all(settings: Settings, revision: int, rows: Sequence[LinkRow], sown: Re
 
 
 def follow_links(settings: Settings, store: Store) -> LinkSet:
-    """As `load_links`, for a process that has adopted the settings: from then on the rows alone count."""
+    """As `load_links`, after `adopt_settings`: the rows alone count."""
     revision, rows = store.link_rows.read()
     return _together(_known(settings, revision, rows, select_sections(rows, settings.link_sections.keys()), ()))
 
@@ -155,7 +154,6 @@ def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Sto
 
 
 def link_audit_rows(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
-    """Returns the audit rows for rows that replace others."""
     was = {row.link: _in_words(row) for row in before}
     return [
         AuditRow(
@@ -167,7 +165,7 @@ def link_audit_rows(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list
 
 
 def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
-    """Parses the sections as links between the settings' clusters; ConfigError when they are invalid."""
+    """ConfigError when a section is no valid link between the settings' clusters."""
     complaints = Complaints()
     links = read_links(RawSection(sections, "[links]", {"clusters": settings.clusters}), complaints)
     if complaints.lines:
@@ -176,7 +174,7 @@ def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Li
 
 
 def parse_valid_link(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
-    """Returns the link if valid with these settings, else nothing; `_known` reports invalid ones."""
+    """Returns the link, or nothing if invalid with these settings, which `_known` reports."""
     with suppress(ConfigError):
         return parse_links(sections, settings)
     return ()
@@ -221,8 +219,8 @@ POLL_INTERVAL_S = 1.0
 
 
 class LinkRegistry:
-    """`begins`: the links at the start of the process; `names`: run only these, or all if empty. `log` gets each link
-    that cannot run. One thread calls `turn`; any may read.
+    """The links of a running process. `begins`: those at the start; `names`: run only these, or all if empty. `log`
+    gets each link that cannot run. One thread calls `turn`; any may read.
     """
 
     def __init__(
@@ -234,12 +232,11 @@ class LinkRegistry:
         self.now = begins
 
     def follow(self, stop: threading.Event) -> None:
-        """Polls until `stop`."""
         while not stop.wait(POLL_INTERVAL_S):
             self.turn()
 
     def turn(self) -> None:
-        """Reads a revision number, and the rows only if that has changed."""
+        """Reads the rows only if the revision has changed."""
         try:
             if self._store.revisions.of(LINKS_SUBJECT) == self._revision:
                 return
@@ -254,17 +251,15 @@ class LinkRegistry:
         self._revision, self.now = found.revision, found
 
     def wanted(self) -> Mapping[str, Link]:
-        """Returns the links that this process is to run, by name."""
         return {link.name: link for link in self.now.links if not self._names or link.name in self._names}
 
     def why_gone(self, link: str) -> str:
-        """Who removed the link, or why it is set aside."""
         by = [f"was removed by {row.changed_by}" for row in self.now.removed if row.link == link]
         about = [one.sentence for one in self.now.differences if one.link == link]
         return f"the link {next(iter((*by, *about)), 'is not there any more')}"
 
     def settings_around(self, link: Link) -> Settings:
-        """Returns settings whose links are this one, and the others as they are at each access."""
+        """Returns settings with `LiveLinks`."""
         return self._settings.with_links(LiveLinks(self, link))
 
 

@@ -113,8 +113,6 @@ class ControllerLoop:
 
 
 class RunningLink:
-    """A link's controller, loop and companions."""
-
     def __init__(
         self, link: Link, driver: LinkController, companions: Sequence[LinkService], drive: ControllerLoop
     ) -> None:
@@ -123,7 +121,6 @@ class RunningLink:
         self._ending: threading.Thread | None = None
 
     def alive(self) -> bool:
-        """Whether the loop runs, or the link was told to end."""
         return self._ending is not None or self._drive.alive()
 
     def end(
@@ -179,7 +176,7 @@ def start_link(
     beside: LinkContext,
     drive: Callable[[LinkController], ControllerLoop],
 ) -> RunningLink:
-    """Starts the companions, then the loop; closes all if one fails. A loop begun earlier would keep the lease while
+    """Starts companions, then the loop; closes all if one fails. A loop begun earlier would hold the lease while
     nothing replicates.
     """
     with ExitStack() as undone:
@@ -218,7 +215,6 @@ class LinkSupervisor:
         self._waiting: set[str] = set()
 
     def turn(self) -> None:
-        """Begins and ends links as the registry asks."""
         wanted = self._registry.wanted()
         for name in [name for name, one in self._ending.items() if one.ended()]:
             del self._ending[name]
@@ -231,12 +227,11 @@ class LinkSupervisor:
                 self._start(link)
 
     def left_s(self, link: str) -> float:
-        """Seconds for which the link's lease still holds; 0 when the link is not run here."""
+        """Seconds for which the link's lease still holds; 0: not run here."""
         one = self._running.get(link) or self._ending.get(link)
         return one.driver.left_s() if one else 0.0
 
     def alive(self) -> bool:
-        """Whether every controller's loop runs."""
         return all(one.alive() for one in list(self._running.values()))
 
     def close(self, why: str = "") -> None:
@@ -303,7 +298,7 @@ class MirrorContext:
     log: Callable[[str], None]
 
     def driver_of(self, link: Link) -> LinkController:
-        """Returns a new controller, and begins to measure the link's source."""
+        """Also begins to measure the link's source."""
         settings = self.registry.settings_around(link)
         driver = LinkController(
             link,
@@ -326,7 +321,7 @@ class MirrorContext:
         return driver
 
     def leave(self, link: Link) -> None:
-        """The link's controller has ended; another may begin."""
+        """Another controller of the link may begin."""
         self.instruments.leave(link)
         self.recorder.leave(link.name)
 
@@ -337,7 +332,7 @@ class MirrorContext:
 
 
 class Mirror:
-    """Runs the named links, or all. `log` gets one line per event; `beside` starts each link's companions."""
+    """Runs these links, or all. `log` gets one line per event; `beside` starts each link's companions."""
 
     def __init__(
         self, settings: Settings, names: Sequence[str], log: Callable[[str], None], beside: Sequence[StartService] = ()
@@ -403,7 +398,6 @@ class Mirror:
         self._log("stopped in good order")
 
     def _take_links(self, store: Store) -> LinkSet:
-        """Updates the store from the settings, and returns the links."""
         try:
             begins = adopt_settings(self._settings, store, by=f"the settings on {socket.gethostname()}")
             for difference in begins.differences:
@@ -451,10 +445,10 @@ class Mirror:
                 self._stop.set()
 
     def _say_first(self, links: Sequence[Link], store: Store, recorder: ProgressRecorder) -> list[str]:
-        """Reports what each link will replicate while Spark starts, which takes some seconds.
+        """Reports what there is to replicate while Spark starts, which takes some seconds.
 
         Links without a status, or with one that says stopped, get the status that they start, and are returned. The
-        last status of a mirror that fell silent stays as written until this one replicates.
+        last status of a mirror that fell silent stays until this one replicates.
         """
         names = ", ".join(link.name for link in links)
         self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
@@ -476,7 +470,7 @@ class Mirror:
     def _never_begun(
         self, new: list[str], instruments: MetricsService, recorder: ProgressRecorder, store: Store
     ) -> None:
-        """Corrects the statuses when the mirror was stopped while Spark started."""
+        """Stopped while Spark started: corrects the statuses."""
         for name in new:
             recorder.say(name, InactiveLink(STOPPED, "the mirror was stopped before it had begun"), 0)
         for close in (instruments.close, recorder.close, store.close):

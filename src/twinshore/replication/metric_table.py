@@ -24,7 +24,6 @@ class Metric:
 
     @property
     def served(self) -> str:
-        """The name that Prometheus shows."""
         return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
 
@@ -207,7 +206,6 @@ fire while the source is away: `TwinshoreSourceUnseen` and `TwinshoreLinkWaits` 
 
 
 def render_metrics_page() -> str:
-    """Returns docs/metrics.md."""
     rows = [
         f"| `{one.served}` | {one.kind.value} | {', '.join(one.labels) or 'none'} | {one.help} |" for one in METRICS
     ]

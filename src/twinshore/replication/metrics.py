@@ -1,8 +1,7 @@
 """Lag, recovery points and all Prometheus metrics.
 
 `Meters` counts what tasks report. `EndOffsetPoller` reads the source's log ends, so that lag and recovery point grow
-even without a task, and writes the results to the store for `twinshore status`. `MirrorCollector` serves these figures
-with states and incidents from the store.
+even without a task, and stores them for `twinshore status`. `MirrorCollector` serves all.
 """
 
 from __future__ import annotations
@@ -80,14 +79,14 @@ class PartitionMeter:
     arrivals: OffsetArrivals = field(default_factory=OffsetArrivals)
 
     def end(self, since_s: float) -> int:
-        """The source's log end if seen since then, and the twin's offset is known; else -1."""
+        """The source's log end if read since then, and the twin's offset is known; else -1."""
         return self.arrivals.end if self.seen_s >= since_s and self.reached >= 0 else -1
 
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """Figures of a partition, a topic or a link. None: not known now, as when the source's log ends are `unseen`; the
-    recovery point of records known to be missing still grows.
+    """Figures of a partition, topic or link. None: unknown now, as when log ends are `unseen`; the recovery point of
+    records known to be missing still grows.
     """
 
     records: int = 0
@@ -98,7 +97,6 @@ class MeterReading:
     unseen: int = 0
 
     def __add__(self, other: MeterReading) -> MeterReading:
-        """Sums known figures, and keeps the older recovery point."""
         lags = [one.lag for one in (self, other) if one.lag is not None]
         ages = [one.recovery_point_s for one in (self, other) if one.recovery_point_s is not None]
         return MeterReading(
@@ -116,7 +114,7 @@ EMPTY_READING = MeterReading()
 
 class Meters:
     """Counters of all links; thread-safe. Times are monotonic, so a clock change makes nothing older. `ends_s`:
-    interval of reading log ends.
+    interval of reads.
     """
 
     def __init__(self, ends_s: float = END_OFFSETS_INTERVAL_S) -> None:
@@ -126,7 +124,6 @@ class Meters:
         self._lock = threading.Lock()
 
     def take(self, account: TaskReport) -> None:
-        """Counts a task's report; quick."""
         now_s = time.monotonic()
         with self._lock:
             link = self._links.setdefault(account.link, {})
@@ -146,7 +143,7 @@ class Meters:
                 meter.reached = entry.to_offset
 
     def restore(self, link: str, named: TopicPartition, reached: int, end: int, at_s: float) -> None:
-        """Sets what the store knows from before this process: the source had this log end at `at_s` at the latest."""
+        """Sets what the store knows: the source had this log end at `at_s` at the latest."""
         with self._lock:
             meter = self._links.setdefault(link, {}).setdefault(named, PartitionMeter())
             if meter.reached < 0:
@@ -157,16 +154,14 @@ class Meters:
     def recall(
         self, link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]], now_s: float, now_ms: int
     ) -> None:
-        """Sets when an earlier mirror saw the records that twins lack; a time in the future counts as now."""
+        """Sets when an earlier mirror saw the records that twins lack; a future time counts as now."""
         with self._lock:
             for named, meter in self._links.get(link, {}).items():
                 marks = [(now_s - max(0, now_ms - mark.at_ms) / 1000, mark.end) for mark in waits.get(named, ())]
                 meter.arrivals.recall(marks)
 
     def waits(self, link: str, now_s: float, now_ms: int) -> dict[TopicPartition, list[ArrivalMark]]:
-        """Returns arrival marks of records missing for at least `BACKLOG_S_MIN`; the next mirror knows younger ones by
-        itself.
-        """
+        """Returns marks of records missing for `BACKLOG_S_MIN`; the next mirror knows younger ones by itself."""
         with self._lock:
             places = [(named, one.arrivals.missing(one.reached)) for named, one in self._links.get(link, {}).items()]
         return {
@@ -178,8 +173,8 @@ class Meters:
     def looked(
         self, link: str, ends: Mapping[TopicPartition, int], seen_s: float, asked_s: float | None = None
     ) -> None:
-        """Takes the source's log ends, also of partitions without a task. `seen_s`: when new records count as arrived;
-        `asked_s`: when the request was sent.
+        """Takes the source's log ends. `seen_s`: when new records count as arrived; `asked_s`: when the request was
+        sent.
         """
         with self._lock:
             self._looked_s[link] = now_s = time.monotonic()
@@ -192,7 +187,6 @@ class Meters:
                     meter.arrivals.saw(end, seen_s)
 
     def keep_only(self, link: str, partitions: Iterable[TopicPartition]) -> None:
-        """Drops all other partitions."""
         kept = set(partitions)
         with self._lock:
             meters = self._links.get(link, {})
@@ -200,13 +194,11 @@ class Meters:
                 del meters[named]
 
     def forget(self, link: str) -> None:
-        """Another process replicates and reports the link from now on."""
         with self._lock:
             self._links.pop(link, None)
             self._looked_s.pop(link, None)
 
     def links(self) -> list[str]:
-        """Returns the known links."""
         with self._lock:
             return sorted(self._links)
 
@@ -216,7 +208,7 @@ class Meters:
         return None if at_s is None else max(0.0, now_s - at_s)
 
     def lag(self, link: str) -> int | None:
-        """Returns the link's lag as far as known; None: unknown."""
+        """Returns the link's lag; None: unknown."""
         since_s = time.monotonic() - self._fresh_s
         with self._lock:
             places = [(meter.reached, meter.end(since_s)) for meter in self._links.get(link, {}).values()]
@@ -225,7 +217,7 @@ class Meters:
         return sum(seen) if seen or (looked and not places) else None
 
     def word(self, link: str) -> LagStatus | None:
-        """Returns the lag at the last read, with wall-clock times; None before the first."""
+        """Returns the lag at the last read, in wall-clock times; None before the first."""
         at_s = self._looked_s.get(link)
         if at_s is None:
             return None
@@ -238,7 +230,6 @@ class Meters:
         return summarize_lag(places, now_ms - int((now_s - at_s) * 1000), since_ms)
 
     def readings(self, link: str, now_s: float) -> dict[TopicPartition, MeterReading]:
-        """Returns each partition's figures, in the order of first reports."""
         with self._lock:
             return {
                 named: _reading(meter, now_s, now_s - self._fresh_s)
@@ -255,7 +246,7 @@ def _reading(meter: PartitionMeter, now_s: float, since_s: float) -> MeterReadin
 
 
 def _age_s(meter: PartitionMeter, now_s: float) -> float:
-    """Seconds since the oldest record that the twin lacks arrived on the source; 0: none is known."""
+    """Seconds since the oldest known record that the twin lacks arrived; 0: none."""
     return meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0
 
 
@@ -264,27 +255,26 @@ OWNERSHIP_POLL_S = 0.2
 
 
 def recreated_topics(store: Store, link: str) -> frozenset[str]:
-    """Returns topics with an open incident that they were recreated."""
     rows = store.ledger.rows(link, open_only=True)
     return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
 
 
 def refused_topics(store: Store, link: str) -> frozenset[str]:
-    """Returns topics that the link refuses, by open incidents, and never began to replicate."""
+    """Returns topics that the link refuses and never began to replicate."""
     rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
     found = {one.topic for one in rows if one.topic and one.partition < 0 and stops_replication(one.kind, one.policy)}
     return frozenset(found - store.twins.begun(link, found)) if found else frozenset()
 
 
 def admitted_partitions(link: Link, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Keeps the partitions of admitted topics; matches each topic once."""
+    """Matches each topic once."""
     topics = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
     return {named: at for named, at in reached.items() if named.topic in topics}
 
 
 class EndOffsetPoller:
     """Reads one link's log ends apart from the controller, which a slow source must not hold up. `holds` returns the
-    link with current filters; topics not admitted have no lag. `ours`: whether this process holds the link.
+    link with current filters; `ours`: whether this process holds the link.
     """
 
     def __init__(
@@ -366,7 +356,7 @@ class EndOffsetPoller:
         self._leave_word()
 
     def _leave_word(self) -> None:
-        """Writes the lag, and since when records have been missing, which the last mirror may know better."""
+        """Stores the lag, and since when records are missing, which the last mirror may know better."""
         self._recall()
         self._before = {}
         now_ms = wall_ms()
@@ -392,13 +382,13 @@ class EndOffsetPoller:
             self._meters.restore(self._link, named, reached[named], self._end_before(named, reached[named]), seen_s)
 
     def _listen(self) -> None:
-        """Notes when a mirror last reported the link, on the monotonic clock here."""
+        """Notes when a mirror last reported the link, in monotonic time."""
         for word in self._store.links.statuses():
             if word.link == self._link and word.state != STANDBY:
                 self._spoken_s = time.monotonic() - max(0, wall_ms() - word.updated_ms) / 1000
 
     def _remember(self, at_s: float) -> None:
-        """Restores figures from the store: a restart must not make recovery points younger."""
+        """A restart must not make recovery points younger."""
         self._before = parse_backlog(self._store.link_states.of(self._link, BACKLOG_KIND))
         for at in self._store.receipts.positions(self._link):
             named = TopicPartition(at.topic, at.partition)
@@ -407,14 +397,14 @@ class EndOffsetPoller:
         self._recall()
 
     def _end_before(self, named: TopicPartition, end: int) -> int:
-        """The source's log end that an earlier mirror last saw. A leader that does not answer now would otherwise make
-        the missing records look lost by the source.
+        """The log end that an earlier mirror last saw. If its leader does not answer now, missing records would
+        otherwise look lost by the source.
         """
         marks = self._before.get(named)
         return max(end, marks[-1].end) if marks else end
 
     def _recall(self) -> None:
-        """Called again after each read, since a source may not have answered before."""
+        """Repeated after each read, since the source may not have answered before."""
         self._meters.recall(self._link, self._before, time.monotonic(), wall_ms())
 
 
@@ -424,8 +414,6 @@ PARTITIONS_MAX = 2_000
 
 
 class ProgressSink(Protocol):
-    """What takes task reports, and knows each link's state."""
-
     def take(self, account: TaskReport) -> None: ...
 
     def quotas(self, link: str) -> dict[str, float]: ...
@@ -436,9 +424,7 @@ class ProgressSink(Protocol):
 
 
 class MetricsService:
-    """Measures, and serves metrics once the port is free: another mirror on this host, for which this one stands by,
-    may have the port.
-    """
+    """Measures, and serves metrics once the port is free: the mirror for which this one stands by may have the port."""
 
     def __init__(
         self,
@@ -463,27 +449,23 @@ class MetricsService:
         self._serve()
 
     def take(self, account: TaskReport) -> None:
-        """Takes a task's report."""
         self._recorder.take(account)
         self._meters.take(account)
 
     def watch(self, holds: Callable[[], Link], source: Cluster, ours: Callable[[], object]) -> None:
-        """Measures the link from now on. `holds` returns the link with current filters; `ours`: whether this process
-        holds the link.
-        """
+        """Measures the link from now on. `holds` and `ours`: as for `EndOffsetPoller`."""
         link = holds()
         self._looks[link.name] = EndOffsetPoller(holds, source, self._store, self._meters, self._settings.ends_s, ours)
         self._collector.watch(link)
 
     def leave(self, link: Link) -> None:
-        """This process no longer runs the link."""
         self._collector.leave(link)
         if look := self._looks.pop(link.name, None):
             look.close()
         self._meters.forget(link.name)
 
     def _words(self) -> dict[str, dict[str, Any]]:
-        """Each link's state for /health; an unknown lag is null."""
+        """For /health; an unknown lag is null."""
         now_s = time.monotonic()
         return {
             link: {**said, "lag_records": self._meters.lag(link), "look_age_s": self._meters.look_age_s(link, now_s)}
@@ -491,7 +473,6 @@ class MetricsService:
         }
 
     def beat(self) -> None:
-        """Call in each turn of the main loop."""
         self._serve()
         if self._server:
             self._server.beat()
@@ -521,7 +502,6 @@ class MetricsService:
 
 
 def _words(store: Store) -> Sequence[LinkStatus]:
-    """The links' last statuses."""
     try:
         return store.links.statuses()
     except StoreError:
@@ -530,7 +510,7 @@ def _words(store: Store) -> Sequence[LinkStatus]:
 
 @dataclass(frozen=True, slots=True)
 class SeriesLimits:
-    """How many topics and partitions have series of their own."""
+    """Limits of series by topic and by partition."""
 
     topics: int = TOPICS_MAX
     partitions: int = PARTITIONS_MAX
@@ -538,7 +518,7 @@ class SeriesLimits:
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """The store's state at a scrape; empty, and not `up`, when the store does not answer."""
+    """The store at a scrape; empty, and not `up`, when there is no answer."""
 
     up: bool = False
     links: Mapping[str, Link] = field(default_factory=dict)
@@ -550,8 +530,6 @@ class StoreSnapshot:
 
 
 class MetricFamilies:
-    """The families of one scrape."""
-
     def __init__(self) -> None:
         self._families: dict[str, Family] = {one.name: _family(one) for one in metric_table.METRICS}
 
@@ -591,9 +569,9 @@ class MirrorCollector(Collector):
         reading: Callable[[str], Mapping[str, float]] = lambda _: {},
         before: Iterable[LinkStatus] = (),
     ) -> None:
-        """`word_s`: age in seconds up to which a status counts. `quotas`: bytes a second by the side whose quota limits
-        the link. `reading`: shared-read figures of a broadcast's link. `before`: statuses at the start of this process;
-        an unchanged one does not show whether its mirror lives.
+        """`word_s`: age in seconds up to which a status counts. `quotas`: as `ProgressRecorder.quotas`. `reading`: as
+        `ProgressRecorder.reading`. `before`: statuses at the start of this process; an unchanged one does not show
+        whether its mirror lives.
         """
         self._links = {link.name: link for link in links}
         self._meters, self._store, self._bounds = meters, store, bounds
@@ -601,11 +579,9 @@ class MirrorCollector(Collector):
         self._before = {(word.link, word.owner, word.updated_ms) for word in before}
 
     def watch(self, link: Link) -> None:
-        """Shows the link from the next scrape on."""
         self._links = {**self._links, link.name: link}
 
     def leave(self, link: Link) -> None:
-        """Shows the link no more."""
         self._links = {name: one for name, one in self._links.items() if name != link.name}
 
     def describe(self) -> list[Family]:
@@ -695,7 +671,7 @@ class MirrorCollector(Collector):
                 sheet.put(metric_table.LINK_ACKNOWLEDGED, (name, quantile), value_ms / 1000)
 
     def _is_new(self, word: LinkStatus) -> bool:
-        """Whether the status was written since this process began. Compares the status itself, for a clock may be set
+        """Whether the status was written since this process began; compares the status itself, for clocks may be set
         back.
         """
         return (word.link, word.owner, word.updated_ms) not in self._before

@@ -26,8 +26,8 @@ TopicVersion = tuple[str, int]
 
 
 class OperatorOverrides:
-    """`link`: the link as in effect. Of the overrides, only filters that could loop or collide do not count. `notes`:
-    whether to write the effective filters to the store, and conflicts to the incident log.
+    """`link`: the link as in effect; filters that could loop or collide do not count. `notes`: whether to store the
+    effective filters, and log conflicts as incidents.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class OperatorOverrides:
         self.link = link
 
     def anew(self) -> None:
-        """Another process may have run the link with other settings: reads and reports all again."""
+        """Another process may have run the link with other settings."""
         self._versions, self._looked_at_s = (), 0.0
 
     def changed(self) -> bool:
@@ -78,14 +78,14 @@ class OperatorOverrides:
         return self.link.control.pauses(topic)
 
     def flowing(self, names: Mapping[str, TopicVersion]) -> dict[str, TopicVersion]:
-        """Returns the topics that may be replicated now; one that is leaving the tasks must have left first."""
+        """Returns topics that may be replicated now; those leaving their tasks must have left first."""
         return {name: seen for name, seen in names.items() if name not in self._parting and not self.pauses(name)}
 
     def take_unwanted_topics(
         self, placed: Set[str], withdraw: Callable[[str], bool], elsewhere: Container[str] = ()
     ) -> list[str]:
-        """Withdraws topics that may not be replicated any more; returns new ones, once. `withdraw` is called until
-        True. `elsewhere`: topics with another home.
+        """Withdraws topics that may not be replicated; returns new ones, once. `withdraw` is called until True.
+        `elsewhere`: topics with another home.
         """
         unwanted = {topic for topic in placed if self.pauses(topic) or not admits(self.link, topic)}
         unwanted |= {topic for topic in placed if topic in elsewhere}
@@ -95,12 +95,11 @@ class OperatorOverrides:
         return fresh
 
     def parted(self, topic: str) -> str:
-        """Why the topic leaves the tasks."""
         return f"topic {topic} {'is paused' if self.pauses(topic) else 'is no longer admitted'}"
 
     def acknowledge(self, *, lanes_left: bool) -> None:
-        """Publishes the effective filters once no task writes topics outside of these. Until then all the link's twins
-        are its own. `lanes_left`: whether closed tasks can write nothing any more.
+        """Publishes the effective filters once no task writes other topics. Until then all twins of the link are its
+        own. `lanes_left`: whether closed tasks can write nothing any more.
         """
         if self._unsaid and lanes_left and not self._parting:
             row = LinkStateRow(
@@ -110,7 +109,7 @@ class OperatorOverrides:
             self._unsaid = ""
 
     def _begin_to_hold(self, filters: str) -> None:
-        """Withdraws filters that were published and no longer apply."""
+        """Withdraws published filters that no longer apply."""
         rows = self._store.link_states.of(self._begins.name, EFFECTIVE_FILTERS_KIND)
         self._unsaid = "" if [row.value for row in rows] == [filters] else filters
         if self._unsaid:
@@ -127,7 +126,6 @@ class OperatorOverrides:
 
 
 def describe_effective_link(link: Link) -> str:
-    """Describes filters and overrides, for a log."""
     control = link.control
     said = [
         "paused" if control.paused else "",
@@ -155,7 +153,7 @@ class RateLimitedTasks(Protocol):
 
 
 class RateLimitPublisher:
-    """Sends one link's rate limits. Call `turn` often; only changes are sent."""
+    """Sends changes of one link's rate limits."""
 
     def __init__(self, name: str, desk: RateLimitedTasks) -> None:
         self._name, self._desk = name, desk
@@ -179,7 +177,7 @@ class RateLimitPublisher:
                 self._desk.bound((self._name, lane), bounds)
 
     def forget(self) -> None:
-        """The tasks are new, and have no limits yet."""
+        """New tasks have no limits yet."""
         self._told.clear()
 
 

@@ -1,14 +1,14 @@
 """One link's view of topic homes, and the requests of switches.
 
-A switch is another process. It writes requests to the store, and waits there until no task writes these topics any
-more. The link leaves the topics alone until the switch ends; then their homes decide.
+A switch is another process: it stores requests, and waits until no task writes these topics any more. The link leaves
+the topics alone until the switch ends; then their homes decide.
 
-A store that was away while topics moved takes over the clusters' home records before its mirror replicates anything.
-The link publishes first homes that the target lacks.
+A store that was away while topics moved takes over the clusters' home records before anything is replicated. The link
+publishes first homes that the target lacks.
 
-Two links of a pair may look at once and see different things, as records are written in between. Each adds a row; the
-store keeps the first, and both read that. A new twin's row is saved before the home is read again under a lock; a
-change of the home looks for twins after that lock. So either the twin or the change gives way.
+Two links of a pair may see different things, as records are written in between. Each adds a row; the store keeps the
+first, and both read that. A new twin's row is saved before the home is read again under a lock; a change of the home
+looks for twins after that lock. So either the twin or the change gives way.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ProgressWriter(Protocol):
 
 
 class SwitchRequests:
-    """`leaving`: topics that a switch asked for, until the switch ends, each with a sentence."""
+    """`leaving`: topics that a switch asked for, until its end, each with a sentence."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class SwitchRequests:
         self._untold.clear()
 
     def changed(self) -> bool:
-        """Whether the requests to the link, or the homes of its pair, have changed since the last call."""
+        """Whether requests, or homes of the pair, have changed since the last call."""
         link = self._now()
         if link.naming is not TwinNaming.SAME:
             return False
@@ -106,8 +106,8 @@ class SwitchRequests:
         return not first
 
     def let_go(self, *, active: bool) -> None:
-        """Confirms the topics that no task writes any more, if this process holds the link (`active`). All reported
-        progress is written first: none comes after.
+        """Confirms topics that no task writes any more, if this process holds the link (`active`). All progress is
+        written first: none comes after.
         """
         if not self._untold or not active:
             return
@@ -122,15 +122,13 @@ class SwitchRequests:
             self._log(f"{name}: topic {topic} is let go: a switch moves it")
 
     def leaves(self, topic: str) -> bool:
-        """Whether a switch has the topic, or asked for that."""
         return topic in self.leaving
 
     def staying(self, names: Mapping[str, T]) -> dict[str, T]:
-        """Returns the topics that no switch has asked for."""
         return {name: seen for name, seen in names.items() if name not in self.leaving}
 
     def forget(self, elsewhere: Container[str], standing: StoppedPartitions) -> None:
-        """Drops figures of released topics whose home is elsewhere by now."""
+        """Drops figures of topics whose home is elsewhere by now."""
         moved = {topic for topic in self._given if topic in elsewhere}
         self._given -= moved
         for topic in moved:
@@ -143,7 +141,7 @@ ID_CHARS_SHOWN = 8
 
 
 class HomeRecordSync:
-    """`link` returns the current link. `log` gets what is taken over, and once what cannot be read."""
+    """`link` returns the current link. `log` gets what is taken over, and what cannot be read."""
 
     def __init__(
         self,
@@ -165,8 +163,8 @@ class HomeRecordSync:
         self._doubts: dict[str, str] = {}
 
     def look(self) -> dict[str, str]:
-        """Takes over home records of a higher term. Returns the topics that no link may replicate, each with the
-        reason. KafkaError when a cluster has never answered: its records may decide.
+        """Takes over home records of a higher term. Returns topics that no link may replicate, with reasons. KafkaError
+        when a cluster has never answered: its records may decide.
         """
         link = self._now()
         if link.naming is not TwinNaming.SAME:
@@ -189,8 +187,8 @@ class HomeRecordSync:
         return doubts
 
     def publish_first_homes(self, topics: Iterable[str], is_twin: Callable[[str], bool]) -> None:
-        """Writes the homes of replicated topics to the target in one batch, unless known there. Failures are retried
-        after the next `look`.
+        """Writes homes of replicated topics to the target in one batch, unless known there. The next `look` allows a
+        retry.
         """
         link, (source, here), (target, there) = self._now(), *self._notes
         fresh = [one for one in topics if one not in self._said and not is_internal_topic(one)]
@@ -221,15 +219,13 @@ class HomeRecordSync:
             )
 
     def _known(self, topic: str) -> int:
-        """Returns the topic's highest term in the store and on both clusters."""
+        """Returns the topic's highest known term."""
         row = self._rows.get(topic)
         said = [notes.homes[topic].term for _, notes in self._notes if topic in notes.homes]
         return max([row.term if row else 0, *said])
 
     def _tell_far(self, link: Link) -> None:
-        """Opens one incident for implausible records. Writes valid records again after these, so that compaction keeps
-        them.
-        """
+        """Opens one incident for implausible records, and writes valid ones again, so that compaction keeps them."""
         sentences = []
         for cluster, notes in self._notes:
             notes.log.accept_plausible()
@@ -242,9 +238,7 @@ class HomeRecordSync:
         )
 
     def take_up_switches(self) -> None:
-        """Takes over switches recorded on the target, even while the source is away. Acts every `POLL_INTERVAL_S` at
-        most.
-        """
+        """Takes over switches recorded on the target, even while the source is away."""
         link, now_s = self._now(), time.monotonic()
         if link.naming is not TwinNaming.SAME or now_s < self._switches_at_s:
             return
@@ -300,8 +294,8 @@ class HomeRecordSync:
 
 
 def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store, log: Callable[[str], None]) -> None:
-    """Takes over switches that were made while the store was unavailable. Deletes the cluster's copies that the store
-    knows, once no process works on them without the store; a failure is retried at the next call.
+    """Takes over switches made while the store was unavailable. Deletes the cluster's copies that the store knows, once
+    no process works on them without the store; a failure is retried at the next call.
     """
     records = {switch: notes.log.records.record(switch) for switch in notes.log.records.switches()}
     if not records:
@@ -328,10 +322,9 @@ def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store, log:
 
 
 class TopicHomes:
-    """`link` returns the current link. `admitted` sets `elsewhere`: topics with another home; `homeless`: topics
-    without one; `refused`: topics that an operator must decide; `doubted`: those of the latter where clusters
-    contradict the store. Each has a sentence. `notes`: whether obvious homes are written, and homes of the clusters
-    taken over.
+    """`link` returns the current link. `admitted` sets `elsewhere`: topics with another home; `homeless`: those
+    without; `refused`: those that an operator must decide, and of these `doubted`: clusters contradict the store. Each
+    has a sentence. `notes`: whether to write obvious homes, and to take over the clusters'.
     """
 
     def __init__(
@@ -360,7 +353,7 @@ class TopicHomes:
 
     @property
     def at_home(self) -> dict[str, HomeRow]:
-        """The topics whose home is known to be the link's source."""
+        """Topics whose home is the link's source."""
         return {topic: row for topic, row in self._rows.items() if row.home == self._now().source}
 
     def take_up_switches(self) -> None:
@@ -398,8 +391,8 @@ class TopicHomes:
         return {name: seen for name, seen in found.items() if name not in left}
 
     def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
-        """Returns the steps whose topics' home is still the source. Call after the twins' rows are saved: a change of a
-        home looks for twins afterwards, so of two at once one sees the other. `known`: topics with an earlier twin.
+        """Returns the steps whose topics' home is still the source. Call after saving the twins' rows: a change of a
+        home looks for twins afterwards, so one sees the other. `known`: topics with an earlier twin.
         """
         link = self._now()
         if link.naming is not TwinNaming.SAME or not steps:
@@ -450,7 +443,7 @@ class TopicHomes:
                 self.homeless[name] = sentence
 
     def _ask_for_strays(self, link: Link, away: Mapping[str, HomeRow]) -> None:
-        """`away`: topics whose home is the target, and that are no twins here, as far as known."""
+        """`away`: topics whose home is the target, and that are no twins here."""
         source, target = (find_written_topics(cluster, list(away)) for cluster in (self._source, self._target))
         for name, row in away.items():
             if ownership.is_recreated_away(HomeEvidence(source[name], target[name])):
@@ -467,7 +460,6 @@ class TopicHomes:
             self._log(f"{link.name}: topic {name} is at home on {row.home}: {why}")
 
     def _tell(self) -> None:
-        """Logs each topic that is not replicated, once."""
         said = self.elsewhere | self.homeless
         for name, sentence in said.items():
             if self._said.get(name) != sentence:
@@ -476,8 +468,8 @@ class TopicHomes:
 
 
 def find_written_topics(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, bool | None]:
-    """Whether a record was ever written to each topic, even if deleted since; None: unknown now. A topic that does not
-    exist has none.
+    """Whether a record was ever written to each topic, even if deleted since; None: unknown now. A missing topic has
+    none.
     """
     if not topics:
         return {}

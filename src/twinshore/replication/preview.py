@@ -1,7 +1,4 @@
-"""Plans what running a link would do, without taking a lease or changing anything.
-
-Also checks before a mirror starts: whether links may run, and whether both clusters answer.
-"""
+"""Plans what running a link would do, without a lease or a change; and checks before a mirror starts."""
 
 from __future__ import annotations
 
@@ -97,7 +94,6 @@ def _rate(link: Link, store: Store, wanted: float) -> ReplicationRate:
 
 
 def _sample(source: KafkaCluster, named: TopicPartition, offset: int) -> LogSample:
-    """Fetches one sample."""
     fetched = source.read_from(named, offset, bytes_max=SAMPLE_BYTES, committed=True)
     aborted = AbortedTransactions(fetched.aborted)
     at, seen, size = offset, 0, 0
@@ -111,7 +107,6 @@ def _sample(source: KafkaCluster, named: TopicPartition, offset: int) -> LogSamp
 
 
 def load_effective_link(link: Link, settings: Settings, store: Store, log: Callable[[str], None]) -> Link:
-    """Returns the link with operators' overrides."""
     ruling = OperatorOverrides(link, settings.links, store, log, notes=False)
     ruling.changed()
     return ruling.link
@@ -153,7 +148,7 @@ def preview_link(
 
 
 def _without_paused(link: Link, steps: list[PlanStep]) -> tuple[list[PlanStep], list[PlanStep]]:
-    """Returns the steps of topics that are not paused, and why the others rest."""
+    """Splits off paused topics, with the reason."""
     held = sorted({step.topic for step in steps if link.control.pauses(step.topic)})
     why = "its link is paused" if link.control.paused else "it is paused"
     stay: list[PlanStep] = [Stay(name, f"topic {name}: {why}, see `twinshore link list`") for name in held]
@@ -161,7 +156,7 @@ def _without_paused(link: Link, steps: list[PlanStep]) -> tuple[list[PlanStep], 
 
 
 def _without_resting(link: Link, steps: list[PlanStep], store: Store) -> tuple[list[PlanStep], list[PlanStep]]:
-    """Returns the steps without topics that are stopped as a whole, and the stopped partitions."""
+    """Drops topics stopped as a whole; also returns the stopped partitions."""
     known = {step.topic for step in steps if isinstance(step, CarryTopic)}
     stopped = {named: rows for named, rows in read_stopped_partitions(store, link.name).items() if named.topic in known}
     rests: list[PlanStep] = []
@@ -234,8 +229,8 @@ def open_writable_store(settings: Settings) -> Store:
 
 
 def find_refused_links(links: Sequence[Link], settings: Settings, store: Store) -> dict[str, RefusedError]:
-    """Returns links whose addresses lead to other clusters than at their first start. Clusters that do not answer
-    within seconds are left to the controllers.
+    """Returns links whose addresses lead to other clusters than before. Clusters that do not answer within seconds are
+    left to the controllers.
     """
     found: dict[str, RefusedError] = {}
 
@@ -277,8 +272,8 @@ def prepare_start_message(link: Link, settings: Settings, store: Store) -> Calla
 
 
 def describe_topic_count(admitted: Iterable[str], shown: Iterable[str]) -> str:
-    """Says how many of the source's topics the link would replicate; if none, why, and what to do. `shown`: all topics
-    that the mirror's user can see.
+    """How many of the source's topics the link would replicate; if none, why, and what to do. `shown`: all that the
+    mirror's user can see.
     """
     there = [name for name in shown if not is_internal_topic(name)]
     count = sum(name in there for name in admitted)

@@ -43,8 +43,6 @@ SETTLE_TIMEOUT_S = 5.0  # so long a new epoch waits for what the last one left u
 
 @dataclass(slots=True)
 class LinkStats:
-    """One link's live figures."""
-
     records: int = 0
     bytes: int = 0
     records_total: int = 0
@@ -67,7 +65,7 @@ class LinkStats:
     heard: dict[TopicPartition, tuple[float, int]] = field(default_factory=dict)
 
     def cuts(self) -> dict[TopicPartition, int]:
-        """Returns new log starts for twins whose source's log start has grown since the last cut."""
+        """Returns log starts of sources that have grown since the twin's last cut."""
         return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
 
     def speeds(self) -> list[dict[str, float]]:
@@ -76,22 +74,21 @@ class LinkStats:
         return [speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_TTL_S]
 
     def quotas(self) -> dict[str, float]:
-        """Returns bytes a second by the side whose quota limits the link; other sides are left out."""
+        """Returns bytes a second by the side whose quota limits the link."""
         return sum_by_side(self.speeds())
 
     def held_back(self) -> str:
-        """Returns the end of the status sentence that names limiting quotas."""
+        """The part of the status sentence on limiting quotas."""
         return "".join(
             f"; held back by the {side}'s quota: {size / 1e6:.2f} MB/s" for side, size in self.quotas().items()
         )
 
     def let_go(self) -> None:
-        """Forgets the partitions' offsets: another process may replicate the link from now on."""
+        """Another process may replicate the link from now on."""
         # New ones, since others may be reading the old.
         self.lag, self.starts, self.heard, self.aligning = {}, {}, {}, AlignmentProgress()
 
     def forget(self, topic: str) -> None:
-        """Drops a topic's figures."""
         self.aligning.forget(topic)
         tables: tuple[dict[TopicPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard)
         for table in tables:
@@ -99,7 +96,7 @@ class LinkStats:
                 del table[named]
 
     def rates(self, now_s: float) -> None:
-        """Updates the rates; bytes since the last call weigh more the longer ago that was."""
+        """Updates the rates; recent bytes weigh more after a longer pause."""
         took_s = now_s - self.since_s
         if self.since_s and took_s > 0:
             keep = 0.5 ** (took_s / RATE_HALF_LIFE_S)
@@ -110,13 +107,13 @@ class LinkStats:
         self.since_s, self.records, self.bytes, self.read_before = now_s, 0, 0, self.read_total
 
     def reading(self) -> dict[str, float]:
-        """Returns figures of the read shared with other links of a broadcast; empty for other links."""
+        """Figures of reads shared within a broadcast; empty for other links."""
         return sum_shared_fetch(self.speeds(), self.read_total)
 
 
 class ProgressRecorder:
-    """`take` is called by the coordinator and only queues; a thread writes. `trouble` gets the store's errors. `lag`: a
-    link's lag by recent end offsets of the source, None: unknown.
+    """`take` only queues; a thread writes. `trouble` gets the store's errors. `lag`: a link's lag by recent log ends,
+    None: unknown.
     """
 
     def __init__(
@@ -157,8 +154,8 @@ class ProgressRecorder:
             self._queue.append(account)
 
     def say(self, link: str, now: LinkFacts, lanes: int) -> tuple[str, str]:
-        """Takes the controller's facts. Returns the state and the sentence of `twinshore status`, without figures that
-        change all the time. After STOPPED no other state is taken.
+        """Takes the controller's facts. Returns state and sentence as in `twinshore status`, without figures that
+        always change. After STOPPED no other state is taken.
         """
         with self._lock:
             before = self._facts.get(link, (None, 0))[0]
@@ -167,7 +164,7 @@ class ProgressRecorder:
             return describe_link_state(self._facts[link][0], tuple(self._away[link].values()))
 
     def away(self, link: str, side: str, sentence: str) -> None:
-        """Sets why nothing can be replicated because of that side; an empty sentence clears that."""
+        """Sets why that side lets nothing through; empty: it does."""
         with self._lock:
             self._away[link].pop(side, None)
             if sentence:
@@ -179,7 +176,7 @@ class ProgressRecorder:
         return sum(self.live[link].lag.copy().values()) if found is None else found
 
     def quotas(self, link: str) -> dict[str, float]:
-        """Returns bytes a second by the side whose quota limits the link."""
+        """As `LinkStats.quotas`."""
         live = self.live.get(link)
         return live.quotas() if live else {}
 
@@ -189,15 +186,13 @@ class ProgressRecorder:
         return live.reading() if live else {}
 
     def starts(self, link: str) -> dict[TopicPartition, int]:
-        """Returns the source's log starts that tasks reported."""
         return self.live[link].starts.copy()
 
     def cut_to(self, link: str) -> dict[TopicPartition, int]:
-        """Returns the log starts to which twins were cut."""
         return self.live[link].cut_to.copy()
 
     def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
-        """When a task last reported the partition, on the monotonic clock, and the twin's end then; zeros: never."""
+        """When a task last reported the partition, in monotonic time, and the twin's end then; zeros: never."""
         return self.live[link].heard.get(named, (0.0, 0))
 
     def _word(self, link: str) -> tuple[str, str, int]:
@@ -206,7 +201,6 @@ class ProgressRecorder:
         return *describe_link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
 
     def words(self) -> dict[str, dict[str, str]]:
-        """Returns each link's state and sentence."""
         with self._lock:
             words = {link: self._word(link) for link in self._facts}
         return {link: {"state": state, "says": says} for link, (state, says, _) in words.items()}
@@ -227,8 +221,8 @@ class ProgressRecorder:
                 self._store.ledger.close(row.id, now_ms=now_ms)
 
     def doubted(self, link: str) -> set[str]:
-        """Takes the topics at which a task stopped because a side seemed deleted or recreated. The controller finds out
-        which, so that the incident log has one row for the topic and not one for each partition.
+        """Takes topics at which a task stopped because a side seemed deleted or recreated. The controller finds out
+        which, so that one incident is written and not one for each partition.
         """
         with self._lock:
             return self._doubted.pop(link, set())
@@ -247,9 +241,7 @@ class ProgressRecorder:
         return self._passing.away(link)
 
     def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
-        """Returns the kinds of the partition's open incidents that stop nothing, each with an offset: rows that end
-        there or below are over.
-        """
+        """Returns the partition's open kinds that stop nothing, as `TransientIncidents.kinds`."""
         return self._passing.kinds(link, named)
 
     def forget(self, link: str, topic: str) -> None:
@@ -258,8 +250,8 @@ class ProgressRecorder:
             self._forgotten.append((link, topic))
 
     def settle(self, link: str) -> None:
-        """Call before a new lease epoch of the link reads the store: writes what the last epoch's tasks reported, or
-        drops that after `SETTLE_TIMEOUT_S`.
+        """Call before a new lease epoch reads the store: writes the last epoch's progress, or drops it after
+        `SETTLE_TIMEOUT_S`.
         """
         deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
@@ -276,12 +268,12 @@ class ProgressRecorder:
             self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
 
     def written(self) -> bool:
-        """Writes what was reported so far. Returns whether all is in the store."""
+        """Writes all reports so far. Returns whether that succeeded."""
         return self._flush(words=())
 
     def leave(self, link: str) -> None:
-        """The link has ended here: writes the last status, and forgets the link's figures. Progress is still written
-        when the store is back.
+        """The link has ended here: writes the last status, and forgets the figures. Progress is still written when the
+        store is back.
         """
         deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
         while not self._flush(words=(link,)) and time.monotonic() < deadline_s:
@@ -304,7 +296,7 @@ class ProgressRecorder:
             self._flush()
 
     def _flush(self, words: Collection[str] | None = None) -> bool:
-        """Returns whether all was written. `words`: the links whose statuses are written; None: all."""
+        """`words`: links whose statuses are written; None: all. Returns whether all was written."""
         with self._writing:
             try:
                 self._write(words)
@@ -316,7 +308,7 @@ class ProgressRecorder:
         return True
 
     def _write(self, words: Collection[str] | None) -> None:
-        """Writes each part by itself, so that a refused one does not hold up the others."""
+        """By parts, so that a refused one does not hold up the others."""
         with self._lock:
             accounts, self._queue = self._queue, []
             forgotten, self._forgotten = self._forgotten, []
@@ -356,7 +348,7 @@ class ProgressRecorder:
             raise refused[0]
 
     def _join_drops(self) -> None:
-        """Joins rows of dropped records: a lasting overload would fill the incident log."""
+        """A lasting overload would fill the incident log."""
         for place in [place for place, rows in self._drops.items() if rows >= DROPS_PER_JOINED_ROW]:
             self._store.ledger.join_drops(*place)
             del self._drops[place]
@@ -392,9 +384,8 @@ class ProgressRecorder:
             self._unledgered.put(link, stopped)
 
     def _covers_another(self, link: str, statuses: Iterable[LinkStatus], now_ms: int) -> bool:
-        """Whether another mirror reports the link's status, which a standby must not overwrite. A status counts as
-        alive while changes are seen here, so wrong clocks do no harm; only the first one seen is judged by the time
-        written in it.
+        """Whether another mirror reports the link's status, which a standby must not overwrite. A status is alive while
+        changes are seen here, so wrong clocks do no harm; only the first one seen is judged by its time.
         """
         words = [word for word in statuses if word.link == link and word.owner != self._owner]
         for word in words:
@@ -408,9 +399,7 @@ class ProgressRecorder:
         return False
 
     def _say_stopped(self, link: str, stopped: PartitionIncident) -> None:
-        """Limits log lines of dropped records by `DROPS_LOG_INTERVAL_S`: an overload causes several a second for each
-        partition. The incident log has all.
-        """
+        """Limits log lines of dropped records, several a second in an overload; the incident log has all."""
         more = ""
         if stopped.kind is IncidentKind.STALE_DROPPED:
             now_s, place = time.monotonic(), (link, stopped.topic, stopped.partition)
@@ -421,8 +410,8 @@ class ProgressRecorder:
         self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}{more}")
 
     def _record(self) -> None:
-        """Holds progress back while an incident of the partition is unwritten: a crash in between would leave offsets
-        recorded as replicated, and nothing that says which were lost.
+        """Holds progress back while an incident of the partition is unwritten: after a crash in between, lost offsets
+        would count as replicated.
         """
         lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered}
         held = [one for one in self._unwritten if (one.link, one.topic, one.partition) in lacking]

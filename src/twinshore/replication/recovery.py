@@ -42,8 +42,8 @@ def select_due_cuts(
 
 
 class LogStartSync:
-    """`doubt` gets topics whose twins may have been replaced; `log` gets what was done or refused. `never`: whether no
-    record may be cut off now. A refusal is an incident until the cut succeeds.
+    """`doubt` gets topics whose twins may have been replaced. `never`: whether no record may be cut off now. A refusal
+    is an incident until the cut succeeds.
     """
 
     def __init__(
@@ -61,9 +61,7 @@ class LogStartSync:
         self._refused: dict[str, RepeatFilter] = {}
 
     def cut(self, before: Mapping[TopicPartition, int], done: MutableMapping[TopicPartition, int]) -> None:
-        """Cuts the twins of these partitions to the offsets, and adds what was cut to `done`. One failing topic holds
-        up no other.
-        """
+        """Cuts twins to these offsets, and adds them to `done`. One failing topic holds up no other."""
         self._never = self._never_now()
         rows = self._store.twins.of(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
@@ -88,7 +86,6 @@ class LogStartSync:
         done: MutableMapping[TopicPartition, int],
         told: IncidentRow | None,
     ) -> int:
-        """Returns how many were cut."""
         twin = self._link.twin_of(topic)
         once = self._refused.setdefault(topic, RepeatFilter(self._log))
         called = {TopicPartition(twin, named.partition): named for named in ours}
@@ -150,8 +147,8 @@ GRACE_S = 5.0  # a dead mirror's requests may still be in flight for so long; su
 
 
 def refuse_while_mirror_runs(store: Store, link: str, lease_s: float, tell: Callable[[str], None]) -> LeaseRow | None:
-    """Returns the link's lease, if any, once released or seen to expire here; no clocks of two hosts are compared.
-    RefusedError when a mirror renews the lease. `tell` gets why this takes long.
+    """Returns the link's lease once released, or seen here to expire; no two hosts' clocks are compared. RefusedError
+    when a mirror renews it. `tell` gets why this takes long.
     """
     watch = LeaseWatch(lease_s, GRACE_S)
     first = row = store.leases.read(f"link {link}")
@@ -168,9 +165,7 @@ def refuse_while_mirror_runs(store: Store, link: str, lease_s: float, tell: Call
 
 @contextmanager
 def hold_mirror_lease(store: Store, link: str, seen: LeaseRow | None, by: str) -> Iterator[None]:
-    """Holds the link's lease, so that no mirror begins. RefusedError when a mirror has taken or renewed the lease since
-    `seen`.
-    """
+    """Holds the link's lease, so that no mirror begins. RefusedError when taken or renewed since `seen`."""
     owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"
     held = store.leases.take(f"link {link}", owner, LEASE_MS, seen=seen)
     if held is None:

@@ -1,4 +1,4 @@
-"""Twins that a new link would replicate back: written by a reverse link that was removed.
+"""Twins of a removed reverse link, which a new link would replicate back.
 
 No mirror replicates such twins (`topic_lineage`), so adding the link says so at once.
 """
@@ -32,9 +32,7 @@ class ReverseLinkCheck:
 def check_reverse_link(
     link: Link, before: Link | None, carried: Collection[str], rows: Iterable[LinkRow], store: Store
 ) -> ReverseLinkCheck:
-    """`before`: the link as it was, if any. `carried`: names of the present links; `rows`: those of the store, also
-    removed ones.
-    """
+    """`before`: the link as it was, if any. `carried`: present links; `rows`: also removed ones."""
     known = {row.link: row for row in rows}
     back = f"{link.target}->{link.source}"
     home = store.homes.of(ownership.pair_name(link)) if link.naming is TwinNaming.SAME else {}
@@ -54,7 +52,7 @@ def check_reverse_link(
 
 
 def _goes_back(name: str, link: Link, ids: Mapping[str, set[str]], store: Store) -> bool:
-    """Whether that link ran the other way between the same clusters, under any names, as far as known."""
+    """Whether that link ran the other way between the same clusters, under any names."""
     identity = store.links.identity(name)
     return (
         identity is not None
@@ -64,7 +62,7 @@ def _goes_back(name: str, link: Link, ids: Mapping[str, set[str]], store: Store)
 
 
 def _ids(store: Store) -> Mapping[str, set[str]]:
-    """The ids that links have recorded for each cluster name."""
+    """Known cluster ids by cluster name."""
     found: dict[str, set[str]] = {}
     for identity in store.links.identities():
         source, _, target = identity.link.partition("->")
@@ -74,9 +72,7 @@ def _ids(store: Store) -> Mapping[str, set[str]]:
 
 
 def _twins(row: LinkRow, store: Store) -> set[str]:
-    """The names of the link's twins on the target. Without heartbeats, whose twins have the source's name and never go
-    back.
-    """
+    """The twins' names on the target. Without heartbeats, whose twins are named by source and never go back."""
     source, _, target = row.link.partition("->")
     link = Link(source, target, naming=TwinNaming(parse_section(row).get("naming", TwinNaming.SAME)))
     return {link.twin_of(one.topic) for one in store.twins.of(row.link) if not is_heartbeats_topic(one.topic)}

@@ -41,8 +41,8 @@ TASK_MODULES = ("twinshore.replication.task.runner", "twinshore.replication.task
 
 
 class TaskEngine(Protocol):
-    """Runs attempts. `ride` runs one attempt and returns the sentence that says how that ended; raises when the Spark
-    task died. `end` ends the job of that name from outside. `host`: where attempts reach the coordinator.
+    """`ride` runs one attempt and returns a sentence on its end; raises when the Spark task died. `end` ends the job of
+    that name from outside. `host`: where attempts reach the coordinator.
     """
 
     host: str
@@ -86,9 +86,9 @@ TASKS_PER_ATTEMPT = 25
 
 @dataclass(slots=True)
 class TaskGroupAttempt:
-    """One Spark task that runs a task group. `heard_s`: when the last message came, 0: none yet. `missed`: silence was
-    logged. `came`, `gone`: the connection was open, and broke, which Spark may report much later. `given_up`: Spark was
-    asked to end the job. `turn`: the slot that runs now, if known.
+    """One Spark task that runs a task group. `heard_s`: last message, 0: none yet. `missed`: silence was logged.
+    `came`, `gone`: the connection was open, and broke, which Spark may report much later. `given_up`: Spark was asked
+    to end the job. `turn`: the slot that runs now, if known.
     """
 
     place: TaskGroupAttemptId
@@ -132,7 +132,7 @@ class TaskGroups:
     # -- asked for single tasks
 
     def serving(self, raft: int, now_s: float) -> TaskGroupAttemptId | None:
-        """Returns the attempt that starts tasks for this group now."""
+        """Returns the attempt that starts this group's tasks now."""
         there = self._desk.rafts.there()
         able = [
             one.place
@@ -145,16 +145,15 @@ class TaskGroups:
         return max(able, key=lambda place: place.tide, default=None)
 
     def at(self, berth: int | None) -> TaskGroupAttemptId | None:
-        """Returns the attempt that runs this slot."""
         return self._berths.get(-1 if berth is None else berth)
 
     def comes(self, berth: int) -> bool:
-        """Whether the slot's task may still begin: the group's attempt is connected and not silent."""
+        """Whether the slot's task may still begin: its attempt is connected and not silent."""
         one = self._tides.get(self._berths[berth]) if berth in self._berths else None
         return one is not None and not (one.missed or one.gone)
 
     def board(self, place: TaskGroupAttemptId, order: TaskConfig) -> int | None:
-        """Starts a task in a group. Returns the slot; None when the group's attempt is gone."""
+        """Starts a task in a slot; None: the attempt is gone."""
         self._next_berth += 1
         if not self._desk.rafts.say(place, StartTask(self._next_berth, order)):
             return None
@@ -166,15 +165,13 @@ class TaskGroups:
         return sum(1 for one in self._tides.values() if not one.given_up)
 
     def heirs(self) -> int:
-        """Returns how many attempts run beside an older one of the same group."""
+        """Returns the number of standby attempts."""
         return sum(1 for one in self._tides.values() if self._succeeds(one))
 
     # -- time
 
     def turn(self, wanted: Iterable[int], heirs_free: int, now_s: float) -> None:
-        """Handles messages, launches the wanted groups, and stops unneeded attempts. `heirs_free`: how many more
-        standby attempts may be launched.
-        """
+        """Handles messages; launches wanted groups, with `heirs_free` standbys at most; stops unneeded attempts."""
         self._forgive(now_s)
         self._hear(now_s)
         # Frozen attempts first: the next one is to know what became of this one.
@@ -207,7 +204,9 @@ class TaskGroups:
         self._turned_s = now_s
 
     def _miss(self, one: TaskGroupAttempt, now_s: float) -> None:
-        """Handles a frozen attempt: the tasks move at once; the attempt is ended later, since it keeps a Spark slot."""
+        """Moves a frozen attempt's tasks at once. If still frozen later, Spark is asked to end the job, which keeps a
+        slot.
+        """
         if not one.missed:
             one.missed = True
             lanes = len({self._lanes[berth] for berth, at in self._berths.items() if at == one.place})
@@ -248,7 +247,7 @@ class TaskGroups:
                 self._ended(place, trouble, now_s, died=place not in there)
 
     def _succeeds(self, one: TaskGroupAttempt) -> bool:
-        """Whether an older attempt of the same group still runs; a frozen one does not count."""
+        """Whether an older attempt of the group still runs and is not frozen."""
         return any(
             two.place.raft == one.place.raft and two.place.tide < one.place.tide and not (two.missed or two.gone)
             for two in self._tides.values()
@@ -311,7 +310,7 @@ class TaskGroups:
             self._over(berth, "finished", False)
 
     def _left(self, berth: int) -> bool:
-        """Frees the slot; False when no attempt had it."""
+        """Frees the slot; False: no attempt had it."""
         self._lanes.pop(berth, None)
         return self._berths.pop(berth, None) is not None
 
@@ -329,7 +328,7 @@ def _name(place: TaskGroupAttemptId) -> str:
 
 
 def first_error_line(error: Exception) -> str:
-    """Extracts the error from the long text that Spark makes."""
+    """Spark's error texts are long."""
     text = str(error).strip()
     for line in text.splitlines():
         if "Error" in line or "Exception" in line:
@@ -355,8 +354,8 @@ ATTEMPTS_MAX = 8
 
 @dataclass(slots=True)
 class TaskAttempt:
-    """One attempt of a task. `berth`: the slot in a task group; None: a Spark task of its own. `held_s`: when the
-    attempt was last seen to be the holder, 0: never. `given_up`: Spark was asked to end the job.
+    """`berth`: the slot in a task group; None: a Spark task of its own. `held_s`: when last seen as holder, 0: never.
+    `given_up`: Spark was asked to end the job.
     """
 
     launched_s: float
@@ -365,13 +364,13 @@ class TaskAttempt:
     given_up: bool = False
 
     def spent_s(self, now_s: float) -> float:
-        """Seconds since the attempt was the holder; for one that never was, since it should have ended."""
+        """Seconds since the attempt was the holder; if it never was, since it should have ended."""
         return now_s - (self.held_s or self.launched_s + STANDBY_TIMEOUT_S)
 
 
 @dataclass(slots=True)
 class TaskAttempts:
-    """A task's attempts that have not ended. `make` returns the config of the next one."""
+    """A task's running attempts. `make` returns the next one's config."""
 
     make: Callable[[int], TaskConfig]
     stagger_s: float
@@ -391,9 +390,8 @@ class TaskAttempts:
 
 
 class TaskPool:
-    """Keeps attempts running for every open task. `run(order, name)` is the Spark job, `end(name)` ends one from
-    outside; `heard(sentence)` gets log lines. When there are more tasks and standbys than `tasks`, small ones share
-    groups; 0: never.
+    """Keeps attempts running for every open task. `run(order, name)` is the Spark job, `end(name)` ends one;
+    `heard(sentence)` gets log lines. When tasks and standbys exceed `tasks`, small ones share groups; 0: never.
     """
 
     def __init__(
@@ -426,9 +424,7 @@ class TaskPool:
         supervise(self._work, "tides")
 
     def open_task(self, key: TaskKey, make: Callable[[int], TaskConfig], *, together: str = "") -> None:
-        """Keeps an attempt of this task running from now on. `together`: the broadcast whose tasks of this number share
-        a group.
-        """
+        """`together`: the broadcast whose tasks of this number share a group."""
         with self._lock:
             stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
             self._lanes.setdefault(key, TaskAttempts(make, stagger_s, self._numbers.get(key, 0), together=together))
@@ -437,11 +433,11 @@ class TaskPool:
 
     @property
     def apart(self) -> frozenset[TaskKey]:
-        """The tasks that run alone for now, because attempts died or froze while they ran."""
+        """Tasks in quarantine."""
         return self._rafts.suspects.apart if self._tasks else frozenset()
 
     def close_link(self, link: str) -> None:
-        """Launches no more attempts for this link; the coordinator ends those that run."""
+        """Launches no more attempts; the coordinator ends those that run."""
         with self._lock:
             for key in [key for key in self._lanes if key[0] == link]:
                 del self._lanes[key]
@@ -475,7 +471,6 @@ class TaskPool:
                     self._launch(key, jobs, now_s)
 
     def _see(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> None:
-        """Notes the holder, and has Spark end attempts that hang."""
         holder = self._desk.holding(key)[0] if jobs.running else None
         if holder in jobs.running:
             jobs.running[holder].held_s = now_s
@@ -501,7 +496,6 @@ class TaskPool:
             self._heard(f"{name}: Spark is not asked to end its task ({first_error_line(error)})")
 
     def _look(self, now_s: float) -> None:
-        """Checks holders and hanging attempts, and ends quarantines."""
         for key, jobs in self._lanes.items():
             self._see(key, jobs, now_s)
         suspects = self._rafts.suspects
@@ -512,12 +506,12 @@ class TaskPool:
                 self._heard(f"{key[0]} lane {key[1]}: carried for long enough: it may share a task with others again")
 
     def _heirs_free(self, heirs: int, alone: int) -> int:
-        """Returns how many more standbys may have a Spark task. Tasks that move to groups may use all."""
+        """How many more standbys may have a Spark task. Tasks that move to groups may use all."""
         free = STANDBYS_MAX - heirs
         return min(free, self._tasks - alone - len(self._rafts)) if self._tasks else free
 
     def _deal(self, now_s: float) -> None:
-        """Assigns tasks to groups, when the tasks have changed and every `REGROUP_INTERVAL_S`."""
+        """Assigns groups, after changes and every `REGROUP_INTERVAL_S`."""
         known = frozenset(self._lanes), self.apart
         if known == self._dealt and now_s - self._weighed_s < REGROUP_INTERVAL_S:
             return
@@ -538,7 +532,7 @@ class TaskPool:
             self._lanes[key].raft = raft
 
     def _bind(self) -> dict[TaskKey, int]:
-        """Assigns tasks that read together to a group of their own, except those that must run alone."""
+        """Assigns tasks that read together to a group of their own, except those in quarantine."""
         found = {}
         for key, jobs in self._lanes.items():
             if jobs.together and key not in self.apart:
@@ -558,7 +552,7 @@ class TaskPool:
         jobs.waits = wait_s > 0.0 and (jobs.waits or wait_s > WAIT_REPORTED_S)
 
     def _is_joining_group(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> bool:
-        """Whether a standby of the task is starting or ready in a group."""
+        """Whether a standby is starting or ready in a group."""
         if len(jobs.running) < 2:
             return False
         tide = max(jobs.running)
@@ -658,9 +652,7 @@ class TaskPool:
 
 
 def _heirs(jobs: TaskAttempts, now_s: float) -> int:
-    """Returns how many standbys of the task have a Spark task of their own. An attempt that was the holder is no
-    standby.
-    """
+    """How many standbys have a Spark task of their own. An attempt that was the holder is no standby."""
     last = jobs.running[max(jobs.running)] if jobs.running else None
     if last is None or last.berth is not None:
         return 0

@@ -1,8 +1,8 @@
 """Reads and writes the lineage of one link's topics in `twinshore.twins`, a compacted topic on each target.
 
-A twin is announced there before creation, and named by topic id afterwards. So any mirror that sees a twin can read
-that, whichever mirror and store made it. Kafka takes no unknown topic settings, record headers must not be touched, and
-names prove nothing. Without rights for that topic, the link knows only the twins in the store.
+A twin is announced there before creation, and named by topic id afterwards. So every mirror can read what a topic is,
+whichever mirror and store made the twin. Topic settings, record headers and names cannot say this. Without rights for
+that topic, the link knows only the twins in the store.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ DOUBT_RECHECK_S = 60.0
 
 
 class TopicLineage:
-    """`link` returns the current link. `log` gets each topic that is not replicated, and missing rights, once. `tell`
-    gets the topics with unconfirmed claims whenever these change.
+    """`link` returns the current link. `log` gets each topic not replicated, and missing rights, once; `tell` the
+    topics with unconfirmed claims whenever these change.
     """
 
     def __init__(
@@ -72,9 +72,7 @@ class TopicLineage:
         return ("source", self._source), ("target", self._target)
 
     def admitted(self, names: TopicVersions, at_home: Collection[str] = ()) -> TopicVersions:
-        """Returns the source's topics that the link may replicate. `at_home`: topics written on the source by now, of
-        any origin.
-        """
+        """Returns topics that the link may replicate. `at_home`: topics written on the source by now, of any origin."""
         for name in at_home:
             self._descents[name] = NO_LINEAGE
             self.staying.pop(name, None)
@@ -92,7 +90,7 @@ class TopicLineage:
         }
 
     def is_twin(self, topic: str) -> bool:
-        """Whether the topic came to the source from another cluster, as far as known."""
+        """Whether the topic is known to come from another cluster."""
         return bool(self._descents.get(topic, NO_LINEAGE).path)
 
     def announce(self, steps: Iterable[Create]) -> None:
@@ -100,7 +98,7 @@ class TopicLineage:
         self._tell({step.twin or step.topic: self._onward(step.topic, "") for step in steps})
 
     def declare(self, steps: Iterable[CarryTopic]) -> None:
-        """Call once twins have topic ids; writes only what is new."""
+        """Call once twins have topic ids."""
         twins = {step.twin or step.topic: self._onward(step.topic, step.target_topic_id) for step in steps}
         if twins:
             self._read("target")
@@ -108,7 +106,7 @@ class TopicLineage:
             self._tell({name: descent for name, descent in twins.items() if known.get(name) != descent})
 
     def retract(self, step: Create) -> None:
-        """The twin was not created: the announcement must not claim a later topic of that name."""
+        """The twin was not created: its announcement must not claim a later topic of that name."""
         self._append([((step.twin or step.topic).encode(), None)])
 
     def _onward(self, topic: str, topic_id: str) -> Lineage:
@@ -155,7 +153,7 @@ class TopicLineage:
             self._log(f"{self._link.name}: {reason}")
 
     def _told_before(self) -> dict[tuple[str, str], Lineage]:
-        """Returns the lineage of each topic as told to the target at the topic's start."""
+        """What the target was told at each topic's start."""
         found = {}
         lines = self._told["target"]
         for row in self._store.twins.of(self._link.name):
@@ -200,9 +198,7 @@ class TopicLineage:
 
 
 def read_own_lineage(store: Store, here: str) -> dict[str, Lineage]:
-    """Returns the lineage, by topic id, of twins on cluster id `here` that the store knows, also those of removed
-    links.
-    """
+    """Returns lineage by topic id of the store's twins on cluster id `here`, also of removed links."""
     origins: dict[tuple[str, str], tuple[Hop, str]] = {}
     for identity in store.links.identities():
         hop = Hop(identity.source_cluster_id, identity.link.partition("->")[0])
@@ -216,7 +212,7 @@ def read_own_lineage(store: Store, here: str) -> dict[str, Lineage]:
 
 
 def _filters(link: Link) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the verdict on heartbeats topics depends on, besides lineage."""
+    """What the verdict on heartbeats depends on, besides lineage."""
     return link.topics, link.exclude
 
 

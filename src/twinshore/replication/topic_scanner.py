@@ -1,7 +1,7 @@
-"""Reads both clusters for the planner, executes plan steps on the target, and settles conflicts over twins.
+"""Reads both clusters for the planner, executes plan steps, and settles conflicts over twins.
 
-Two processes of one store may have read different settings, and each believe that a topic belongs to its link. Of two
-links, the one whose row of the twin was first has the topic, whether or not that link's mirror seems to live.
+Two processes of one store may have read different settings, and each believe that a topic is its own. The link whose
+row of the twin was first has the topic, whether or not its mirror seems to live.
 """
 
 from __future__ import annotations
@@ -46,15 +46,13 @@ class _Seen:
 
 
 class TopicScanner:
-    """Plans topics from what both clusters have now."""
-
     def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster) -> None:
         self._link = link
         self._source = source
         self._target = target
 
     def names(self) -> dict[str, tuple[str, int]]:
-        """Returns the source's topics that the link admits, each with topic id and number of partitions."""
+        """Returns topic id and partitions of each admitted topic."""
         seen = self._source.metadata(None, refresh=True)
         return {
             name: (topic.topic_id.hex(), len(topic.partitions))
@@ -66,8 +64,8 @@ class TopicScanner:
         return len(self._target.metadata([], refresh=True).brokers)
 
     def plan(self, names: Sequence[str], known: Mapping[str, KnownTwin]) -> list[PlanStep]:
-        """Returns the steps for these topics. One that cannot be read now is refused for now, and holds up no other;
-        KafkaError when a cluster does not answer at all.
+        """Returns the steps. A topic that cannot be read now is refused for now, and holds up no other; KafkaError when
+        a cluster does not answer at all.
         """
         source, away = self._seen(self._source, names, known, IncidentKind.SOURCE_AWAY)
         called = {self._link.twin_of(name): name for name in names}
@@ -86,8 +84,8 @@ class TopicScanner:
     def _seen(
         self, cluster: KafkaCluster, names: Iterable[str], known: Container[str], kind: IncidentKind
     ) -> tuple[dict[str, _Seen], dict[str, Refuse]]:
-        """Returns the readable topics, and why others cannot be read. The log start and end of a `known` twin are left
-        to its task: a partition without a leader does not hold up that topic.
+        """Returns readable topics, and why others are not. Log start and end of a `known` twin are left to its task: a
+        partition without a leader does not hold up that topic.
         """
         there = {
             name: topic
@@ -111,7 +109,6 @@ class TopicScanner:
 
 
 def read_known_twins(store: Store, link: Link) -> dict[str, KnownTwin]:
-    """Returns the store's twin of each topic."""
     mapped = {topic for topic, _ in store.extents.reached(link.name)}
     return {
         row.topic: KnownTwin(row.source_topic_id, row.target_topic_id, row.topic in mapped)
@@ -130,7 +127,7 @@ def _as_target(seen: _Seen) -> TargetTopic:
 
 
 def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> Refuse:
-    """Until the next survey. The kind of a retriable error says only that the cluster, or a leader, did not answer."""
+    """Until the next survey. A retriable error says only that the cluster, or a leader, did not answer."""
     sentence = error.message if topic in error.message else f"{place}: {error.message}"
     if error.retriable:
         return Refuse(topic, kind, sentence, error.hint or "it goes on by itself once that is over")
@@ -158,7 +155,7 @@ ALL_OFFSETS = (1 << 63) - 1
 
 
 def apply_steps(target: KafkaCluster, steps: Iterable[PlanStep]) -> list[str]:
-    """Executes the steps that change the target; returns a sentence for each change. Idempotent."""
+    """Executes the steps; returns a sentence for each change. Idempotent."""
     done = []
     for step in steps:
         match step:
@@ -192,7 +189,7 @@ def apply_steps(target: KafkaCluster, steps: Iterable[PlanStep]) -> list[str]:
 def try_step(
     target: KafkaCluster, step: PlanStep, tell: Callable[[str], None], unmade: Callable[[Create], None]
 ) -> Refuse | None:
-    """Executes the step; returns why the topic must rest when the target refuses. `unmade` gets a twin that was not
+    """Executes the step; returns why the topic must rest if the target refuses. `unmade` gets a twin that was not
     created.
     """
     try:
@@ -219,8 +216,8 @@ def refuse_step(step: PlanStep, error: KafkaError) -> Refuse:
 
 
 def new_twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRow:
-    """Returns a new twin's row. The anchor is the source's log start: sequences follow offsets from there, and filler
-    below replaces no missing record.
+    """The anchor is the source's log start: sequences follow offsets from there, and filler below replaces no missing
+    record.
     """
     start = step.starts[partition] if step.starts else 0
     ids = (step.source_topic_id, step.target_topic_id)
@@ -230,9 +227,7 @@ def new_twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> Tw
 def build_partition_configs(
     store: Store, link: Link, steps: Sequence[CarryTopic], made: Container[TwinRow]
 ) -> dict[TopicPartition, PartitionConfig]:
-    """Saves the rows of new twins, and returns each partition's config for a task. `made`: rows first saved in this
-    lease epoch.
-    """
+    """Saves rows of new twins; returns each partition's config. `made`: rows first saved in this lease epoch."""
     now_ms = wall_ms()
     rows = [new_twin_row(link.name, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
@@ -279,7 +274,7 @@ def build_partition_configs(
 
 
 def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
-    """Waits until every broker knows the new partitions and they have leaders."""
+    """Brokers learn of a new topic at different times."""
     deadline = time.monotonic() + TOPIC_READY_TIMEOUT_S
     while True:
         seen = target.metadata([topic], refresh=True).topics.get(topic)
@@ -294,8 +289,8 @@ def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
 
 
 class TopicConflicts:
-    """Keeps one link off twins of other links in the store. A claim to a twin ends with the rows, or when another link
-    takes over after the first link's mirror has acknowledged filters that do not admit the topic.
+    """Keeps one link off twins of other links. A claim to a twin ends with the rows, or when another link takes over
+    after the first link's mirror has acknowledged filters without the topic.
     """
 
     def __init__(self, link: Link, store: Store) -> None:
@@ -305,11 +300,11 @@ class TopicConflicts:
         self.made: set[TwinRow] = set()  # in this epoch
 
     def anew(self) -> None:
-        """Call when a lease epoch begins: another mirror may have run the link."""
+        """A lease epoch begins: another mirror may have run the link."""
         self.made.clear()
 
     def judged(self, steps: Sequence[PlanStep], known: Container[str]) -> list[PlanStep]:
-        """Replaces the steps of topics that another link has by refusals."""
+        """Replaces steps of other links' topics by refusals."""
         new = self._new([step for step in steps if isinstance(step, CarryTopic)], known, self._given_over())
         taken, _ = self._claims(new)
         called = {step.topic: step.twin or step.topic for step in new}
@@ -320,8 +315,8 @@ class TopicConflicts:
         return [*(step for step in steps if step.topic not in taken), *refused]
 
     def without_foreign_twins(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
-        """Returns the steps whose twins no other link has. Records the end of another link's claim before any row of
-        ours is saved: if that link wants the twin back at the same time, one of the two sees the other.
+        """Returns steps whose twins no other link has. The end of another link's claim is recorded before any row of
+        ours: if that link wants the twin back at the same time, one of the two sees the other.
         """
         new = self._new(steps, known, self._given_over())
         taken, ended = self._claims(new)
@@ -342,9 +337,9 @@ class TopicConflicts:
         return [step for step in steps if step.topic not in lost]
 
     def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
-        """Returns the steps whose twins are this link's. `known`: topics with an earlier twin of this link. New rows
-        are saved first: of two links that do so at once, at least the later sees the other's row. A link that sees one
-        gives way, and tries again with the next survey.
+        """Returns steps whose twins are this link's. `known`: topics with an earlier twin of this link. New rows are
+        saved first: of two links that do so at once, at least the later sees the other's row, gives way, and tries
+        again with the next survey.
         """
         given = self._given_over()
         new = self._new(steps, known, given)
@@ -364,7 +359,7 @@ class TopicConflicts:
         return [step for step in steps if step.topic not in lost]
 
     def _new(self, steps: Iterable[CarryTopic], known: Container[str], given: Container[str]) -> list[CarryTopic]:
-        """Returns the steps to judge: not those of earlier twins, unless the link lost them."""
+        """Leaves out earlier twins, unless the link lost them."""
         return [
             step
             for step in steps
@@ -372,7 +367,7 @@ class TopicConflicts:
         ]
 
     def _claims(self, steps: Iterable[CarryTopic]) -> tuple[dict[str, TwinRow], list[TwinRow]]:
-        """Returns topics whose twins belong to another link, with that link's row; and rows of ended claims."""
+        """Returns topics whose twins belong to another link, with its row; and rows of ended claims."""
         ours = {step.target_topic_id: step.topic for step in steps if not is_heartbeats_topic(step.topic)}
         rows = [row for row in self._store.twins.of_target_topics(ours) if row.link != self._link.name]
         held = {name: self._in_force(name) for name in {row.link for row in rows}}
@@ -386,7 +381,6 @@ class TopicConflicts:
         return taken, ended
 
     def _why(self, twin: str, row: TwinRow) -> tuple[str, str]:
-        """The sentence and the hint for the operator."""
         arrow = row.link.replace("->", "..", 1)
         return (
             f"topic {twin} on {self._link.target} is the twin of link {row.link}, which had it first",
@@ -395,11 +389,11 @@ class TopicConflicts:
         )
 
     def _given_over(self) -> dict[str, LinkStateRow]:
-        """Twins of this link that another took over, by topic id."""
+        """This link's twins that another took over, by topic id."""
         return {row.subject: row for row in self._store.link_states.of(self._link.name, TAKEN_OVER_KIND)}
 
     def _in_force(self, other: str) -> Link | None:
-        """The other link's filters as acknowledged; None: not acknowledged."""
+        """The other link's acknowledged filters, if any."""
         for row in self._store.link_states.of(other, EFFECTIVE_FILTERS_KIND):
             with suppress(ValueError, TypeError):
                 source, _, target = other.partition("->")
@@ -408,9 +402,8 @@ class TopicConflicts:
 
 
 def read_lossy_offsets(store: Store, link: Link, ends: Mapping[TwinRow, int]) -> dict[tuple[str, int], int]:
-    """Returns, by partition, the offset up to which a fresh queue may have dropped records unreported. `ends`: where
-    progress of these mapped twins ends now. Progress past the offset at which the queue became `keep` again lacks
-    nothing.
+    """Returns, by partition, up to which offset a fresh queue may have dropped records unreported. `ends`: the progress
+    of these mapped twins. Progress past where the queue became `keep` again lacks nothing.
     """
     known = {row.subject: row.value for row in store.link_states.of(link.name, LOSSY_KIND)}
     found: dict[tuple[str, int], int] = {}

@@ -1,10 +1,10 @@
 """Records in a target's `twinshore.twins` about one link: the store and producer that write, and the twins' anchors.
 
-The topic is compacted. Strangers may write there, so records of another form are ignored. Keys are JSON lists, which no
-topic name can be.
+The topic is compacted. Strangers may write there, so other records are ignored. Keys are JSON lists, which no topic
+name can be.
 
-A **claim** says that a store writes the link. The first claim in the log wins. The holder never writes the claim again,
-for compaction would move it behind others. A takeover writes a new claim and deletes the old one in one batch.
+A **claim** says that a store writes the link. The first claim in the log wins. The holder never writes it again, for
+compaction would move it behind others. A takeover writes a new claim and deletes the old one in one batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ClaimKeyValue = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class StoreClaim:
-    """A store writes the link; `host` and `since_ms`: where and when it first did."""
+    """A store writes the link; `host` and `since_ms`: where and when first."""
 
     store: str
     host: str
@@ -47,7 +47,7 @@ class StoreClaim:
 
 @dataclass(frozen=True, slots=True)
 class LinkWriter:
-    """The producer that writes the link; `process` wrote this record, in `generation` of the store's lease."""
+    """The link's producer; `process` wrote this record, in `generation` of the store's lease."""
 
     store: str
     producer_id: int
@@ -59,8 +59,8 @@ class LinkWriter:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AnchorRun:
-    """The anchors of consecutive partitions that are alike: sequence `sequence` at offset `offset`. `inherited` and
-    `epoch` are as in the store's row; 0 unless a switch made the twin.
+    """Consecutive partitions with like anchors: sequence `sequence` at offset `offset`. `inherited` and `epoch`: as in
+    the store's row; 0 unless a switch made the twin.
     """
 
     first: int
@@ -77,7 +77,7 @@ class AnchorRun:
 
 @dataclass(frozen=True, slots=True)
 class TwinAnchors:
-    """Some partitions of a twin. Only the store knows the offset map of a mapped one."""
+    """Some partitions of a twin. Only the store has a mapped one's offset map."""
 
     source_topic_id: str
     target_topic_id: str
@@ -92,7 +92,7 @@ class TwinAnchors:
 
 @dataclass(slots=True)
 class LinkClaimState:
-    """The records of one link, by name and source cluster id, as far as the log was read."""
+    """The records of one link, by name and source cluster id."""
 
     link: str
     source_id: str
@@ -105,7 +105,7 @@ class LinkClaimState:
         return next(iter(self.claims.values()), None)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Takes one record; ignores those of other links."""
+        """Ignores records of other links."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case ["claim", self.link, self.source_id, str(store)]:
                 claim = _claim(value)
@@ -127,7 +127,6 @@ class LinkClaimState:
                 pass
 
     def of_topic(self, topic: str) -> list[TwinAnchors]:
-        """Returns the anchors of a topic's twin, in order of partitions."""
         return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
 
     def claim_line(self, claim: StoreClaim) -> ClaimKeyValue:
@@ -140,7 +139,7 @@ class LinkClaimState:
         return self._key(LINK_KEY), encode_json(asdict(writer))
 
     def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[ClaimKeyValue]:
-        """Returns the records that these twins lack. `rows` must have all partitions of each twin."""
+        """Returns the records that these twins lack. `rows`: all partitions of each twin."""
         behind = set(mapped)
         wanted: dict[tuple[str, int], TwinAnchors] = {}
         for topic, some in groupby(sorted(rows, key=lambda row: (row.topic, row.partition)), lambda row: row.topic):
@@ -152,7 +151,7 @@ class LinkClaimState:
         return [(self._key(TWIN_KEY, *place), note.text()) for place, note in lacking.items()]
 
     def lines_against(self, topics: Container[str]) -> list[ClaimKeyValue]:
-        """Returns records that delete these topics' anchors."""
+        """Returns deletions of these topics' anchors."""
         return [(self._key(TWIN_KEY, *place), None) for place in self.twins if place[0] in topics]
 
     def _key(self, kind: str, *more: str | int) -> bytes:
@@ -161,7 +160,7 @@ class LinkClaimState:
 
 @dataclass(slots=True)
 class LinkClaimStates:
-    """The records of one link by source cluster id, for a reader that does not know the source's id."""
+    """The records of one link, for a reader without the source's cluster id."""
 
     link: str
     by_source: dict[str, LinkClaimState] = field(default_factory=dict)
@@ -176,13 +175,13 @@ class LinkClaimStates:
                 pass
 
     def written(self, target_id: str) -> list[LinkClaimState]:
-        """Returns the states with a writer record for this target."""
+        """Returns those with a writer for this target."""
         found = (told for _, told in sorted(self.by_source.items()))
         return [told for told in found if told.writer and told.writer.target_cluster_id == target_id]
 
 
 def iter_anchors(notes: Iterable[TwinAnchors]) -> Iterator[tuple[int, AnchorRun]]:
-    """Yields each partition with its anchor, as a run of one."""
+    """Yields each partition's anchor, as a run of one."""
     for note in notes:
         for run in note.runs:
             for partition in range(run.first, run.first + run.count):
@@ -190,7 +189,7 @@ def iter_anchors(notes: Iterable[TwinAnchors]) -> Iterator[tuple[int, AnchorRun]
 
 
 def parse_twin_ids(key: bytes, value: bytes | None) -> tuple[str, str] | None:
-    """Returns the source's cluster id and the twin's topic id of a twin record; None: another record."""
+    """Returns the source's cluster id and the twin's topic id; None: not a twin record."""
     match parse_json_or_none(key, KEY_BYTES_MAX):
         case ["twin", str(_), str(source_id), str(_), int(_)]:
             note = _twin(value)
@@ -200,7 +199,7 @@ def parse_twin_ids(key: bytes, value: bytes | None) -> tuple[str, str] | None:
 
 
 def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
-    """Joins neighbours with like anchors: most twins are a single run."""
+    """Joins neighbours with like anchors."""
     begun: AnchorRun | None = None
     for row in rows:
         here = AnchorRun(row.partition, 1, row.anchor_offset, row.anchor_sequence, row.inherited, row.epoch)

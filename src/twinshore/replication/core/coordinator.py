@@ -72,8 +72,6 @@ class TaskSession(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one message of an attempt reported."""
-
     link: str
     lane: int
     carried: tuple[PartitionProgress, ...]
@@ -120,9 +118,7 @@ class LostRequestDeadlines:
                 self._until_s[named] = max(self._until_s.get(named, 0.0), now_s + entry.strays_s)
 
     def told(self, handovers: Iterable[Handoff], wanted: Iterable[TopicPartition], now_s: float) -> tuple[Handoff, ...]:
-        """Returns the handoffs for the next attempt of the `wanted` partitions, with a wait for each partition that has
-        a running deadline but no handoff.
-        """
+        """Adds a wait for each of the `wanted` partitions that has a running deadline but no handoff."""
         self._until_s = {named: until_s for named, until_s in self._until_s.items() if until_s > now_s}
         given = tuple(handovers)
         known = {TopicPartition(entry.topic, entry.partition) for entry in given}
@@ -163,7 +159,7 @@ class TaskOwnership:
     handovers: tuple[Handoff, ...] = field(default=())
 
     def arrived(self, tide: int, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
-        """The attempt is ready, and becomes the standby."""
+        """The attempt becomes the standby."""
         self.heir = tide
         return self.tick(now_s, allowed_s)
 
@@ -292,7 +288,7 @@ class TaskAssignment:
                 self.tracks[named] = replace(self.tracks[named], reached=position_after(entry.extents[-1]))
 
     def begin(self, handovers: tuple[Handoff, ...], now_s: float) -> StartWriting:
-        """Returns the message that lets the next holder write. The task has no writer before."""
+        """Call only while the task has no writer."""
         self.let_go()
         self.holder_since_s = now_s
         # A standby was told how far mapped twins are written when it arrived; the holder has written more since.
@@ -306,7 +302,7 @@ class TaskAssignment:
         return StartWriting(handovers, dict(self.told), reached, paces, untouched)
 
     def release(self, named: TopicPartition) -> tuple[int | None, PartitionConfig | None]:
-        """Removes a released partition. Returns the task that takes over, if any, and the config to continue with."""
+        """Returns the task that takes over, if any, and the config to continue with."""
         self.leaving.discard(named)
         self.untouched.discard(named)
         lane = self.moving.pop(named, None)
@@ -327,8 +323,6 @@ class TaskAssignment:
 
 
 class Coordinator:
-    """The coordinator of one process's links."""
-
     def __init__(self) -> None:
         self._posts: dict[TaskKey, TaskAssignment] = {}
         # By link: until when attempts of closed tasks may still write, and their requests may still be appended.
@@ -339,14 +333,14 @@ class Coordinator:
         self._wanted: list[CoordinatorCommand] = []
 
     def wanted(self) -> list[CoordinatorCommand]:
-        """Takes the commands since the last call, in order."""
+        """Takes the commands, in order."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
     # -- called by the controller
 
     def open_task(self, key: TaskKey, grant_s: float, token: str) -> None:
-        """Admits attempts that know the token. Changes nothing if the task is open."""
+        """Admits attempts that know the token. An open task stays as it is."""
         if key not in self._posts:
             granted_s, lands_s = self._past.get(key[0], (0.0, 0.0))
             relay = TaskOwnership(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)
@@ -357,9 +351,7 @@ class Coordinator:
         return post.token if (post := self._posts.get(key)) else ""
 
     def assign(self, key: TaskKey, orders: Iterable[PartitionConfig], now_s: float) -> None:
-        """Adds partitions to a task, and sends them to all attempts. Those that a task of the link already has stay
-        there.
-        """
+        """Sends new partitions to all attempts. Those that a task of the link already has stay there."""
         post, placed = self._posts[key], self.placed(key[0])
         fresh = tuple(self._given_once(key[0], order) for order in orders if order.named not in placed)
         for order in fresh:
@@ -379,11 +371,10 @@ class Coordinator:
         return order
 
     def placed(self, link: str) -> dict[TopicPartition, int]:
-        """Returns each partition's task."""
         return {named: lane for lane, post in self._of(link) for named in post.tracks}
 
     def move(self, link: str, named: TopicPartition, lane: int) -> bool:
-        """Asks the partition's holder for a release to task `lane`; False when no holder can be asked now."""
+        """Asks the partition's holder for a release to task `lane`; False: no holder can be asked now."""
         for number, post in self._of(link):
             if number != lane and named in post.tracks:
                 holder = post.relay.holder
@@ -413,7 +404,6 @@ class Coordinator:
         return not any(leaves(named) for named in self.placed(link))
 
     def bound(self, key: TaskKey, bounds: TaskRateLimits) -> None:
-        """Sets the throttles and weights of the task's attempts."""
         if post := self._posts.get(key):
             post.bounds = bounds
             self._tell_all(post, bounds)
@@ -431,15 +421,14 @@ class Coordinator:
         return holder, now_s - post.holder_since_s, post.relay.heir is not None
 
     def seated(self, key: TaskKey) -> frozenset[int]:
-        """Returns the task's connected attempts."""
         return frozenset(post.pumps) if (post := self._posts.get(key)) else frozenset()
 
     def carried_bytes(self) -> dict[TaskKey, int]:
-        """Returns the bytes that each open task has replicated so far."""
+        """Since each task was opened."""
         return {key: post.bytes for key, post in self._posts.items()}
 
     def unmanned(self, link: str, now_s: float) -> frozenset[TopicPartition]:
-        """Returns the partitions that no attempt may write now."""
+        """Partitions that no attempt may write now."""
         return frozenset(named for _, post in self._of(link) if not post.relay.manned(now_s) for named in post.tracks)
 
     def waits_s(self, key: TaskKey, now_s: float) -> float:
@@ -447,7 +436,7 @@ class Coordinator:
         return self._posts[key].relay.waits_s(now_s)
 
     def finish_all(self, link: str) -> None:
-        """Asks every attempt to finish in good order; no other begins."""
+        """No other attempt begins."""
         for _, post in self._of(link):
             post.closing, post.relay.heir = True, None
             for tide in post.pumps:
@@ -471,11 +460,11 @@ class Coordinator:
         )
 
     def closed_tasks_settled(self, link: str, now_s: float) -> bool:
-        """The same for closed tasks alone."""
+        """Whether no write lease of a closed task runs, and no request of one can still be appended."""
         return now_s >= max(self._past.get(link, (0.0, 0.0)))
 
     def close_link(self, link: str) -> None:
-        """Forgets the link's tasks, and disconnects their attempts."""
+        """Also disconnects the tasks' attempts."""
         for lane, post in list(self._of(link)):
             del self._posts[link, lane]
             granted_s, lands_s = self._past.get(link, (0.0, 0.0))
@@ -512,7 +501,6 @@ class Coordinator:
         return seat
 
     def depart(self, seat: TaskSession, now_s: float, allowed_s: float) -> None:
-        """The session's connection has ended."""
         if post := self._seated(seat):
             del post.pumps[seat.tide]
             # Only the holder's end cancels moves: a standby's end does not concern them.
@@ -549,7 +537,7 @@ class Coordinator:
         self._say(post, says, now_s, word.asked_s if isinstance(word, TaskProgress) else 0.0)
 
     def _seated(self, seat: TaskSession) -> TaskAssignment | None:
-        """None for an attempt of an earlier lease epoch with the same number: late messages must not count."""
+        """None for an attempt of an earlier lease epoch: late messages must not count."""
         post = self._posts.get(seat.key)
         return post if post and post.pumps.get(seat.tide) == seat else None
 
@@ -566,7 +554,7 @@ class Coordinator:
         self._wanted.append(RecordReport(account))
 
     def _released(self, link: str, post: TaskAssignment, word: Released, now_s: float) -> None:
-        """Moves a released partition to the task that asked, which continues from the handoff."""
+        """The task that asked continues from the handoff."""
         handovers = (word.handover,) if word.handover else ()
         post.landing.hear(handovers, now_s)
         lane, order = post.release(word.named)

@@ -1,10 +1,10 @@
 """Which topics a link admits, and which links together could loop or write the same twin.
 
 `NameSet` terms are sets of topic names, made from regular expressions. `derivative_of` takes off one character
-(Brzozowski derivatives), which makes intersection and complement cheap. A search ends because equal terms are one.
+(Brzozowski), which makes intersection and complement cheap. A search ends because equal terms are one.
 
-Conflicts are judged by names, not by the topics that exist: a configuration that is safe only until a topic is created
-is refused, with an example name.
+Conflicts are judged by names, not by existing topics: a configuration that is safe only until a topic is created is
+refused, with an example name.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ INTERNAL_TOPICS = KAFKA_INTERNAL_TOPICS.union(STATE_TOPICS)
 
 
 def is_internal_topic(topic: str) -> bool:
-    """Whether the topic is one of Kafka's own or Twinshore's."""
     return topic in INTERNAL_TOPICS or is_heartbeats_topic(topic)
 
 
 @lru_cache(maxsize=1024)
 def is_protected_topic(topic: str) -> bool:
-    """Whether no client may change the topic: Kafka's own topics, and all that begin with `twinshore.`."""
+    """Whether clients may not change the topic: Kafka's own, and all that begin with `twinshore.`."""
     return topic.startswith(OWN_PREFIX) or is_internal_topic(topic)
 
 
 def admits(link: Link, topic: str) -> bool:
     """Whether the link may replicate the topic. Internal topics never pass. The source's own heartbeats always do, and
-    other heartbeats when the link chains; their lineage says later whether they are twins.
+    others when the link chains; lineage says later whether they are twins.
     """
     if topic == HEARTBEATS_TOPIC or (link.chain and is_heartbeats_topic(topic)):
         return True
@@ -50,7 +49,7 @@ def admits(link: Link, topic: str) -> bool:
 
 
 def passes_filters(link: Link, topic: str) -> bool:
-    """Whether the link's filters admit the topic. Exclusions win."""
+    """Exclusions win."""
     if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
         return False
     return any(re.fullmatch(pattern, topic) for pattern in link.topics)
@@ -61,7 +60,7 @@ def filters_json(link: Link) -> str:
 
 
 def with_filters(link: Link, text: str) -> Link:
-    """Returns the link with filters from the store; ValueError or TypeError when `text` has none."""
+    """Takes filters from the store; ValueError or TypeError if invalid."""
     topics, exclude = json.loads(text)
     return replace(link, topics=tuple(topics), exclude=tuple(exclude))
 
@@ -81,7 +80,7 @@ _TERMS_MAX = 4000
 
 
 class SearchTooLargeError(Exception):
-    """The search was given up: the expressions are too complex."""
+    """The expressions are too complex."""
 
 
 def any_character_of(characters: Iterable[str]) -> NameSet:
@@ -132,7 +131,6 @@ def intersection_of(*terms: NameSet) -> NameSet:
 
 
 def complement_of(term: NameSet) -> NameSet:
-    """Every name but these."""
     if term == EMPTY_SET:
         return ALL_NAMES
     if term == ALL_NAMES:
@@ -191,7 +189,7 @@ def derivative_of(term: NameSet, character: str) -> NameSet:
 
 @lru_cache(_TERMS_KEPT)
 def prefixes_of(term: NameSet) -> frozenset[str]:
-    """Prefixes that cover all names of the set. The empty prefix says nothing; no prefix: the set is empty."""
+    """Prefixes that cover all names. An empty prefix says nothing; none: the set is empty."""
     found = UNKNOWN_PREFIX
     match term:
         case ("set", characters):
@@ -208,12 +206,12 @@ def prefixes_of(term: NameSet) -> frozenset[str]:
 
 
 def have_disjoint_prefixes(one: NameSet, other: NameSet) -> bool:
-    """Whether prefixes alone show that the sets share no name: a quick check before `find_example`."""
+    """Whether prefixes alone show that no name is shared: a quick check before `find_example`."""
     return not any(a.startswith(b) or b.startswith(a) for a in prefixes_of(one) for b in prefixes_of(other))
 
 
 def find_example(term: NameSet) -> str | None:
-    """Returns one of the shortest names of the set; None: empty. SearchTooLargeError when the search is given up."""
+    """Returns one of the shortest names; None: empty. May raise SearchTooLargeError."""
     letters = _representatives(term)
     seen, edge = {term}, [(term, "")]
     while edge:
@@ -266,12 +264,12 @@ class UnsupportedPatternError(Exception):
 
 @lru_cache(1024)
 def names_matching(pattern: str) -> NameSet:
-    """The names that the pattern matches in full; UnsupportedPatternError when a `NameSet` cannot express that."""
+    """The names that the pattern matches in full. May raise UnsupportedPatternError."""
     return _sequence(list(_parser.parse(pattern)), EMPTY_NAME, re.compile(pattern).flags, first=True)
 
 
 def _sequence(items: list[Any], onward: NameSet, flags: int, *, first: bool) -> NameSet:
-    """The names that match the items and then `onward`, all that follows: so a lookahead is an intersection."""
+    """The names that match the items and then `onward`, all that follows; so a lookahead is an intersection."""
     if not items:
         return onward
     (kind, value), rest = items[0], items[1:]
@@ -321,7 +319,6 @@ def _repeated(low: int, high: Any, items: list[Any], flags: int) -> NameSet:
 
 
 def _looks(items: list[Any]) -> bool:
-    """Whether an item depends on the text around."""
     for kind, value in items:
         name = str(kind)
         if name in ("AT", "ASSERT", "ASSERT_NOT"):
@@ -402,7 +399,7 @@ class Conflict:
 
 
 def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
-    """ConfigError with every conflict between these links, or with those that one of `changed` takes part in."""
+    """ConfigError with every conflict between these links, or only those of `changed`."""
     found = [one for one in find_conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
     if found:
         raise ConfigError("; ".join(one.sentence for one in found), hint=found[0].hint)
@@ -419,8 +416,8 @@ def _conflicts(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
 
 
 def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
-    """Rings in which a topic would come back under the same name. With prefixes a topic comes back under another name,
-    and its lineage stops the loop. In a pair, the topic's home says which link replicates.
+    """Rings in which a topic would come back under the same name. Under a prefix, lineage stops the loop; in a pair,
+    the topic's home does.
     """
     for ring in find_cycles([link for link in links if link.naming is TwinNaming.SAME]):
         if len(ring) == PAIR_LINKS:
@@ -436,7 +433,6 @@ def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
 
 
 def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
-    """Two links that would write the same twin."""
     called = [_twins(link) for link in links]
     for index, one in enumerate(links):
         for at, other in enumerate(links[index + 1 :], index + 1):
@@ -476,7 +472,7 @@ def _onward(path: tuple[Link, ...], at: str, first: str, links: Sequence[Link]) 
 
 
 def _shared(sets: Sequence[NameSet | None]) -> str | None:
-    """Returns a name in all the sets; empty: unknown; None: there is none."""
+    """Returns a name in all sets; empty: unknown; None: there is none."""
     if any(term is None for term in sets):
         # An unsupported pattern may match anything.
         return ""
@@ -487,7 +483,7 @@ def _shared(sets: Sequence[NameSet | None]) -> str | None:
 
 
 def _admitted(link: Link) -> NameSet | None:
-    """The names that a link's filters admit, except internal topics; None: unsupported pattern."""
+    """The names that a link admits, except internal topics; None: unsupported pattern."""
     try:
         wanted = union_of(*(names_matching(pattern) for pattern in link.topics))
         unwanted = union_of(*(names_matching(pattern) for pattern in link.exclude))
@@ -498,7 +494,7 @@ def _admitted(link: Link) -> NameSet | None:
 
 
 def _twins(link: Link) -> NameSet | None:
-    """The names that a link's twins can have."""
+    """The names of a link's twins."""
     admitted = _admitted(link)
     if admitted is None or link.naming is TwinNaming.SAME:
         return admitted

@@ -89,7 +89,7 @@ TOPIC_LEVEL_KINDS = (IncidentKind.FOREIGN_WRITE, IncidentKind.POSITION_DISAGREEM
 
 
 class IncidentOutcome(Enum):
-    """What becomes of the partition, the topic or all that is on the brokers concerned."""
+    """What becomes of the partition or topic, or of all on a broker."""
 
     CONTINUES = "goes on"
     RETRIES = "rests, and is tried again every few seconds"
@@ -468,9 +468,7 @@ _ALSO_PARTIAL = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
 def stop_policy(kind: IncidentKind, partition: int) -> IncidentPolicy:
-    """Returns the policy of an incident for which a task stopped a partition, or the controller a topic (`partition`
-    -1).
-    """
+    """For a partition stopped by a task, or a topic by the controller (`partition` -1)."""
     after = kind_entry(kind).after
     if partition < 0:
         return POLICY_TOPIC
@@ -478,14 +476,14 @@ def stop_policy(kind: IncidentKind, partition: int) -> IncidentPolicy:
 
 
 def stops_replication(kind: IncidentKind, policy: IncidentPolicy) -> bool:
-    """Whether such an incident stops a partition or topic unintentionally: a topic deleted on the source has nothing
-    left to replicate.
+    """Whether a partition or topic is stopped unintentionally: a topic deleted on the source has nothing left to
+    replicate.
     """
     return policy.stops or (policy.effect is IncidentEffect.TOPIC and kind is not IncidentKind.DELETED_TOPIC)
 
 
 def is_transient(kind: IncidentKind, policy: IncidentPolicy | None) -> bool:
-    """Whether the incident stops nothing and is over once the twin has reached the incident's last offset."""
+    """Whether the incident stops nothing and is over once the twin has reached its last offset."""
     kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP, IncidentKind.STALE_DROPPED)
     return kind in kinds and not (policy and policy.stops)
 
@@ -495,7 +493,6 @@ def kind_entry(kind: IncidentKind) -> IncidentKindEntry:
 
 
 def render_incidents_page() -> str:
-    """Returns docs/incidents.md."""
     return PAGE_HEAD + "\n".join(_lines()).rstrip() + "\n"
 
 

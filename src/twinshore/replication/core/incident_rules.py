@@ -1,9 +1,7 @@
 """Rules for incidents: when a side is away or back, low disk space, missing offsets, hanging and transient incidents.
 
-A twin's log start follows the source's. A twin that begins later lost records by retention or deletion on the target;
-these cannot be replicated again.
-
-A transaction's age counts from when a twin was first seen to wait: time stamps in the log are the producer's own.
+A twin that begins later than its source lost records by retention or deletion on the target; these cannot be replicated
+again. A transaction's age counts from when a twin was first seen to wait: time stamps are the producer's own.
 """
 
 from __future__ import annotations
@@ -34,15 +32,13 @@ class OldestTransaction(NamedTuple):
 
 
 class HangingTransaction(NamedTuple):
-    """A transaction that has held up a twin for too long."""
-
     named: TopicPartition
     holder: OldestTransaction
     age_s: float
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Identifies the transaction, in the incident log as well."""
+        """Identifies the transaction, also in the incident log."""
         return self.named.topic, self.named.partition, self.holder.first_offset
 
     def stoppage(self) -> PartitionIncident:
@@ -59,7 +55,7 @@ class HangingTransaction(NamedTuple):
 
 
 def find_oldest_transaction(stable: int, end: int, producers: Iterable[ProducerState]) -> OldestTransaction | None:
-    """Returns the transaction that holds the last stable offset (`stable`) below the log end; None: there is none."""
+    """Returns the transaction that holds `stable`, the last stable offset, below the log end, if any."""
     opened = [one for one in producers if one.current_txn_start >= 0]
     if stable >= end or not opened:
         return None
@@ -75,7 +71,7 @@ class TransactionTimer:
         self._since_s: dict[tuple[TopicPartition, int, int], float] = {}
 
     def seen(self, holders: Mapping[TopicPartition, OldestTransaction], now_s: float) -> list[HangingTransaction]:
-        """Returns those that hold up a twin for too long. `holders`: all there are now; any other has ended."""
+        """Returns those that hold up a twin for too long. `holders`: all there are now."""
         before, self._since_s = self._since_s, {}
         found = []
         for named, holder in holders.items():
@@ -105,15 +101,15 @@ def select_suspect_twins(
     told: Mapping[TopicPartition, int],
     known: Mapping[TopicPartition, MissingOffsets],
 ) -> list[TopicPartition]:
-    """Returns the twins whose source's log start must be read: the reported one may be too low, never too high."""
+    """Returns twins whose source's log start must be read: the reported one may be too low."""
     return [named for named, start in twins.items() if start > told.get(named, 0) or named in known]
 
 
 def find_missing_offsets(
     twins: Mapping[TopicPartition, int], sources: Mapping[TopicPartition, int], cut: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, MissingOffsets]:
-    """Returns what twins that begin at `twins` lack. `sources` must have been read afterwards. `cut`: a log start that
-    the source once had, if known. A new leader may begin lower for a while, and the mirror itself cut the twin there.
+    """Returns what twins that begin at `twins` lack. `sources` must be read afterwards. `cut`: a former log start of
+    the source: a new leader may begin lower for a while, and the mirror itself cut the twin there.
     """
     return {
         named: MissingOffsets(sources[named], start)
@@ -130,7 +126,7 @@ class IncidentAction(Enum):
 
 @dataclass(slots=True)
 class OutageTracker:
-    """Tracks one side, or one other reason why nothing is replicated. `open`: there is a row; the caller sets this."""
+    """Tracks one reason why nothing is replicated. The caller sets `open`: there is a row."""
 
     after_s: float
     open: bool = False
@@ -138,7 +134,7 @@ class OutageTracker:
     well_s: float = -1.0
 
     def look(self, trouble: bool, now_s: float, begun_s: float = -1.0) -> IncidentAction:
-        """Takes a check's result. `begun_s`: when a check that took long began; nothing has answered since."""
+        """`begun_s`: when a long check began; nothing has answered since."""
         if trouble:
             over, self.well_s = self.well_s >= 0 and not self.open, -1.0
             if self.since_s < 0 or over:
@@ -165,12 +161,11 @@ def describe_outage(side: str, cluster: str) -> str:
 
 
 def describe_outage_with_cause(side: str, cluster: str, cause: str) -> str:
-    """The sentence for the incident log."""
     return f"{describe_outage(side, cluster)}: {cause}"
 
 
 def parse_outage_cause(sentence: str, side: str, cluster: str) -> str:
-    """Returns the cause; empty when the sentence is another one."""
+    """Empty: another sentence."""
     said = describe_outage_with_cause(side, cluster, "")
     return sentence.removeprefix(said) if sentence.startswith(said) else ""
 
@@ -184,7 +179,7 @@ class DiskSpace(Enum):
 def judge_disk_space(
     disks: Iterable[LogDir], before: Mapping[int, DiskSpace], *, warn_percent: float, pause_percent: float
 ) -> dict[int, DiskSpace]:
-    """Judges each broker by its fullest disk, with hysteresis."""
+    """By each broker's fullest disk, with hysteresis."""
     free: dict[int, float] = {}
     for disk in disks:
         free[disk.node_id] = min(disk.free_percent, free.get(disk.node_id, 100.0))
@@ -198,7 +193,7 @@ def judge_disk_space(
 
 
 def describe_disks(target: str, disks: Iterable[LogDir], now: Mapping[int, DiskSpace]) -> str:
-    """The sentence for the incident log; empty: enough space."""
+    """Empty: enough space."""
     said = []
     for disk in sorted(disks):
         room = now.get(disk.node_id, DiskSpace.ENOUGH)
@@ -215,7 +210,7 @@ SIDE_BY_AWAY_KIND = {IncidentKind.SOURCE_AWAY: "source", IncidentKind.TARGET_AWA
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """The open rows of one kind: over at offset `until`; progress has been reported up to `reached` since."""
+    """Over at offset `until`; progress has reached `reached` since."""
 
     until: int
     reached: int = -1
@@ -235,35 +230,34 @@ class TransientIncidents:
         kinds[kind] = _Open(max(until, before.until), reached)
 
     def kinds(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
-        """Returns the open kinds, each with an offset: rows that end there or below are over already, since an overload
-        opens row after row. -1 for a side that is away: the single row is over only as a whole.
+        """Returns open kinds, each with an offset: rows that end there or below are over, since an overload opens row
+        after row. -1 for a side that is away, with a single row.
         """
         here = self._open.get((link, named), {}).copy()  # another thread may open one now
         return {kind: -1 if kind in SIDE_BY_AWAY_KIND else one.reached for kind, one in here.items()}
 
     def away(self, link: str) -> frozenset[TopicPartition]:
-        """Returns the partitions that wait because a leader is away."""
+        """Returns partitions that wait for an absent leader."""
         here = [(named, kinds) for (name, named), kinds in list(self._open.items()) if name == link]
         return frozenset(named for named, kinds in here if not SIDE_BY_AWAY_KIND.keys().isdisjoint(kinds))
 
     def forget(self, link: str, topic: str | None = None) -> None:
-        """The topic gets a new twin. `topic` None: all open incidents of the link are to be reported again, for another
-        process may have closed them.
+        """The topic gets a new twin. `topic` None: incidents of the link must be reported again, for another process
+        may have closed them.
         """
         gone = [key for key in self._open if key[0] == link and topic in (None, key[1].topic)]
         for key in gone:
             del self._open[key]
 
     def reached(self, link: str, named: TopicPartition, to_offset: int) -> None:
-        """Progress was reported up to there."""
         kinds = self._open.get((link, named))
         if kinds:
             left = {kind: one for kind, one in kinds.items() if one.until > to_offset}
             self._open[link, named] = {kind: replace(one, reached=to_offset) for kind, one in left.items()}
 
     def hear(self, link: str, told: PartitionIncident, away: Container[str]) -> bool:
-        """Whether the incident needs a row; tasks report what lasts again and again. `away`: sides that are away as a
-        whole, which have a row of their own. A loss is reported by each check until repaired.
+        """Whether the incident needs a row; tasks repeat what lasts, and each check repeats a loss. `away`: sides that
+        are away as a whole, with a row of their own.
         """
         named, side = TopicPartition(told.topic, told.partition), SIDE_BY_AWAY_KIND.get(told.kind, "")
         if not is_transient(told.kind, told.policy):

@@ -1,11 +1,10 @@
-"""Arrival times of source offsets, and the statuses that a mirror leaves in the store for `twinshore status`.
+"""Arrival times of source offsets, and a mirror's statuses in the store for `twinshore status`.
 
-A recovery point is an age of arrival. Time stamps of records would not do: a backfill writes last year's in a minute,
-and a producer's clock may be wrong.
+A recovery point is an age of arrival: time stamps of records may be old, as in a backfill, or wrong.
 
-Statuses, by kind: `lag`: the last read of the source's log ends. `reading`: how a broadcast's link shares reads.
-`standby`: a mirror that stands by lives. `waits`: since when twins have lacked records, so that the next mirror's
-recovery point is no younger. `groups`: the last rounds of consumer groups.
+Statuses: `lag`: the last read of log ends. `reading`: how a broadcast's link shares reads. `standby`: a standby mirror
+lives. `waits`: since when twins lack records, so that the next mirror's recovery point is no younger. `groups`: the
+last rounds of consumer groups.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ARRIVALS_MAX = 64
 
 
 class OffsetArrivals:
-    """Marks of one partition: (time, log end), both rising. All offsets below the end existed at that time."""
+    """Marks of one partition: (time, log end), both rising. All offsets below the end existed then."""
 
     __slots__ = ("_marks", "end")
 
@@ -36,7 +35,7 @@ class OffsetArrivals:
         self._marks: deque[tuple[float, int]] = deque()
 
     def saw(self, end: int, now_s: float) -> None:
-        """Takes the source's log end, also a lower one than before."""
+        """Takes the source's log end, which may have fallen."""
         if end < self.end:
             while self._marks and self._marks[-1][1] > end:
                 last = self._marks.pop()
@@ -50,7 +49,7 @@ class OffsetArrivals:
         self.end = end
 
     def recall(self, marks: Sequence[tuple[float, int]]) -> None:
-        """Puts earlier marks before the present ones, as far as the source still has these offsets."""
+        """Puts earlier marks before the present ones, as far as the source still has them."""
         older = [mark for mark in marks if mark[1] < self.end]
         if len(older) < len(marks):
             older.append((marks[len(older)][0], self.end))
@@ -58,17 +57,17 @@ class OffsetArrivals:
         self._marks = deque([*older, *(mark for mark in self._marks if mark[1] > last)])
 
     def missing(self, reached: int) -> list[tuple[float, int]]:
-        """Returns the marks beyond this offset, oldest first."""
+        """Returns marks beyond this offset, oldest first."""
         return [mark for mark in self._marks if mark[1] > reached]
 
     def age_s(self, reached: int, now_s: float) -> float:
-        """Seconds since the oldest offset from `reached` on was seen; 0: none. Thinning never makes this smaller."""
+        """Seconds since the oldest offset from `reached` on was seen; 0: none. Never too small by thinning."""
         while self._marks and self._marks[0][1] <= reached:
             self._marks.popleft()
         return max(0.0, now_s - self._marks[0][0]) if self._marks else 0.0
 
     def _thin(self) -> None:
-        """Joins every second mark with the one before, whose time counts: offsets seem a little older."""
+        """Joins pairs of marks under the earlier time: offsets seem a little older."""
         kept: deque[tuple[float, int]] = deque()
         marks = list(self._marks)
         for first, second in zip(marks[::2], marks[1::2], strict=False):
@@ -101,7 +100,7 @@ CLOCK_SKEW_S_MAX = 5.0
 
 
 class AlignmentProgress:
-    """Twins that are being filled up to the source's log start."""
+    """Twins being filled up to the source's log start."""
 
     def __init__(self) -> None:
         self._at: dict[TopicPartition, tuple[int, int]] = {}
@@ -117,7 +116,7 @@ class AlignmentProgress:
         self._at = {named: at for named, at in self._at.items() if named.topic != topic}
 
     def sentence(self) -> str:
-        """Describes all, naming the partition with most left; empty: none."""
+        """Names the partition with most left; empty: none."""
         at = dict(self._at)
         if not at:
             return ""
@@ -128,7 +127,6 @@ class AlignmentProgress:
 
 
 def parse_groups_status(rows: Iterable[LinkStateRow]) -> Mapping[str, Any]:
-    """Returns the last status; empty: none yet."""
     return next((dict(json.loads(row.value)) for row in rows), {})
 
 
@@ -142,7 +140,7 @@ def put_group_metrics(put: PutMetric, link: str, word: Mapping[str, Any], now_s:
 
 
 class ArrivalMark(NamedTuple):
-    """All offsets below `end` existed on the source at this wall-clock time."""
+    """All offsets below `end` existed at this wall-clock time."""
 
     at_ms: int
     end: int
@@ -151,7 +149,7 @@ class ArrivalMark(NamedTuple):
 def select_oldest_backlogs(
     waits: Mapping[TopicPartition, Sequence[ArrivalMark]],
 ) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
-    """Selects what is worth storing: of the oldest partitions a few marks each, joined so that no age shrinks."""
+    """The oldest partitions with a few marks each, joined so that no age shrinks."""
     oldest = sorted((one for one in waits if waits[one]), key=lambda named: (waits[named][0].at_ms, named))
     return {named: _joined(waits[named]) for named in oldest[:BACKLOG_PARTITIONS_MAX]}
 
@@ -164,7 +162,6 @@ def backlog_row(link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]]
 
 
 def parse_backlog(rows: Iterable[LinkStateRow]) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
-    """Returns the last mirror's marks; empty: none."""
     return {
         TopicPartition(topic, int(partition)): tuple(ArrivalMark(*mark) for mark in marks)
         for row in rows
@@ -193,7 +190,7 @@ def standby_row(link: str, who: str, sentence: str, now_ms: int) -> LinkStateRow
 
 
 def parse_standby(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> StandbyStatus | None:
-    """Returns the last status; None after `holds_s`, when the mirror may be gone."""
+    """None: older than `holds_s`."""
     for row in rows:
         if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
             return StandbyStatus(**json.loads(row.value))
@@ -202,8 +199,8 @@ def parse_standby(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class SharedFetchStatus:
-    """`joined` of the link's `partitions` share reads with other links; `queue_bytes` wait for the target;
-    `read_per_s`: bytes a second that the link's own requests read from the source, for all who share.
+    """`joined` of `partitions` share reads with other links; `queue_bytes` wait for the target; `read_per_s`: bytes a
+    second that the link's own requests read, for all who share.
     """
 
     told_ms: int
@@ -214,7 +211,7 @@ class SharedFetchStatus:
 
     @property
     def reads(self) -> bool:
-        """Whether the link itself fetches from the source now; else other links feed it."""
+        """Whether the link itself fetches now; else other links feed it."""
         return self.read_per_s >= SOURCE_READ_BYTES_S_MIN
 
     def __str__(self) -> str:
@@ -234,7 +231,7 @@ def shared_fetch_row(
 
 
 def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> SharedFetchStatus | None:
-    """Returns the last status; None after `holds_s`."""
+    """None: older than `holds_s`."""
     for row in rows:
         if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
             return SharedFetchStatus(row.since_ms, **json.loads(row.value))
@@ -242,14 +239,14 @@ def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float
 
 
 def describe_broadcast(broadcast: str, word: SharedFetchStatus | None) -> str:
-    """Describes a broadcast's link; empty for other links."""
+    """Empty: no broadcast."""
     if not broadcast:
         return ""
     return f"of broadcast {broadcast}: {word or 'nobody says now how it is read'}"
 
 
 def broadcast_values(broadcast: str, word: SharedFetchStatus | None) -> dict[str, object] | None:
-    """For JSON; None for a link without a broadcast; unknown values are null."""
+    """For JSON; None: no broadcast; unknown values are null."""
     if not broadcast:
         return None
     now = ("reads", "partitions", "joined", "queue_bytes", "read_per_s")
@@ -257,28 +254,27 @@ def broadcast_values(broadcast: str, word: SharedFetchStatus | None) -> dict[str
 
 
 def end_offsets_ttl_s(ends_s: float) -> float:
-    """The age from which a log end counts as old: one read was missed, or got no response."""
+    """The age at which a log end counts as old: one read was missed or unanswered."""
     return 2 * ends_s + END_OFFSETS_TIMEOUT_S
 
 
 def status_ttl_s(receipts_s: float) -> float:
-    """The age from which a status does not show that its mirror runs; a mirror writes one with progress."""
+    """The age up to which a status shows that its mirror runs; each write of progress renews it."""
     return max(STATUS_TTL_S_MIN, STATUS_INTERVALS_MISSED * receipts_s)
 
 
 def is_clock_ahead(age_s: float) -> bool:
-    """Whether this age shows that the writer's clock is ahead: the true age is unknown."""
+    """Whether the writer's clock is ahead, so that the true age is unknown."""
     return age_s < -CLOCK_SKEW_S_MAX
 
 
 def is_fresh(age_s: float, bound_s: float) -> bool:
-    """Whether the age is known to be within the bound."""
     return age_s <= bound_s and not is_clock_ahead(age_s)
 
 
 class TopicLag(NamedTuple):
-    """Sums over the topic's partitions; `lag` and `source_end` without those `unseen`. `since_ms`: since when the
-    source has had the oldest record that a twin is known to lack; 0: none.
+    """Sums over partitions; `lag` and `source_end` without those `unseen`. `since_ms`: arrival of the oldest record
+    that a twin is known to lack; 0: none.
     """
 
     partitions: int = 0
@@ -289,7 +285,7 @@ class TopicLag(NamedTuple):
     since_ms: int = 0
 
     def with_one(self, reached: int, end: int, since_ms: int) -> TopicLag:
-        """Adds one partition; an `end` below 0 was not seen."""
+        """An `end` below 0 was not seen."""
         unseen = end < 0
         return TopicLag(
             self.partitions + 1,
@@ -308,7 +304,7 @@ def _earliest(moments: Iterable[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LagStatus:
-    """`seen_ms`: when the source was asked for log ends. Partitions `unseen` did not answer then."""
+    """`seen_ms`: when log ends were requested. Partitions `unseen` did not answer."""
 
     seen_ms: int
     lag: int
@@ -318,7 +314,7 @@ class LagStatus:
     since_ms: int = 0
 
     def only(self, admits: Callable[[str], bool]) -> LagStatus:
-        """Drops topics that the link no longer replicates, as far as topics are named."""
+        """Drops topics that the link no longer replicates."""
         kept = {name: one for name, one in self.topics.items() if admits(name)}
         return self if len(kept) == len(self.topics) else _summed(kept, self.seen_ms)
 
@@ -328,7 +324,7 @@ def summarize_lag(
     seen_ms: int,
     since_ms: Mapping[TopicPartition, int] | None = None,
 ) -> LagStatus:
-    """`places`: partition, the twin's offset, and the source's log end (below 0: not seen)."""
+    """`places`: partition, twin's offset, source's log end (below 0: not seen)."""
     topics: dict[str, TopicLag] = {}
     for named, reached, end in places:
         since = (since_ms or {}).get(named, 0)
@@ -350,7 +346,7 @@ def replicated_offsets(twins: Iterable[TwinRow], positions: Iterable[ReplicatedP
 
 
 def lag_row(link: str, word: LagStatus) -> LinkStateRow:
-    """Leaves out the topics when there are more than `LAG_TOPICS_MAX`."""
+    """More than `LAG_TOPICS_MAX` topics are left out."""
     topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= LAG_TOPICS_MAX else {}
     said = {
         "lag": word.lag,
@@ -363,7 +359,7 @@ def lag_row(link: str, word: LagStatus) -> LinkStateRow:
 
 
 def parse_lag(rows: Iterable[LinkStateRow]) -> LagStatus | None:
-    """Returns the last status; None: none yet."""
+    """None: no status yet."""
     for row in rows:
         said = json.loads(row.value)
         topics = {name: TopicLag(*numbers) for name, numbers in said["topics"].items()}

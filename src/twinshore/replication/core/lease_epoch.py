@@ -1,4 +1,4 @@
-"""One lease epoch of a link, and the config of tasks in this epoch."""
+"""One lease epoch of a link, and its tasks' config."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LeaseEpoch:
     flowing: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def outdated(self, target: str, state_expiry_ms: int, *, never_cut: bool) -> str:
-        """Why the tasks must restart with new values; empty: they need not."""
+        """Why tasks must restart with new values; empty: they need not."""
         if state_expiry_ms < self.state_expiry_ms:
             # Producer states that the tasks rely on may have expired: they restart with the new value.
             return f"{PRODUCER_EXPIRY_SETTING} of {target} is shorter now"
@@ -44,7 +44,7 @@ class LeaseEpoch:
         desk: tuple[str, int, str],
         settings: MirrorSettings,
     ) -> TaskConfig:
-        """Returns the config of one attempt. `desk`: the coordinator's host, port and token."""
+        """`desk`: the coordinator's host, port and token."""
         host, port, token = desk
         return TaskConfig(
             link=self.identity.link,

@@ -1,11 +1,11 @@
 """Lineage of topics: where a topic came from, and whether a link may replicate it further.
 
 A twin's lineage is the path of clusters that the records took, oldest first. A topic never goes to a cluster on this
-path, under any name; that stops loops. Names alone do not do: `east.orders` may be a topic of another origin.
+path, under any name; that stops loops. Names alone do not do: `east.orders` may be of another origin.
 
-Anyone with the rights may write to `twinshore.twins`, so a record there that calls a topic a twin is only a claim. A
-claim counts when confirmed by this mirror's store, by what this link told the target when it began with the topic, or
-by a record of the link that is said to have made the twin, with the same topic id.
+Anyone with the rights may write to `twinshore.twins`, so a record there is only a claim. A claim counts when confirmed
+by this mirror's store, by what this link told the target at the topic's start, or by the link that is said to have made
+the twin, with the same topic id.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ _is_word = partial(is_printable, chars_max=NAME_CHARS_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A cluster on the path; `name` is for sentences."""
-
     cluster_id: str
     name: str
 
@@ -45,7 +43,7 @@ class Lineage:
     path: tuple[Hop, ...]
 
     def onward(self, hop: Hop, topic_id: str) -> Lineage:
-        """Returns the lineage of this topic's twin on the next cluster."""
+        """Returns the lineage of the twin on the next cluster."""
         return Lineage(topic_id, (*self.path, hop))
 
     def way(self) -> str:
@@ -74,7 +72,7 @@ NO_LINEAGE = Lineage("", ())
 
 
 def find_lineage(topic: str, topic_id: str, told: Mapping[str, Lineage]) -> Lineage:
-    """Returns what is recorded of this topic; records of another topic with the same name do not count."""
+    """Records of another topic with the same name do not count."""
     found = told.get(topic)
     if found is None or (found.topic_id and found.topic_id != topic_id):
         return NO_LINEAGE
@@ -82,7 +80,7 @@ def find_lineage(topic: str, topic_id: str, told: Mapping[str, Lineage]) -> Line
 
 
 def explain_not_replicated(link: Link, topic: str, descent: Lineage, target_id: str) -> str:
-    """Why the link does not replicate this topic further; empty: the link does."""
+    """Empty: the link replicates the topic."""
     if not descent.path:
         if is_heartbeats_topic(topic) and f".{link.target}." in f".{topic}":
             return f"{topic} on {link.source} came from {link.target} and does not go back"
@@ -112,15 +110,15 @@ SHOWN_MAX = 5
 
 @dataclass(slots=True)
 class LineageRecords:
-    """The records of one cluster's `twinshore.twins`. `descents`: lineage by topic. `made`: by record key, the source's
-    cluster id and the twin's topic id of each twin that a link claims to write.
+    """One cluster's `twinshore.twins`. `descents`: lineage by topic. `made`: by record key, source cluster id and topic
+    id of each twin that a link claims to write.
     """
 
     descents: dict[str, Lineage] = field(default_factory=dict)
     made: dict[bytes, tuple[str, str]] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Takes one record; ignores those of another form."""
+        """Ignores other records."""
         name = (key or b"").decode("utf-8", "replace")
         if TOPIC_NAME_PATTERN.fullmatch(name):
             _put(self.descents, name, Lineage.from_json(value) if value else None)
@@ -128,11 +126,10 @@ class LineageRecords:
             _put(self.made, key, parse_twin_ids(key, value))
 
     def claim(self, topic: str, topic_id: str) -> Lineage:
-        """Returns the claimed lineage of this topic."""
         return find_lineage(topic, topic_id, self.descents)
 
     def written(self) -> frozenset[tuple[str, str]]:
-        """Returns the source's cluster id and the topic id of each twin that a link claims to write."""
+        """Returns the values of `made`."""
         return frozenset(self.made.values())
 
 
@@ -152,8 +149,8 @@ class LineageVerdict(Enum):
 def judge_lineage(
     claim: Lineage, *, own: Lineage | None, before: Lineage | None, borne_out: bool, waited: bool
 ) -> tuple[LineageVerdict, Lineage]:
-    """Returns the lineage to act on. `own`: by this mirror's store. `before`: what this link told the target at the
-    topic's start. `waited`: an honest link's records would have arrived by now.
+    """Returns the lineage to act on. `own`: by this store. `before`: what this link told the target at the topic's
+    start. `waited`: an honest link's records would have arrived.
     """
     if own is not None:
         agrees = claim.topic_id == own.topic_id and _last(claim) == _last(own)
@@ -167,7 +164,7 @@ def judge_lineage(
 
 
 def describe_doubtful_lineage(source: str, topics: Collection[str]) -> str:
-    """One sentence for the incident log, however many records strangers wrote; empty without topics."""
+    """One sentence, however many records strangers wrote; empty without topics."""
     if not topics:
         return ""
     return (

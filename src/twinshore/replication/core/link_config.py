@@ -1,11 +1,7 @@
-"""A link's configuration: settings, the store's rows, and operators' overrides (None in an override: as in the
-settings).
+"""A link's configuration: settings, the store's rows, and operators' overrides (None in one: as in the settings).
 
-`effective_link` applies overrides. Filters that conflict are refused when set; if they are in the store all the same,
-as after two changes at once, the newest do not count, and the settings' filters apply. Pauses, throttles and priorities
-always apply.
-
-`reconcile` merges the settings' links with the store's rows.
+Filters that conflict are refused when set. If they are in the store all the same, as after two changes at once, the
+newest do not count, and the settings' filters apply. Pauses, throttles and priorities always apply.
 """
 
 from __future__ import annotations
@@ -61,8 +57,8 @@ def parse_value(name: str, raw: Value) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLink:
-    """`origins`: where each value comes from. `troubles`: rows of the store that do not count, and why. `filtered_ms`:
-    when operators last changed the filters.
+    """`origins`: where each value comes from. `troubles`: rows that do not count, and why. `filtered_ms`: when
+    operators last changed the filters.
     """
 
     link: Link
@@ -75,7 +71,6 @@ class EffectiveLink:
 
 
 def effective_link(link: Link, rows: Iterable[ControlRow]) -> EffectiveLink:
-    """Returns the link with these overrides."""
     found: dict[str, Any] = {}
     troubles = []
     filtered_ms = NEVER_CHANGED
@@ -105,7 +100,7 @@ def _is_list(value: Any) -> bool:
 
 
 def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, EffectiveLink]) -> dict[str, EffectiveLink]:
-    """Returns the links in effect, with a trouble for each whose overridden filters do not count."""
+    """Adds a trouble to each link whose overridden filters do not count."""
     begun, found = {link.name: link for link in links}, dict(said)
     while clashes := find_conflicts([one.link for one in found.values()]):
         newest = max(
@@ -132,7 +127,7 @@ Section = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LinkRemark:
-    """A note on a link, such as that settings and store differ; the store's values apply then."""
+    """A note on a link, such as that settings and store differ; then the store's values apply."""
 
     link: str
     sentence: str
@@ -143,7 +138,7 @@ class LinkRemark:
 
 @dataclass(frozen=True, slots=True)
 class ReconciledLinks:
-    """`rows` are to be written; `links`: each link as a section of settings."""
+    """`rows` are to be written; `links`: all, as sections of settings."""
 
     rows: tuple[LinkRow, ...]
     links: Mapping[str, Section]
@@ -151,12 +146,11 @@ class ReconciledLinks:
 
 
 def dump_section(section: Section) -> str:
-    """Returns a canonical text: equal sections have the same."""
+    """Equal sections have equal texts."""
     return json.dumps(section, sort_keys=True, separators=(",", ":"))
 
 
 def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: int, by: str) -> ReconciledLinks:
-    """Merges the links of `settings` with the store's `rows`."""
     known = {row.link: row for row in rows}
     written, differences = [], []
     for name, section in settings.items():
@@ -178,14 +172,13 @@ def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: 
 
 
 def parse_section(row: LinkRow) -> dict[str, Any]:
-    """Returns the row's section."""
     found: dict[str, Any] = json.loads(row.section)
     return found
 
 
 def select_sections(rows: Iterable[LinkRow], named: Collection[str]) -> dict[str, Section]:
-    """Returns the present links, those of `named` (the settings) first. A link that came from settings is left out when
-    these no longer name it.
+    """Returns the present links, those of `named` (the settings) first. A link from settings that no longer name it is
+    left out.
     """
     kept = {row.link: row for row in rows if row.state is LinkPresence.KEPT}
     rest = sorted(name for name, row in kept.items() if name not in named and not row.seed)
@@ -193,7 +186,7 @@ def select_sections(rows: Iterable[LinkRow], named: Collection[str]) -> dict[str
 
 
 def new_link_row(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
-    """The row of a link that an operator adds; no settings need name it."""
+    """An operator adds the link; no settings need name it."""
     return LinkRow(link, LinkPresence.KEPT, dump_section(section), "", 0, now_ms, by)
 
 
@@ -206,13 +199,12 @@ def removed_link_row(row: LinkRow, now_ms: int, by: str) -> LinkRow:
 
 
 def settings_link_row(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
-    """The row of a link as in settings."""
     said = dump_section(section)
     return LinkRow(link, LinkPresence.KEPT, said, said, 0, now_ms, by)
 
 
 def diff_sections(one: Section, other: Section) -> list[tuple[str, str, str]]:
-    """Returns name and both values where the sections differ."""
+    """Returns name and both values of each difference."""
     names = sorted({*one, *other}, key=str)
     return [(name, _said(one, name), _said(other, name)) for name in names if one.get(name) != other.get(name)]
 
@@ -244,7 +236,7 @@ def with_values(section: Section, words: Iterable[str]) -> dict[str, Any]:
 
 
 def without_values(section: Section, names: Iterable[str]) -> dict[str, Any]:
-    """Removes values from the section: defaults apply again."""
+    """Defaults apply again."""
     found = dict(section)
     for name in names:
         head, _, rest = name.partition(".")
@@ -271,7 +263,7 @@ Override = dict[str, Any]
 
 
 def pause_override(now: EffectiveLink, topics: Sequence[str]) -> Override:
-    """Pauses the topics, or the whole link if none is named."""
+    """No topic: the whole link."""
     if not topics:
         return {"paused": True}
     held = now.link.control.paused_topics
@@ -279,7 +271,7 @@ def pause_override(now: EffectiveLink, topics: Sequence[str]) -> Override:
 
 
 def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = False) -> Override:
-    """Resumes topics, named as they were paused, or the link if none is named. `every`: the link and all topics."""
+    """Topics as they were paused; none: the link's own pause. `every`: both."""
     held = now.link.control.paused_topics
     if every:
         return {"paused": False, "paused_topics": ()}
@@ -292,21 +284,21 @@ def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = 
 
 
 def throttle_override(now: EffectiveLink, bytes_s: int, topic: str | None) -> Override:
-    """Limits the link, or matching topics; 0: no limit."""
+    """No topic: the link. 0: no limit."""
     if topic is None:
         return {"throttle_bytes_s": bytes_s}
     return {"topic_throttles": _with_pair(now.link.control.topic_throttles, topic, bytes_s)}
 
 
 def priority_override(now: EffectiveLink, topic: str, weight: int) -> Override:
-    """Weighs matching topics; 0: the default weight."""
+    """0: the default weight."""
     return {"priorities": _with_pair(now.link.control.priorities, topic, weight)}
 
 
 def filters_override(
     topics: Sequence[str], exclude: Sequence[str], groups: Sequence[str], exclude_groups: Sequence[str]
 ) -> Override:
-    """Replaces the filters given; the others stay."""
+    """Empty filters stay as they are."""
     given = {"topics": topics, "exclude": exclude, "groups": groups, "exclude_groups": exclude_groups}
     found = {name: tuple(value) for name, value in given.items() if value}
     if not found:
@@ -315,7 +307,7 @@ def filters_override(
 
 
 def reset_override(names: Sequence[str]) -> Override:
-    """Resets these values, or all, to the settings'."""
+    """No name: all."""
     for name in names:
         if name not in OVERRIDE_NAMES:
             raise ConfigError(f"nothing is called {name!r}{did_you_mean(name, OVERRIDE_NAMES)}")
@@ -323,7 +315,7 @@ def reset_override(names: Sequence[str]) -> Override:
 
 
 def _with_pair(pairs: tuple[tuple[str, int], ...], pattern: str, number: int) -> tuple[tuple[str, int], ...]:
-    """The newest pair goes first, and wins over an older one that matches too."""
+    """The newest pair goes first, and wins over older matches."""
     rest = tuple(pair for pair in pairs if pair[0] != pattern)
     return ((pattern, number), *rest) if number else rest
 
@@ -341,7 +333,7 @@ def check_override(wish: Override, link: str) -> Override:
 
 
 def diff_override(now: EffectiveLink, wish: Override, begins: EffectiveLink) -> list[tuple[str, str, str]]:
-    """Returns name, old and new value as JSON of each change. `begins`: the link by settings alone."""
+    """Returns name, old and new value as JSON. `begins`: the link by settings alone."""
     found = []
     stored = dict(now.origins)
     for name, value in wish.items():
@@ -354,12 +346,12 @@ def diff_override(now: EffectiveLink, wish: Override, begins: EffectiveLink) -> 
 
 
 def matches_replicated_topic(pattern: str, link: Link, topics: Collection[str]) -> bool:
-    """Whether the pattern matches one of these topics that the link admits."""
+    """Whether the link admits one of these topics that the pattern matches."""
     return any(re.fullmatch(pattern, topic) and admits(link, topic) for topic in topics)
 
 
 def explain_no_effect(pattern: str, link: Link, topics: Collection[str] | None) -> str:
-    """Why the pattern has no effect now; empty: it has. `topics`: the source's, None: unknown."""
+    """Empty: the pattern has an effect. `topics`: the source's, None: unknown."""
     later = "it holds for one that appears"
     if topics is None:
         return f"whether a topic matches {pattern!r} is not known: {link.source} does not answer; {later}"

@@ -43,7 +43,7 @@ NOTHING_TO_REPLICATE = "nothing is to be carried now"
 
 
 class LogSample(NamedTuple):
-    """A part of a log: offsets spanned, offsets that consumers see, bytes."""
+    """Offsets spanned, offsets that consumers see, bytes."""
 
     offsets: int
     seen: int
@@ -51,7 +51,7 @@ class LogSample(NamedTuple):
 
 
 class PartitionWork(NamedTuple):
-    """Offsets of a partition to replicate, and offsets below to fill first."""
+    """Offsets to replicate, and offsets below to fill first."""
 
     offsets: int
     filler: int
@@ -75,9 +75,7 @@ class ReplicationRate:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate. `mode`: exact or mapped; `place`: where a mapped topic continues; `closed_units`: markers are
-    written by closed units.
-    """
+    """`mode`: exact or mapped; `place`: where a mapped topic continues; `closed_units`: these write the markers."""
 
     topic: str
     mode: str
@@ -96,7 +94,6 @@ class Cost:
 
     @property
     def figures(self) -> str:
-        """Amounts and duration."""
         parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets" if self.offsets else NOTHING_TO_REPLICATE]
         if self.markers:
             parts.append(f"{self.markers} markers{' by closed units' if self.closed_units else ''}")
@@ -116,7 +113,7 @@ def estimate_cost(
     rate: ReplicationRate,
     place: str = "",
 ) -> Cost:
-    """Estimates a topic; the samples stand for all partitions."""
+    """The samples stand for all partitions."""
     ours = list(stretches)
     offsets, filler = sum(one.offsets for one in ours), sum(one.filler for one in ours)
     spanned, seen, size = 0, 0, 0
@@ -140,8 +137,8 @@ def _bytes(count: int) -> str:
 
 
 def match_latest_offsets(landed: Sequence[int], offsets: array[int], marks: array[int]) -> list[int] | None:
-    """Returns the source `offsets` at which the records with marks `landed` are, each as late as possible; None when
-    some are missing. `marks`: those of the records at `offsets`.
+    """Returns the source `offsets`, as late as possible, of the records with marks `landed`; None: some are missing.
+    `marks`: those of the records at `offsets`.
     """
     found = [0] * len(landed)
     at = len(marks)
@@ -156,7 +153,7 @@ def match_latest_offsets(landed: Sequence[int], offsets: array[int], marks: arra
 
 
 def map_each_record(fresh: Iterable[LandedBatch], offsets: Sequence[int]) -> list[OffsetRun]:
-    """Returns the offset runs of landed batches, with each record's source offset from `offsets`."""
+    """`offsets`: the source offset of each landed record."""
     found: list[OffsetRun] = []
     at = 0
     for one in fresh:
@@ -169,7 +166,7 @@ def map_each_record(fresh: Iterable[LandedBatch], offsets: Sequence[int]) -> lis
 
 
 def offsets_between(begin: int, extents: Iterable[OffsetRun]) -> list[tuple[int, int]]:
-    """Returns the source's offset ranges from `begin` on that lie before and between these runs, in order."""
+    """Returns the source's offset ranges from `begin` on that lie before and between these runs."""
     found = []
     for one in extents:
         if one.source > begin:
@@ -188,7 +185,7 @@ class MappedOffset(NamedTuple):
 def translate_to_target(
     offset: SourceOffset, before: OffsetRun | None, behind: OffsetRun | None
 ) -> MappedOffset | None:
-    """Translates a source offset, given the runs before and behind; None: no run is known."""
+    """`before`, `behind`: the runs around; None: no run is known."""
     if before is not None and offset < source_end(before):
         return MappedOffset(before.target + offset - before.source, exact=True)
     if behind is not None:
@@ -199,7 +196,7 @@ def translate_to_target(
 def translate_to_source(
     offset: TargetOffset, before: OffsetRun | None, behind: OffsetRun | None
 ) -> MappedOffset | None:
-    """Translates a twin's offset; None: no run is known. Records of other writers have no source offset."""
+    """As `translate_to_target`. Records of other writers have no source offset."""
     if before is not None and offset < target_end(before):
         return MappedOffset(before.source + offset - before.target, exact=True)
     if behind is not None:
@@ -223,7 +220,7 @@ class OffsetSync(NamedTuple):
 
 
 def parse_offset_sync(record: Record) -> tuple[TopicPartition, OffsetSync] | None:
-    """Parses a record of mm2-offset-syncs; None: another record."""
+    """None: not a record of mm2-offset-syncs."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _SHORT.size or len(value) != _OFFSETS.size:
         return None
@@ -235,7 +232,7 @@ def parse_offset_sync(record: Record) -> tuple[TopicPartition, OffsetSync] | Non
 
 
 def collect_offset_syncs(records: Iterable[Record]) -> dict[TopicPartition, list[OffsetSync]]:
-    """Returns the last `OFFSET_SYNCS_KEPT` of each partition, oldest first."""
+    """The last `OFFSET_SYNCS_KEPT` of each partition, oldest first."""
     found: dict[TopicPartition, deque[OffsetSync]] = {}
     for record in records:
         read = parse_offset_sync(record)
@@ -245,7 +242,7 @@ def collect_offset_syncs(records: Iterable[Record]) -> dict[TopicPartition, list
 
 
 def find_offset_syncs_topic(names: Iterable[str], alias: str) -> str:
-    """Returns the topic with MirrorMaker's offset syncs for the cluster of this alias; empty: none."""
+    """Returns MirrorMaker's topic for the cluster of this alias; empty: none."""
     theirs = [name for name in names if name.startswith("mm2-offset-syncs.") and name.endswith(".internal")]
     meant = f"mm2-offset-syncs.{alias}.internal"
     return meant if meant in theirs else theirs[0] if len(theirs) == 1 else ""
@@ -268,7 +265,7 @@ def follow_copied_records(source: Iterator[SourceEntry], copy: Iterator[CopyEntr
 
 
 def find_tail_offsets(source: Iterable[SourceEntry], tail: Sequence[DatedContent]) -> list[int]:
-    """Returns each source offset that follows records equal to `tail`."""
+    """Returns each source offset right after records equal to `tail`."""
     recent: deque[SourceEntry] = deque(maxlen=len(tail))
     found: list[int] = []
     for one in source:
@@ -283,5 +280,5 @@ def find_tail_offsets(source: Iterable[SourceEntry], tail: Sequence[DatedContent
 def usable_offset_syncs(
     notes: Mapping[TopicPartition, list[OffsetSync]], named: TopicPartition, end: int
 ) -> list[OffsetSync]:
-    """Returns the partition's offset syncs that a copy with log end `end` allows, latest first."""
+    """Those that a copy with log end `end` allows, latest first."""
     return [note for note in reversed(notes.get(named, [])) if 0 <= note.target < end and note.source >= 0]

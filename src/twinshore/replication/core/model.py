@@ -21,7 +21,7 @@ SCAN_STALLED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class InactiveLink:
-    """This process does not run the link: a standby, or stopped. `sentence` says why."""
+    """A standby, or stopped; `sentence` says why."""
 
     word: str
     sentence: str
@@ -87,7 +87,6 @@ def describe_link_state(now: LinkFacts, away: Sequence[str] = (), held_back: str
 
 
 def _parts(now: ActiveLink) -> list[str]:
-    """What is replicated, and what is not."""
     parts = [f"{count_phrase(now.placed, 'partition')} on {count_phrase(now.lanes, 'lane')}"]
     if now.refused:
         parts[0] += f", {count_phrase(now.refused, 'topic')} refused"
@@ -135,8 +134,6 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Change these settings of the twin."""
-
     topic: str
     settings: tuple[tuple[str, str], ...]
     target_topic_id: str
@@ -169,7 +166,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Leave the topic: such as a twin that is not replicated further."""
+    """Leave the topic, such as a twin that is not replicated further."""
 
     topic: str
     sentence: str

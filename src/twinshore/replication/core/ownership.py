@@ -5,12 +5,12 @@ admit could loop. So each topic has one **home**, the cluster where clients writ
 the topic. The home is a row of the store, and the first row wins. A first home is set only when a single answer is
 possible: by a twin, or by records that one cluster alone holds.
 
-Clusters keep home records too, from the time a link replicates a topic. A switch may be made without this store; then
-both clusters' records have what the store needs for the same change. When records are incomplete, or two clusters
-differ in the same term, no link may replicate the topic until an operator decides.
+Clusters keep home records too. After a switch without this store, these have what the store needs for the same change.
+When they are incomplete, or two clusters differ in the same term, no link may replicate the topic until an operator
+decides.
 
-The new home keeps the record of a switch made without the store. That record is authoritative until a process with a
-store continues the switch; from then on the store's row no longer has `kept`.
+The new home keeps the record of such a switch. That record counts until a process with a store continues the switch;
+from then on the store's row does, without `kept`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ PAIR_SEPARATOR = "<>"
 
 
 class HomeReason(Enum):
-    """Why a topic's home was set, or why there is none."""
-
     TWIN = "a link of the pair carries it from there"
     RECORDS = "there alone it holds records"
     EMPTY = "it is empty on both sides"
@@ -57,14 +55,13 @@ class FirstHome:
 
     @property
     def contested(self) -> bool:
-        """Whether only an operator can decide."""
         return self.why in (HomeReason.BOTH_WRITTEN, HomeReason.BOTH_TWINS)
 
 
 @dataclass(frozen=True, slots=True)
 class HomeEvidence:
     """What is known of a topic without a home. `source`, `target`: whether a record was ever written there, None:
-    unknown. `ours`, `theirs`: whether the link, or the reverse link, has a twin of the topic.
+    unknown. `ours`, `theirs`: whether the link, or the reverse link, has a twin.
     """
 
     source: bool | None
@@ -74,13 +71,13 @@ class HomeEvidence:
 
 
 def pair_name(link: Link) -> str:
-    """The name of the two clusters together, in either direction."""
+    """The same in either direction."""
     return PAIR_SEPARATOR.join(sorted((link.source, link.target)))
 
 
 def find_home_row(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
-    """Returns the row with the highest term of all pairs connected with this one. A topic of that name between other
-    clusters is another topic.
+    """Returns the row with the highest term of all pairs connected with this one: elsewhere the name is another
+    topic's.
     """
     left, near, found = list(rows), set(pair.split(PAIR_SEPARATOR)), list[HomeRow]()
     while ours := [row for row in left if near.intersection(row.pair.split(PAIR_SEPARATOR))]:
@@ -91,7 +88,7 @@ def find_home_row(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
 
 
 def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
-    """Returns the link the other way if the two are a pair."""
+    """None: no pair."""
     if link.naming is not TwinNaming.SAME:
         return None
     back = (link.target, link.source)
@@ -99,12 +96,12 @@ def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
 
 
 def is_shared_topic(topic: str, *counterparts: Link) -> bool:
-    """Whether the reverse link admits the topic. `counterparts`: that link by settings, and with its overrides."""
+    """`counterparts`: the reverse link, by settings and with its overrides."""
     return not is_heartbeats_topic(topic) and any(admits(one, topic) for one in counterparts)
 
 
 def decide_first_home(link: Link, held: HomeEvidence) -> FirstHome:
-    """Decides a first home when only one answer is possible."""
+    """Undecided unless only one answer is possible."""
     if held.ours and held.theirs:
         return FirstHome("", HomeReason.BOTH_TWINS)
     if held.ours or held.theirs:
@@ -119,20 +116,19 @@ def decide_first_home(link: Link, held: HomeEvidence) -> FirstHome:
 
 
 def homes_elsewhere(link: Link, homes: Mapping[str, HomeRow]) -> dict[str, HomeRow]:
-    """Returns the topics whose home is not the link's source."""
     if link.naming is not TwinNaming.SAME:
         return {}
     return {topic: row for topic, row in homes.items() if row.home != link.source}
 
 
 def is_recreated_away(held: HomeEvidence) -> bool:
-    """Whether a topic whose home should be the target has records on the source alone: it was recreated there."""
+    """Whether a topic whose home should be the target was recreated on the source."""
     return held.source is True and held.target is False
 
 
 def topics_moved_here(link: Link, homes: Mapping[str, HomeRow]) -> frozenset[str]:
-    """Returns the topics whose home became the link's source by a switch or an operator: their old lineage no longer
-    counts. A home of the first term was only observed, and a known twin counts for more.
+    """Returns topics whose home became the source by a switch or an operator: their old lineage no longer counts. A
+    home of the first term was only observed; a known twin counts for more.
     """
     if link.naming is not TwinNaming.SAME:
         return frozenset()
@@ -153,7 +149,6 @@ def explain_no_home(link: Link, topic: str, birth: FirstHome) -> str:
 
 
 def explain_recreated_away(topic: str, row: HomeRow, link: Link) -> str:
-    """Why no link replicates the topic."""
     return (
         f"topic {topic} holds records on {link.source}, and its home {row.home} holds none: it was made again away "
         "from its home, and nobody carries it"
@@ -161,7 +156,6 @@ def explain_recreated_away(topic: str, row: HomeRow, link: Link) -> str:
 
 
 def home_hint(topic: str, link: Link) -> str:
-    """How an operator decides."""
     return (
         f"`twinshore link home {topic} {link.source}`, or `{link.target}`: what the other cluster holds is then in the "
         "twin's way; or exclude the topic from one of the links"
@@ -169,7 +163,6 @@ def home_hint(topic: str, link: Link) -> str:
 
 
 def explain_homed_elsewhere(topic: str, row: HomeRow, link: Link) -> str:
-    """Why this link does not replicate the topic."""
     return f"topic {topic} is at home on {row.home}, where it is written: {link.name} does not carry it"
 
 
@@ -181,14 +174,14 @@ SwitchRecords = Mapping[str, Mapping[str, Any] | None]
 
 
 def find_new_switches(records: SwitchRecords, known: Iterable[SwitchRow], now_ms: int) -> list[SwitchRow]:
-    """Returns rows of switches that the store lacks, or has in an older state."""
+    """Returns switches that the store lacks, or has in an older state."""
     rows = {row.id: row for row in known}
     found = (_row(switch, record, now_ms) for switch, record in records.items() if record is not None)
     return [row for row in found if row is not None and _is_news(row, rows.get(row.id))]
 
 
 def find_obsolete_records(records: SwitchRecords, known: Iterable[SwitchRow]) -> list[str]:
-    """Returns switches whose record on the cluster may be deleted: the store knows as much or more."""
+    """Returns switches that the store knows as well or better."""
     rows = {row.id: row for row in known}
 
     def is_spent(row: SwitchRow | None, record: Mapping[str, Any] | None) -> bool:
@@ -254,7 +247,7 @@ HomeRecordPair = tuple[HomeRecord | None, HomeRecord | None]
 
 @dataclass(frozen=True, slots=True)
 class NewHomeRecords:
-    """Home records that are new to the store. `doubts`: topics that no link may replicate, each with the reason."""
+    """Home records that are new to the store. `doubts`: topics that no link may replicate, with reasons."""
 
     lines: Mapping[str, HomeRecord]
     doubts: Mapping[str, str]
@@ -262,9 +255,7 @@ class NewHomeRecords:
 
 @dataclass(frozen=True, slots=True)
 class HomeContext:
-    """What judges home records. `topic_ids`: current ids by cluster and topic. `made_ms`: when the store's twin was
-    created, by link and topic.
-    """
+    """`topic_ids`: by cluster and topic. `made_ms`: creation of the store's twin, by link and topic."""
 
     topic_ids: Mapping[tuple[str, str], str]
     made_ms: Mapping[tuple[str, str], int]
@@ -273,7 +264,7 @@ class HomeContext:
 def compare_home_records(
     link: Link, ids: ClusterIds, logs: Iterable[Mapping[str, HomeRecord]], rows: Mapping[str, HomeRow]
 ) -> NewHomeRecords:
-    """`ids`: cluster ids of source and target. `logs`: their home records. `rows`: the pair's homes in the store."""
+    """`ids`: cluster ids of source and target. `logs`: their records. `rows`: homes in the store."""
     both = list(logs)
     lines: dict[str, HomeRecord] = {}
     doubts: dict[str, str] = {}
@@ -299,11 +290,11 @@ def compare_home_records(
 def first_home_record(
     link: Link, topic: str, ids: ClusterIds, logs: HomeRecordPair, *, is_twin: bool, now_ms: int
 ) -> HomeRecord | None:
-    """Returns the record that the target should get of a replicated topic; None: nothing new. `logs`: the records of
-    source and target. `is_twin`: another link brought the topic to the source, which may not know the home.
+    """Returns the record that the target should get; None: nothing new. `logs`: the records of source and target.
+    `is_twin`: another link brought the topic to the source, which may not know the home.
 
-    A record of the first term that names the target, or that another record contradicts, belongs to an earlier topic of
-    that name or to a stranger, since the link replicates the topic from the home.
+    A first-term record that names the target, or that another contradicts, is an earlier topic's or a stranger's, since
+    the link replicates the topic from the home.
     """
     told, name = current_home(logs), f"link {link.name}"
     line = HomeRecord(topic=topic, home=link.source, cluster_id=ids[0], term=FIRST_TERM, since_ms=now_ms, set_by=name)
@@ -322,7 +313,7 @@ def first_home_record(
 def derive_home_changes(
     link: Link, ids: ClusterIds, lines: Mapping[str, HomeRecord], rows: Mapping[str, HomeRow], there: HomeContext
 ) -> tuple[tuple[HomeChange, ...], dict[str, str]]:
-    """Returns the store's changes for these records, and the topics where that is impossible, each with the reason."""
+    """Returns the store's changes for these records, and topics where that is impossible, with reasons."""
     made: list[HomeChange] = []
     doubts: dict[str, str] = {}
     for topic, line in lines.items():
@@ -362,5 +353,5 @@ def _flip(link: Link, line: HomeRecord, home: str, other: str, made_ms: Mapping[
 
 
 def _home(link: Link, ids: ClusterIds, line: HomeRecord) -> str:
-    """The home's cluster name here (names differ between stores); empty when it is neither source nor target."""
+    """The home's name here (names differ between stores); empty: neither source nor target."""
     return dict(zip(ids, (link.source, link.target), strict=True)).get(line.cluster_id, "")

@@ -1,14 +1,13 @@
 """Plans topics and twins, and assigns partitions to tasks and tasks to groups.
 
-A topic that cannot be replicated exactly is refused by name, with reason and remedy, and nothing of that topic changes.
+A topic that cannot be replicated exactly is refused with reason and remedy, and stays untouched.
 
-While there are no more tasks than Spark tasks, each runs alone. Beyond that, small tasks share groups, and the busiest
-keep a Spark task of their own.
+While there are enough Spark tasks, each task runs alone. Beyond that, small tasks share groups, and the busiest keep a
+Spark task of their own.
 
-`Quarantine` has the tasks that must run alone, because Spark tasks died or froze in their turns. A Spark task that dies
-does not say why. So after the first death each group reports before each turn whose turn begins, and a task named last
-when a group dies or freezes is put in quarantine. Quarantine ends after some time of undisturbed replication, longer
-each time.
+`Quarantine`: tasks that must run alone, because Spark tasks died or froze in their turns. A Spark task that dies does
+not say why. So after the first death groups report each turn, and a task whose turn it was when a group died or froze
+is put in quarantine, for longer each time.
 """
 
 from __future__ import annotations
@@ -76,15 +75,13 @@ class TargetTopic:
 
 @dataclass(frozen=True, slots=True)
 class KnownTwin:
-    """The store's record of a topic's twin."""
-
     source_topic_id: str
     target_topic_id: str
     mapped: bool = False
 
 
 def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tuple[str, str], ...]:
-    """Returns the twin's settings: the source's that matter, the link's, and those that a twin needs, which win."""
+    """The source's settings that matter, the link's, and those that a twin needs, which win."""
     theirs = dict(source.settings)
     wanted = synced_settings(theirs, link, replication)
     wanted.update(TWIN_SETTINGS)
@@ -101,7 +98,7 @@ def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tu
 
 
 def _lacks(name: str, wanted: str, now: str | None) -> bool:
-    """Whether the twin lacks the setting. `max.message.bytes` only grows: the twin may have larger batches by now."""
+    """`max.message.bytes` only grows: the twin may have larger batches by now."""
     return int(now or 0) < int(wanted) if name == "max.message.bytes" else now != wanted
 
 
@@ -141,7 +138,7 @@ def plan_topic(
 
 
 def is_mapped(link: Link, target: TargetTopic | None, known: KnownTwin | None) -> bool:
-    """Whether the twin has offsets of its own: it was adopted so, or it has data and the link may adopt it."""
+    """Whether the twin has offsets of its own: adopted so, or it has data and the link may adopt it."""
     if known:
         return known.mapped
     holds = target is not None and any(end > 0 for _, end in target.spans)
@@ -225,7 +222,7 @@ def _anew(known: KnownTwin) -> str:
 
 
 def default_task_count(cores: int) -> int:
-    """Returns the tasks of a link when none are set: one full task costs less than two half-empty ones."""
+    """One full task costs less than two half-empty ones."""
     return max(1, min(TASKS_PER_LINK_MAX, cores // 2))
 
 
@@ -237,8 +234,8 @@ def assign_partitions(
     rate: Mapping[TopicPartition, float] | None = None,
     fixed: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Assigns each partition a task: assigned ones stay, the others go to the lightest task, heaviest first. `fixed`:
-    by name alone, so that each link of a broadcast has the partition on the same task.
+    """Assigned partitions stay; the others go to the lightest task, heaviest first. `fixed`: by name alone, so that
+    each link of a broadcast has a partition on the same task.
     """
     if fixed:
         return {named: (crc32(named.topic.encode()) + named.partition) % lanes for named in partitions}
@@ -262,7 +259,7 @@ def assign_partitions(
 def plan_moves(
     placed: Mapping[TopicPartition, int], rate: Mapping[TopicPartition, float], lanes: int, *, unfair: float = 1.5
 ) -> list[tuple[TopicPartition, int]]:
-    """Returns the moves after which no task has much more than a fair share; empty: none needed."""
+    """Returns moves after which no task has much more than a fair share."""
     load = [0.0] * lanes
     for named, lane in placed.items():
         load[lane] += rate.get(named, 0.0)
@@ -327,7 +324,7 @@ class Quarantine:
         return now_s < self._doubt_until_s
 
     def ended(self, turn: TaskKey | None, now_s: float) -> bool:
-        """A group's attempt died or froze. `turn`: the task whose turn was last reported, if any. Returns whether that
+        """A group's attempt died or froze. `turn`: the task of the last reported turn, if any. Returns whether that
         task is in quarantine from now on.
         """
         self._doubt_until_s = now_s + SUSPICION_S
@@ -358,7 +355,7 @@ class Quarantine:
 
 
 def spark_task_count(cores: int, lanes: int, setting: int) -> int:
-    """Returns how many Spark tasks run at once, with standbys: as set, or by cores and tasks of a link."""
+    """How many Spark tasks run at once, with standbys."""
     return max(setting, SPARK_TASKS_MIN) if setting else max(cores, lanes) + SPARK_TASKS_EXTRA
 
 
@@ -368,9 +365,8 @@ def assign_task_groups(
     tasks: int,
     apart: Set[TaskT] = frozenset(),
 ) -> dict[TaskT, int | None]:
-    """Returns each task's group number; None: a Spark task of its own. `rates`: bytes a second of all tasks; `now`:
-    present groups of running tasks; `apart`: tasks in quarantine. A task with a group stays there unless busy enough to
-    run alone.
+    """Returns each task's group; None: a Spark task of its own. `rates`: bytes a second of all tasks; `now`: present
+    groups of running tasks; `apart`: tasks in quarantine. A task stays in its group unless busy enough to run alone.
     """
     standing = max(1, tasks - STANDBYS_MAX)
     if len(rates) <= standing:
@@ -395,7 +391,7 @@ def assign_task_groups(
 
 
 def _alone(rates: Mapping[TaskT, float], now: Mapping[TaskT, int | None], most: int) -> set[TaskT]:
-    """Returns the busiest tasks, `most` at most. One that runs alone gives way only to a much busier one."""
+    """The busiest tasks. One that runs alone gives way only to a much busier one."""
 
     def weight(lane: TaskT) -> float:
         return rates[lane] / CALM_RATIO if now.get(lane, 0) is None else rates[lane]

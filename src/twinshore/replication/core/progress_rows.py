@@ -18,7 +18,7 @@ IncidentKey = tuple[object, ...]
 
 
 def incident_key(link: str, stopped: PartitionIncident) -> tuple[object, ...]:
-    """Identifies an incident, however often a task reports the same."""
+    """The same for repeated reports."""
     place = link, stopped.topic, stopped.partition, stopped.kind, stopped.from_offset
     if stopped.kind not in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
         return place
@@ -35,7 +35,7 @@ def to_incident(link: str, stopped: PartitionIncident) -> Incident:
 
 
 def salvage_refused_progress(refused: RefusedProgress) -> tuple[ProgressRecord, ...]:
-    """Returns what stays of refused progress: the offset map of a mapped twin holds, whichever mirror reports."""
+    """The offset map of a mapped twin holds, whichever mirror reports."""
     one, at = refused.receipt, refused.position_offset
     if at is None or not one.extents or one.from_offset == one.to_offset:
         return ()
@@ -69,9 +69,8 @@ def to_progress_row(link: str, entry: PartitionProgress) -> ProgressRecord:
 
 
 class PendingIncidents:
-    """Incidents that wait for the store, written many at a time: an outage leaves thousands. When one of a part is
-    refused, that part goes behind the others and is split further, in the end to single rows, so that one row holds up
-    no other. A store that is away says nothing about any row.
+    """Incidents that wait for the store, written many at a time: an outage leaves thousands. A part with a refused row
+    goes behind the others and is split further, in the end to single rows, so that one row holds up no other.
     """
 
     def __init__(self) -> None:
@@ -94,7 +93,7 @@ class PendingIncidents:
                 self._gone(place)
 
     def turn(self) -> Iterator[list[IncidentKey]]:
-        """Yields what waits now, in parts; call `written` or `failed` after each."""
+        """Yields parts; call `written` or `failed` after each."""
         self._taken, self._failed = False, set()
         left = sorted(self._rows, key=lambda place: -self._at_once(place))
         while left:
@@ -118,7 +117,7 @@ class PendingIncidents:
         self._taken = True
 
     def failed(self, places: Collection[IncidentKey]) -> None:
-        """One row of the part was refused, or the store is away. The part goes behind the others."""
+        """One row was refused, or the store is away. The part goes behind the others."""
         self._rows.update({place: self._rows.pop(place) for place in places})
         self._failed.update(places)
         for place in places:

@@ -1,4 +1,4 @@
-"""Divides a link's throttles among tasks and topics, by what each used and whether each wanted more."""
+"""Divides a link's throttles among tasks and topics, by what each used and wanted."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ NO_USE = ThrottleUse(0.0, hungry=False)
 def divide_rate(
     total: float, uses: Mapping[K, ThrottleUse], weights: Mapping[K, float] | None = None
 ) -> dict[K, float]:
-    """Returns bytes a second for each, at most `total` together. A user that is not held back keeps a little more than
-    its use; the others share the rest by weight (1 unless given).
+    """Returns bytes a second for each, `total` together at most. A user that is not held back keeps a little more than
+    its use; the others share the rest by weight (default 1).
     """
     if not uses:
         return {}
@@ -53,9 +53,7 @@ def divide_rate(
 def task_rate_limits(
     control: LinkControl, placed: Mapping[int, Iterable[str]], used: UsageByTask
 ) -> dict[int, TaskRateLimits]:
-    """Returns each task's limits. `placed`: the topics of each task; `used`: what each task reported using of the last
-    limits.
-    """
+    """`placed`: the topics of each task; `used`: what each task used of the last limits."""
     topics = sorted({topic for ours in placed.values() for topic in ours})
     own: dict[tuple[int, str], float] = {}
     for topic in topics:
@@ -91,7 +89,7 @@ def _weighed(
     used: UsageByTask,
     own: Mapping[tuple[int, str], float],
 ) -> dict[tuple[int, str], float]:
-    """A weight belongs to a topic, on however many tasks: divides first among topics, then among each topic's tasks."""
+    """A weight is a topic's, on however many tasks: divides first among topics, then among their tasks."""
     places: dict[str, dict[int, ThrottleUse]] = defaultdict(dict)
     for lane, ours in placed.items():
         for topic in ours:

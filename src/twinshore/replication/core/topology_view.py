@@ -13,7 +13,7 @@ HEARTBEAT_FRESH_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class NewestHeartbeat:
-    """The newest heartbeat of a topic. `path`: the clusters passed, last the one where the heartbeat was read."""
+    """`path`: the clusters passed, last the one where the heartbeat was read."""
 
     path: tuple[str, ...]
     age_s: float
@@ -54,7 +54,6 @@ class Topology:
         return {"links": [asdict(link) for link in self.links], "paths": paths, "away": away, "homes": homes}
 
     def describe_broadcasts(self) -> list[str]:
-        """A sentence for each broadcast: the source, and the targets that share reads."""
         targets: dict[tuple[str, str], list[str]] = {}
         for link in self.links:
             source, _, target = link.link.partition("->")
@@ -63,7 +62,6 @@ class Topology:
         return [f"broadcast {name}: {source} -> {', '.join(found)}" for (name, source), found in targets.items()]
 
     def describe_homes(self) -> list[str]:
-        """A sentence for each pair."""
         by_pair: dict[str, list[str]] = {}
         for pair, home, count in self.homes:
             by_pair.setdefault(pair, []).append(f"{count_phrase(count, 'topic')} at home on {home}")
@@ -71,9 +69,7 @@ class Topology:
 
 
 def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> tuple[str, ...]:
-    """Returns the clusters that a heartbeats topic passed, oldest first: each added a prefix. An unknown name ends at
-    the first dot.
-    """
+    """Clusters passed, oldest first: each added a prefix. An unknown name ends at the first dot."""
     before = topic.removesuffix(HEARTBEATS_TOPIC)
     known = sorted(clusters, key=len, reverse=True)
     hops = [seen_on]
@@ -85,7 +81,7 @@ def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> t
 
 
 def build_topology(links: Sequence[Link], beats: Iterable[NewestHeartbeat], away: Mapping[str, str]) -> Topology:
-    """Joins the settings' links with all others seen; `away`: clusters that do not answer, and why."""
+    """Joins the settings' links with all others seen."""
     found = sorted((beat for beat in beats if len(beat.path) > 1), key=lambda beat: (len(beat.path), beat.path))
     ages = {f"{beat.path[0]}->{beat.path[1]}": beat.age_s for beat in found if len(beat.path) == 2}
     seen = [_seen(link, ages.pop(link.name, None), away) for link in links]
@@ -107,7 +103,7 @@ def _state(age_s: float | None) -> str:
 
 
 def draw_topology(seen: Topology) -> list[str]:
-    """A tree for each cluster of origin: where records go, and the age of the last heartbeat there."""
+    """A tree for each cluster of origin, with ages of the last heartbeats."""
     ages = {beat.path: beat.age_s for beat in seen.paths}
     lines: list[str] = []
     for origin in sorted({path[0] for path in ages}):

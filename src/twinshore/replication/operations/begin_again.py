@@ -20,9 +20,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """Audit rows of these links, or of all links of the settings, by the given filters; only rows older than id
-    `before`.
-    """
+    """Audit rows of these links, or all, by these filters; only rows older than id `before`."""
 
     links: Sequence[str] = ()
     kind: str = ""
@@ -33,7 +31,7 @@ class AuditRequest:
 
 
 def read_audit(asked: AuditRequest, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
-    """Returns the newest rows, newest first; for the next page, set `before` to the last id."""
+    """Newest first; for the next page, set `before` to the last id."""
     links = tuple(one.name for one in settings.chosen(asked.links))
     wanted = AuditFilter(links, asked.kind, asked.actor, asked.topic, asked.group, asked.before)
     return store.audit.page(wanted, limit=last)
@@ -68,7 +66,7 @@ class BeginAgainStep:
 
 
 def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginAgainStep]:
-    """Accepts only a topic stopped because it was recreated. Asks both clusters what would be deleted."""
+    """Accepts only a topic stopped as recreated. Asks both clusters what would be deleted."""
     link, topic = settings.only(asked.links), asked.topic
     _refuse_unstopped(store, link, topic)
     seen = preview_twin(link, settings, store, topic)
@@ -104,7 +102,7 @@ def _refusal(link: Link, topic: str, seen: TwinPreview, *, even_uncarried: bool)
 
 
 def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
-    """Refuses topics that are not stopped as recreated, and mapped ones."""
+    """Also refuses mapped topics."""
     rows = [row for row in store.ledger.rows(link.name, open_only=True) if row.incident.kind == RECREATED_KIND]
     stopped = {row.incident.topic for row in rows}
     if topic not in stopped:

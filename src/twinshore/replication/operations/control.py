@@ -112,7 +112,7 @@ class ValueStep:
 
 @dataclass(frozen=True, slots=True)
 class ControlChange(Plan[ValueStep]):
-    """`seen`: the version of the overrides that was planned on."""
+    """`seen`: the version that was planned on."""
 
     asked: ControlRequest = ResetRequest("")
     wish: Override | None = None
@@ -142,9 +142,7 @@ def plan(asked: ControlRequest, settings: Settings, store: Store) -> ControlChan
 
 
 def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) -> Iterator[ValueStep]:
-    """Changes all in one transaction, with the audit. Plans again when another change came first; ConfigError after
-    `TRIES_MAX` times.
-    """
+    """One transaction, with the audit. Plans again when another change came first; ConfigError after `TRIES_MAX`."""
     for _ in range(TRIES_MAX):
         link, now_ms = planned.asked.link, wall_ms()
         rows = _rows(link, planned.wish or {}, {step.name for step in planned.steps}, now_ms, by)
@@ -159,13 +157,12 @@ def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) ->
 
 
 def remarks(asked: ControlRequest, settings: Settings, store: Store, *, done: bool) -> list[str]:
-    """Returns notes for the operator: patterns that match no topic of the source now, and pauses that remain."""
+    """Patterns that match no topic of the source now, and pauses that remain."""
     now = effective_link(settings.link(asked.link), store.controls.of(asked.link)).link
     return [*_unmet(asked, settings, now, store), *(_still_paused(asked, now) if done else [])]
 
 
 def build_override(asked: ControlRequest, now: EffectiveLink) -> Override:
-    """Returns the override that the request makes of the present values."""
     match asked:
         case PauseRequest():
             return link_config.pause_override(now, asked.topics)
@@ -182,7 +179,6 @@ def build_override(asked: ControlRequest, now: EffectiveLink) -> Override:
 
 
 def _named(asked: ControlRequest) -> Sequence[str]:
-    """The topic patterns that take effect."""
     match asked:
         case PauseRequest():
             return asked.topics
@@ -260,11 +256,10 @@ class LinkOverview:
 
     @property
     def says_of_broadcast(self) -> str:
-        """Which broadcast the link belongs to, and how reads are shared; empty: none."""
+        """Empty: no broadcast."""
         return describe_broadcast(self.broadcast, self.reading)
 
     def as_values(self) -> dict[str, Any]:
-        """For JSON."""
         about: dict[str, Any] = {"link": self.link, "naming": self.naming, "chain": self.chain}
         about["broadcast"] = broadcast_values(self.broadcast, self.reading)
         about["queue"] = self.queue.policy.value
@@ -273,7 +268,7 @@ class LinkOverview:
 
 
 def list_effective_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[LinkOverview]:
-    """Returns these links, or all; by settings alone when there is no store yet."""
+    """By settings alone when there is no store yet."""
     if store is None:
         return [_held(effective_link(one, ()), ()) for one in settings.chosen(names)]
     found = load_links(settings, store)

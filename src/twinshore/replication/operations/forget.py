@@ -21,7 +21,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ForgetTopic:
-    """Forget the topic's twin on these links, or on the only link that knows the topic."""
+    """`links`: empty: the only link that knows the topic."""
 
     topic: str
     links: Sequence[str] = ()
@@ -29,7 +29,7 @@ class ForgetTopic:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTopicStep:
-    """`partitions`: how many the link knows; 0: the topic is in the incident log alone."""
+    """`partitions`: 0: the topic is in the incident log alone."""
 
     link: str
     topic: str
@@ -57,8 +57,8 @@ def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTop
 def act(
     planned: Plan[ForgetTopicStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
 ) -> Iterator[ForgetTopicStep]:
-    """RefusedError, before anything is forgotten, while a mirror runs one of the links; none can begin until this ends.
-    `tell` gets what is waited for.
+    """RefusedError, before any change, while a mirror runs one of the links; none can begin until this ends. `tell`
+    gets what is waited for.
     """
     seen = {
         step.link: refuse_while_mirror_runs(store, step.link, settings.mirror.lease_s, tell) for step in planned.steps
@@ -80,7 +80,7 @@ def _forget(store: Store, link: str, topic: str, by: str) -> None:
 
 
 def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
-    """All links of the settings, or those named, also ones that only the store knows."""
+    """Named links may be known to the store alone."""
     arrows = [parse_link_name(name) for name in names]
     gone = [name for name in arrows if all(link.name != name for link in settings.links) and store.twins.count(name)]
     chosen = [name for name in arrows if name not in gone]
@@ -88,7 +88,7 @@ def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
 
 
 def _topics(store: Store, link: str) -> dict[str, int]:
-    """How many partitions the link knows of each topic; 0: an incident of the whole topic is all there is."""
+    """Known partitions of each topic; 0: only an incident of the whole topic."""
     told = [row.incident for row in store.ledger.rows(link, open_only=True)]
     known = {incident.topic: 0 for incident in told if incident.partition < 0 and incident.topic}
     for row in store.twins.of(link):
@@ -97,7 +97,7 @@ def _topics(store: Store, link: str) -> dict[str, int]:
 
 
 def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
-    """Closes the topic's incidents: those that stop a partition, and those of the whole topic."""
+    """Closes incidents that stop a partition, and those of the whole topic."""
     stops = [
         row for named, rows in read_stopped_partitions(store, link).items() if named.topic == topic for row in rows
     ]

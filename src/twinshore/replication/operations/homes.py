@@ -27,8 +27,8 @@ ASK_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TopicHomeEntry:
-    """A topic that both links of a pair admit. `home`: empty when undecided, and `sentence` says why; `term`: 0 without
-    a row in the store.
+    """A topic that both links of a pair admit. `home`: empty: undecided; `sentence` says why; `term`: 0: no row in the
+    store.
     """
 
     pair: str
@@ -40,13 +40,12 @@ class TopicHomeEntry:
 
 @dataclass(frozen=True, slots=True)
 class HomeOverview:
-    """`away`: pairs whose topics without a home are unknown now, each with the reason."""
+    """`away`: pairs whose topics without a home are unknown now, with reasons."""
 
     topics: tuple[TopicHomeEntry, ...]
     away: tuple[tuple[str, str], ...]
 
     def as_values(self) -> dict[str, Any]:
-        """For JSON."""
         away = [{"pair": pair, "error": why} for pair, why in self.away]
         return {"topics": [asdict(one) for one in self.topics], "away": away}
 
@@ -77,7 +76,7 @@ class SetHomeStep:
 
 
 def list_link_pairs(settings: Settings, store: Store | None, links: Sequence[str] = ()) -> list[tuple[Link, Link]]:
-    """Returns each pair with one of these links, as now in effect; all pairs if none is named."""
+    """Returns each pair with one of these links, as in effect; all if none is named."""
     held = effective_links(settings.links, store) if store else {one.name: None for one in settings.links}
     now = [one.link if one else settings.link(name) for name, one in held.items()]
     chosen = {one.name for one in settings.chosen(links)}
@@ -90,7 +89,7 @@ def list_link_pairs(settings: Settings, store: Store | None, links: Sequence[str
 
 
 def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOverview:
-    """Returns the homes of all topics that pairs share. Asks both clusters about topics without a row."""
+    """Asks both clusters about topics without a row."""
     topics: list[TopicHomeEntry] = []
     away: list[tuple[str, str]] = []
     for link, back in list_link_pairs(settings, store, links):
@@ -105,9 +104,7 @@ def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOv
 
 
 def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
-    """Asks both clusters what they hold. RefusedError when a link replicates the topic already, or when the records
-    there contradict the home.
-    """
+    """RefusedError when a link replicates the topic already, or when records contradict the home."""
     link, back = _pair_with(asked, settings, store)
     topic, pair, links = asked.topic, ownership.pair_name(link), (link.name, back.name)
     if not (admits(link, topic) and ownership.is_shared_topic(topic, back)):
@@ -150,7 +147,7 @@ def act(planned: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHom
 
 
 def _pair_with(asked: SetHome, settings: Settings, store: Store) -> tuple[Link, Link]:
-    """Returns the link from the home, and the reverse link."""
+    """The link from the home, and the reverse link."""
     settings.cluster(asked.home)  # ConfigError: unknown cluster
     found = [
         (one, other)

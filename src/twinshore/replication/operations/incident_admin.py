@@ -33,9 +33,7 @@ StoppedRows = dict[TopicPartition, list[IncidentRow]]
 
 @dataclass(frozen=True, slots=True)
 class IncidentRequest:
-    """Incidents of these links, or of all links of the settings, by the given filters; only rows older than id
-    `before`.
-    """
+    """Incidents of these links, or all, by these filters; only rows older than id `before`."""
 
     links: Sequence[str] = ()
     kind: str = ""
@@ -45,7 +43,7 @@ class IncidentRequest:
 
 
 def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, last: int) -> tuple[IncidentRow, ...]:
-    """Returns the newest rows, newest first; for the next page, set `before` to the last id."""
+    """Newest first; for the next page, set `before` to the last id."""
     kinds = [one.value for one in IncidentKind]
     if asked.kind and asked.kind not in kinds:
         raise ConfigError(f"--kind: no such incident {asked.kind!r}", hint=f"one of: {join_names(kinds, len(kinds))}")
@@ -56,7 +54,7 @@ def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, 
 
 
 def describe_incident(row: IncidentRow) -> str:
-    """Describes a row; the last offset is inclusive."""
+    """The last offset is inclusive."""
     one = row.incident
     place = f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
     where = f" {place}:" if place else ""
@@ -73,8 +71,6 @@ def incident_values(row: IncidentRow) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class LinkAccess:
-    """Both clusters, and the link's producer identity."""
-
     source: KafkaCluster
     target: KafkaCluster
     identity: LinkIdentity
@@ -83,8 +79,8 @@ class LinkAccess:
 def explain_still_stopped(
     incident: Incident, row: TwinRow, twin: TopicPartition, sides: LinkAccess, stand: EpochOffset = NO_EPOCH_OFFSET
 ) -> str:
-    """Why the partition would stop again; empty: the cause is gone or unknown. `stand`: the replicated offset and
-    leader epoch of the source, as far as known.
+    """Why the partition would stop again; empty: the cause is gone or unknown. `stand`: replicated offset and leader
+    epoch, as far as known.
     """
     named = TopicPartition(incident.topic, incident.partition)
     try:
@@ -131,7 +127,7 @@ def _size(named: TopicPartition, offset: int, twin: TopicPartition, sides: LinkA
 
 @dataclass(frozen=True, slots=True)
 class ResumeStopped:
-    """Resume the topic's stopped partitions, or one, on all links that know the topic or on these."""
+    """The topic's stopped partitions, or one, on these links, or on all that know the topic."""
 
     topic: str
     partition: int | None = None
@@ -140,7 +136,7 @@ class ResumeStopped:
 
 @dataclass(frozen=True, slots=True)
 class ResumeStep:
-    """`rows` are the open incidents that stop the partition, and are closed."""
+    """`rows`: the open incidents that stop the partition."""
 
     link: str
     named: TopicPartition
@@ -192,7 +188,7 @@ def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeS
 
 
 def _reasons(link: Link, settings: Settings, store: Store, stopped: StoppedRows) -> dict[TopicPartition, str]:
-    """Why each partition would stop again; empty: no reason is known."""
+    """As `explain_still_stopped`."""
     identity = store.links.identity(link.name)
     if identity is None:
         return dict.fromkeys(stopped, "")  # A link that never wrote has nothing to check.

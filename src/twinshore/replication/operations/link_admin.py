@@ -48,7 +48,7 @@ class AddLink:
 
 @dataclass(frozen=True, slots=True)
 class ChangeLink:
-    """Change a link's values; those of `unset` get their defaults; `as_settings`: all as the settings have them."""
+    """Values of `unset` get their defaults; `as_settings`: all as in the settings."""
 
     link: str
     values: Sequence[str] = ()
@@ -58,8 +58,6 @@ class ChangeLink:
 
 @dataclass(frozen=True, slots=True)
 class ReverseLink:
-    """Swap the link's source and target."""
-
     link: str
 
 
@@ -75,8 +73,6 @@ LinkRequest = AddLink | ChangeLink | ReverseLink | RemoveLink
 
 @dataclass(frozen=True, slots=True)
 class LinkStep:
-    """`what`: such as "removed"."""
-
     link: str
     what: str
     values: str = ""
@@ -100,7 +96,7 @@ class LinkChange(Plan[LinkStep]):
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """The links as they are: `rows` by name, with what is new in the settings, and `sections` of present links."""
+    """`rows` by name, with what is new in the settings; `sections`: of present links."""
 
     revision: int
     rows: Mapping[str, LinkRow]
@@ -135,8 +131,8 @@ def plan(asked: LinkRequest, settings: Settings, store: Store, *, by: str = "") 
 
 
 def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> Iterator[LinkStep]:
-    """Changes all in one transaction, with the audit. ConfigError when the links have changed so that another plan
-    would result; RefusedError when the change is refused by now.
+    """One transaction, with the audit. ConfigError when another plan would result by now; RefusedError when the change
+    is refused by now.
     """
     for _ in range(TRIES_MAX):
         found = plan(planned.asked, settings, store, by=by)
@@ -248,7 +244,7 @@ def _unless_it_goes_back(
 
 
 def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:
-    """Checks the change against every link of the store, also those of other settings."""
+    """Against every link of the store, also those of other settings."""
     rows = {**now.rows, **{row.link: row for row in found.rows}}
     for row in found.rows:
         if row.state is LinkPresence.KEPT:
@@ -313,8 +309,8 @@ REMOVED_SHOWN_MS = 24 * 3_600_000  # so long a removed link without twins is lis
 
 
 def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Settings:
-    """Returns the settings with the store's links. When the store does not answer, logs that and keeps the settings'
-    links. StoreVersionError when the tables are of another version.
+    """When the store does not answer, logs that and keeps the settings' links. StoreVersionError when the tables are of
+    another version.
     """
     try:
         store = open_if_exists(settings)
@@ -330,7 +326,7 @@ def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Setting
 
 
 def list_link_remarks(settings: Settings, store: Store, *, now_ms: int) -> list[LinkRemark]:
-    """Returns where settings and store differ, and removed links: for a day, or as long as they have twins."""
+    """Differences of settings and store, and removed links: for a day, or as long as they have twins."""
     found = load_links(settings, store)
     gone = {row.link: row for row in found.removed}
     others = {(row.link, row.revision) for row in found.rows if row.state is LinkPresence.KEPT}

@@ -48,7 +48,7 @@ LOST_FOR_GOOD = (
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPartition:
-    """A twin's partition that is restored. `end`: the twin's offset, -1: only a task can find out."""
+    """`end`: the twin's offset, -1: only a task can find out."""
 
     row: TwinRow
     end: int
@@ -58,10 +58,9 @@ class RecoveredPartition:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a recovery would do. `left`: topics that are not restored, with the reason. `holder`: the store that has the
-    claim now; None: none. `identity`: the recorded producer; None: the holder has never begun, or `kept`: this store
-    has twins written with another identity. `whole`: this store holds the link and knows all of `found`; then no
-    recovery restores what is `left`.
+    """`left`: topics that are not restored, with reasons. `holder`: the store with the claim, None: none. `identity`:
+    the recorded producer; None: the holder has never begun, or `kept`: this store has twins of another identity.
+    `whole`: this store holds the link and knows all of `found`; then no recovery restores `left`.
     """
 
     own: str
@@ -136,7 +135,7 @@ class Recoverer:
         store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
 
     def _rows(self, told: Mapping[str, list[TwinAnchors]]) -> tuple[list[TwinRow], dict[str, str]]:
-        """Returns rows of twins whose topic ids still match, and why others are left."""
+        """Rows of twins whose topic ids still match, and why others are left."""
         link, known = self._link, read_known_twins(self._store, self._link)
         theirs = self._source.metadata(sorted(told), refresh=True).topics if told else {}
         twins = {topic: link.twin_of(topic) for topic in told}
@@ -192,7 +191,6 @@ class Recoverer:
 
 @contextmanager
 def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Recoverer]:
-    """Opens a recoverer with its own clients of both clusters."""
     with LinkClients(link, settings, patience_s=PATIENCE_S) as ends:
         yield Recoverer(link, store, ends.source, ends.target)
 
@@ -211,7 +209,7 @@ def _judged(identity: LinkIdentity, row: TwinRow, seen: TargetState, *, last: bo
 
 
 def _stands(one: RecoveredPartition, now_ms: int) -> ProgressRecord:
-    """The first progress row: earlier progress was in the lost store."""
+    """Earlier progress was in the lost store."""
     row, lag = one.row, max(0, one.source_end - one.end)
     return ProgressRecord(
         link=row.link,
@@ -231,8 +229,6 @@ def _stands(one: RecoveredPartition, now_ms: int) -> ProgressRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecoverLink:
-    """Take the link over and restore the store."""
-
     link: str
 
 
@@ -265,8 +261,6 @@ class RestorePartitionStep:
 
 @dataclass(frozen=True, slots=True)
 class SkippedTopicStep:
-    """A topic that is not restored, and why."""
-
     link: str
     topic: str
     why: str
@@ -280,7 +274,7 @@ RecoverStep = TakeOverLinkStep | RestorePartitionStep | SkippedTopicStep
 
 @dataclass(frozen=True, slots=True)
 class RecoverPlan(Plan[RecoverStep]):
-    """`seen` on the target, while no mirror ran under this `lease`."""
+    """`seen` while no mirror ran under this `lease`."""
 
     link: str = ""
     seen: Recovery | None = None
@@ -313,7 +307,7 @@ def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Callable
 
 
 def act(planned: RecoverPlan, settings: Settings, store: Store, *, by: str) -> Iterator[RecoverStep]:
-    """Executes all steps at once, the link first. RefusedError when a mirror has begun since."""
+    """The link first. RefusedError when a mirror has begun since."""
     if planned.seen is None or not planned.steps:
         return
     link = settings.link(planned.link)

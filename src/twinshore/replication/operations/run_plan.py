@@ -44,8 +44,8 @@ class OffsetQuery:
 
 @dataclass(frozen=True, slots=True)
 class OffsetLookup:
-    """`source` and `target` belong together; None: unknown. `exact`: the record itself is there; else the next one that
-    both sides have. `back`: the query had the target's offset.
+    """`source` and `target` belong together; None: unknown. `exact`: the record itself; else the next one that both
+    sides have. `back`: the target's offset was given.
     """
 
     link: str
@@ -57,7 +57,7 @@ class OffsetLookup:
     back: bool
 
     def as_values(self) -> dict[str, Any]:
-        """For JSON: the queried offset first."""
+        """The queried offset first."""
         place = {"link": self.link, "topic": self.topic, "partition": self.partition}
         ends = {"source": self.source, "target": self.target}
         return {**place, **(dict(reversed(ends.items())) if self.back else ends), "exact": self.exact}
@@ -69,7 +69,7 @@ class OffsetLookup:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsetRun:
-    """An offset run of a partition: source and target offsets differ by one number."""
+    """Source and target offsets differ by one number."""
 
     link: str
     topic: str
@@ -77,7 +77,6 @@ class PartitionOffsetRun:
     extent: OffsetRun
 
     def as_values(self) -> dict[str, Any]:
-        """For JSON."""
         return {"link": self.link, "topic": self.topic, "partition": self.partition, **self.extent._asdict()}
 
     def sentence(self) -> str:
@@ -89,7 +88,7 @@ class PartitionOffsetRun:
 
 
 def look_up_offsets(asked: OffsetQuery, settings: Settings, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
-    """Looks on each link with a mapped twin of the topic; ConfigError when there is none."""
+    """ConfigError when no link has a mapped twin of the topic."""
     if asked.source_offset is not None and asked.target_offset is not None:
         raise ConfigError("--source-offset and --target-offset: one or the other")
     found: list[OffsetLookup | PartitionOffsetRun] = []
@@ -128,7 +127,6 @@ NAMED_MAX = 3
 
 
 def summarize_plan(link: str, steps: Iterable[PlanStep | Cost], besides: Iterable[Change | Remark]) -> list[str]:
-    """Returns one link's lines."""
     topics: dict[str, list[PlanStep | Cost]] = {}
     for step in steps:
         topics.setdefault(step.topic, []).append(step)
@@ -175,7 +173,7 @@ def _rest(step: Rest) -> str:
 
 
 def _besides(link: str, lines: Sequence[Change | Remark]) -> list[str]:
-    """A line each for remarks on a whole topic or the link, counts for the rest."""
+    """A line each for a whole topic or the link, counts for the rest."""
     each = [str(line) for line in lines if line.kind not in _COUNTED or line.subject == link]
     rest = [line for line in lines if line.kind in _COUNTED and line.subject != link]
     changes = Counter(line.kind for line in rest if isinstance(line, Change))
@@ -198,7 +196,6 @@ class RunPlan:
     away: tuple[tuple[str, str], ...]
 
     def as_values(self) -> list[dict[str, Any]]:
-        """For JSON."""
         values: list[dict[str, Any]] = [{"link": name, "step": "unknown", "sentence": why} for name, why in self.away]
         values += [_values(name, step) for name, step in self.steps]
         return values + [{"link": name, "step": _kind(line), **asdict(line)} for name, line in self.besides]

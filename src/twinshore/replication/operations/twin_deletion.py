@@ -39,7 +39,7 @@ TWIN_GONE = "its twin is gone already"
 
 @dataclass(frozen=True, slots=True)
 class TwinPreview:
-    """A topic and its twin now. `against`: why the mirror would not delete the twin even with approval, if anything."""
+    """`against`: why the mirror would not delete the twin even with approval, if anything."""
 
     topic: str
     source: ObservedTopic
@@ -48,7 +48,7 @@ class TwinPreview:
     against: str
 
     def lines(self) -> list[str]:
-        """What would be deleted, and which part the link did not replicate."""
+        """What would be deleted, and what of it the link did not replicate."""
         if self.target.presence is not Presence.THERE:
             return ["its twin is gone already: nothing is deleted"]
         lost = [
@@ -97,7 +97,7 @@ def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> Tw
 
 @dataclass(frozen=True, slots=True)
 class KeepTwin:
-    """Forbid deleting the topic's twin, or with `every` all twins of the links; `undo` ends that."""
+    """Forbid deleting the topic's twin; `every`: all twins of the links; `undo` ends that."""
 
     topic: str = ""
     links: Sequence[str] = ()
@@ -121,7 +121,7 @@ class KeepTwinStep:
 
 @dataclass(frozen=True, slots=True)
 class AllowDeletion:
-    """Approve a deletion that the policy asks for and that waits for approval."""
+    """Approve a deletion of the policy that waits."""
 
     topic: str
     links: Sequence[str] = ()
@@ -129,8 +129,6 @@ class AllowDeletion:
 
 @dataclass(frozen=True, slots=True)
 class AllowDeletionStep:
-    """The approval for the running mirror."""
-
     link: str
     topic: str
 
@@ -140,9 +138,7 @@ class AllowDeletionStep:
 
 
 def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwinStep]:
-    """Keeping may concern all links that have the topic, `undo` a single one. A twin must exist to be kept, as far as
-    the target answers.
-    """
+    """`undo` concerns a single link. A twin must exist to be kept, as far as the target answers."""
     topic = asked.topic or ALL_TOPICS
     if bool(asked.topic) is asked.every:
         raise ConfigError("name a topic, or give --all", hint="one or the other")
@@ -188,7 +184,7 @@ def act_keep(planned: Plan[KeepTwinStep], store: Store, *, by: str) -> Iterator[
 
 
 def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[AllowDeletionStep]:
-    """Asks both clusters what would be deleted; refused when anything forbids the deletion."""
+    """Asks both clusters; refused when anything forbids the deletion."""
     link, topic = settings.only(asked.links), asked.topic
     memories = parse_lifecycle_states(store.link_states.of(link.name))
     waiting = sorted(
