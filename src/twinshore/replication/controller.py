@@ -209,7 +209,7 @@ class LinkController:
         self._refusals.begin()
         for one in (self._ruling, self._in_switch, self._others):
             one.anew()
-        self._safety.against()  # a standby may have last heard of it long ago
+        self._safety.against()  # a standby may have read the policy long ago
         # Only now: if anything before fails, the next turn begins the epoch again.
         self._term = LeaseEpoch(generation, identity, expiry, units, self._safety.never_cut)
         self._throttle.forget()
@@ -228,7 +228,7 @@ class LinkController:
         self._leaving.clear()
         self._surveyed_at_s = 0.0
 
-    # -- what follows besides records
+    # -- everything besides records
 
     def is_ours(self) -> bool:
         return self._term is not None and self.lease.left_s() > 0
@@ -253,7 +253,7 @@ class LinkController:
         if self._follower.rules.news():
             self._surveyed_at_s = 0.0
 
-    # -- what operators say
+    # -- operators' overrides
 
     def _apply_overrides(self) -> None:
         """Topics that may not be replicated leave their tasks; the next survey finds those that may again."""

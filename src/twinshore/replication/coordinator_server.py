@@ -79,7 +79,7 @@ class TaskConnection:
     came_s: float
     place: PeerId | None = None
     unread: bytearray = field(default_factory=bytearray)
-    # Up to where `unread` holds no line's end.
+    # `unread` has no line end below this index.
     searched: int = 0
 
 

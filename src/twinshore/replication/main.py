@@ -40,7 +40,7 @@ from twinshore.state.database import readable_by_others
 from twinshore.state.store import Store
 
 TURN_INTERVAL_S = 0.1
-# A turn that took long, as where many links share the machine, rests longer; never longer than this.
+# After a long turn, as when many links share the machine, the pause is longer; never longer than this.
 PAUSE_RATIO, PAUSE_S_MAX = 3.0, 1.0
 REFUSED_RETRY_S = 2.0
 LINK_CHANGED = "the link was changed; it begins again with what it is now"
@@ -85,7 +85,7 @@ class ControllerLoop:
         except StoreError as error:
             sentence = f"{name}: {error}"
         except RefusedError as error:
-            # Its clusters are not the link's: that is its own trouble, until there is no link that has none.
+            # The clusters are not the link's: fatal only when every link is refused.
             sentence = f"{name}: refused: {error}"
             self._refused(name, error)
             pause_s = REFUSED_RETRY_S
@@ -211,7 +211,7 @@ class LinkSupervisor:
         self._ending: dict[str, RunningLink] = {}
         # Links that could not begin, as they were then, why, and when they are tried again.
         self._failed: dict[str, tuple[Link, str, float]] = {}
-        # Those that wait for room.
+        # Those that wait for a free slot.
         self._waiting: set[str] = set()
 
     def turn(self) -> None:
@@ -258,7 +258,7 @@ class LinkSupervisor:
             self._running[link.name] = self._begin(link)
             self._failed.pop(link.name, None)
         except Exception as error:
-            # The others go on. What it lacked may be there again by itself, as a thread or a file is.
+            # Other links run on. The cause may pass by itself, as a lack of threads or files does.
             why = describe_error(error)
             if link.name not in self._failed or self._failed[link.name][1] != why:
                 self._log(f"{link.name}: cannot begin: {why}; tried again every {START_RETRY_S:.0f} s")
@@ -273,7 +273,7 @@ class LinkSupervisor:
         one.end(self._stop_s, self._log, now, lambda: self._leave(one.link))
 
 
-# Room for links that are added while it runs: an embedded Spark's free slots cost nothing.
+# Slots for links that are added later: an embedded Spark's free slots cost nothing.
 EXTRA_LINKS = 32
 WAIT_REPORTED_S = 1.0
 STARTING_SENTENCE = "the mirror starts: Spark first, which takes some seconds, then it takes the link over"

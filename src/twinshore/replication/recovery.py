@@ -104,7 +104,7 @@ class LogStartSync:
                 failed = {}
         if failed:
             once.say(f"{self._link.name}: the log of twin {twin} was not cut to its source's start: {why.message}")
-            # A refusal does not suggest that the twin was replaced.
+            # The target refused, so it has the twin: no sign that the twin was replaced.
             if kept:
                 self._tell(topic, twin, max(ours.values()), why)
             else:

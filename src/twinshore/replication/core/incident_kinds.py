@@ -84,7 +84,7 @@ Do not use `twinshore mirror resume` here: it is for a cause that went away by i
 | --- | --- | --- |
 """
 
-# Kinds that stop partitions, and whole topics before anything is carried.
+# Kinds that stop partitions, and whole topics before anything is replicated.
 TOPIC_LEVEL_KINDS = (IncidentKind.FOREIGN_WRITE, IncidentKind.POSITION_DISAGREEMENT, IncidentKind.REFUSED)
 
 

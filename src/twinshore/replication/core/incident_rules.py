@@ -225,7 +225,7 @@ class TransientIncidents:
     def opened(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None:
         kinds = self._open.setdefault((link, named), {})
         before = kinds.get(kind, _Open(until))
-        # An incident that ends below earlier progress means that the twin has fallen back: over at the next report.
+        # An incident that ends below earlier progress is of a twin that has fallen back: over once reported again.
         reached = before.reached if before.reached < until else -1
         kinds[kind] = _Open(max(until, before.until), reached)
 

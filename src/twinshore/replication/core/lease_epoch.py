@@ -1,4 +1,4 @@
-"""One lease epoch of a link, and its tasks' config."""
+"""One lease epoch of a link, and the config of its tasks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LeaseEpoch:
         desk: tuple[str, int, str],
         settings: MirrorSettings,
     ) -> TaskConfig:
-        """`desk`: the coordinator's host, port and token."""
+        """Returns one attempt's config. `desk`: the coordinator's host, port and token."""
         host, port, token = desk
         return TaskConfig(
             link=self.identity.link,

@@ -250,8 +250,8 @@ def find_offset_syncs_topic(names: Iterable[str], alias: str) -> str:
 
 def follow_copied_records(source: Iterator[SourceEntry], copy: Iterator[CopyEntry], passed: int = 0) -> int | None:
     """Returns the source offset after the copy's last record, if the copy's records are the source's, one by one; else
-    None. `passed`: number of copied records that the copy no longer has; these are proven by the following records, one
-    of which must then have a time stamp of the source's.
+    None. `passed`: number of copied records that the copy no longer has. The records that follow prove these, so one
+    must then have a time stamp of the source's.
     """
     for _ in islice(source, passed):
         pass

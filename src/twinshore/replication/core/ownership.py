@@ -127,7 +127,7 @@ def is_recreated_away(held: HomeEvidence) -> bool:
 
 
 def topics_moved_here(link: Link, homes: Mapping[str, HomeRow]) -> frozenset[str]:
-    """Returns topics whose home became the source by a switch or an operator: their old lineage no longer counts. A
+    """Returns topics whose home became the source in a later term than the first: their old lineage no longer counts. A
     home of the first term was only observed; a known twin counts for more.
     """
     if link.naming is not TwinNaming.SAME:

@@ -138,7 +138,7 @@ def plan_topic(
 
 
 def is_mapped(link: Link, target: TargetTopic | None, known: KnownTwin | None) -> bool:
-    """Whether the twin has offsets of its own: adopted so, or it has data and the link may adopt it."""
+    """Whether the twin has other offsets: adopted so, or with data that the link may adopt."""
     if known:
         return known.mapped
     holds = target is not None and any(end > 0 for _, end in target.spans)
@@ -366,7 +366,7 @@ def assign_task_groups(
     apart: Set[TaskT] = frozenset(),
 ) -> dict[TaskT, int | None]:
     """Returns each task's group; None: a Spark task of its own. `rates`: bytes a second of all tasks; `now`: present
-    groups of running tasks; `apart`: tasks in quarantine. A task stays in its group unless busy enough to run alone.
+    groups of running tasks; `apart`: tasks in quarantine. A task keeps the group unless busy enough to run alone.
     """
     standing = max(1, tasks - STANDBYS_MAX)
     if len(rates) <= standing:
