@@ -234,7 +234,7 @@ class LinkController:
         return self._term is not None and self.lease.left_s() > 0
 
     def _apply_sync_orders(self) -> None:
-        """A topic comes back only after every task has released it."""
+        """Applies the config sync's orders. A topic comes back only after every task has released it."""
         term, link = self._term, self.link.name
         assert term is not None
         self._leaving -= {topic for topic in self._leaving if self._desk.withdraw(link, topic)}
@@ -256,7 +256,9 @@ class LinkController:
     # -- operators' overrides
 
     def _apply_overrides(self) -> None:
-        """Topics that may not be replicated leave their tasks; the next survey finds those that may again."""
+        """Applies overrides. Topics that may not be replicated leave their tasks; the next survey finds those that may
+        again.
+        """
         term, name = self._term, self.link.name
         assert term is not None
         if self._ruling.changed():

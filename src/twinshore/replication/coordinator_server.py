@@ -150,7 +150,7 @@ class CoordinatorListener:
             self._end(stranger)
 
     def _send_away(self) -> None:
-        """A peer could send its first line one byte at a time for ever."""
+        """Ends late strangers: a peer could send its first line one byte at a time for ever."""
         now_s = steady_s()
         late = [one for one in self._guests.values() if one.place is None and now_s - one.came_s > HELLO_TIMEOUT_S]
         for stranger in late:
@@ -202,7 +202,7 @@ class CoordinatorListener:
 
 
 def shut_down_socket(peer: socket.socket) -> None:
-    """Even while another thread reads: closing alone would wait for that thread."""
+    """Shuts the socket down even while another thread reads: closing alone would wait for that thread."""
     with contextlib.suppress(OSError):
         peer.shutdown(socket.SHUT_RDWR)
 
@@ -217,7 +217,7 @@ class TaskGroupConnections:
         self._words: SimpleQueue[tuple[TaskGroupAttemptId, TaskGroupMessage]] = SimpleQueue()
 
     def arrive(self, place: TaskGroupAttemptId, token: str, raft: socket.socket) -> TaskGroupAttemptId | None:
-        """None: the token is wrong, or the attempt is connected already."""
+        """Adds the connection; None: the token is wrong, or the attempt is connected already."""
         with self._lock:
             if not hmac.compare_digest(token.encode(), self.token.encode()) or place in self._rafts:
                 return None
@@ -246,7 +246,7 @@ class TaskGroupConnections:
             return found
 
     def say(self, place: TaskGroupAttemptId, word: StartTask | StopTaskGroup) -> bool:
-        """False: the attempt is not connected."""
+        """Sends a message; False: the attempt is not connected."""
         with self._lock:
             raft = self._rafts.get(place)
         if raft is None:

@@ -237,7 +237,7 @@ class LinkClaim:
             raise self._refusal(holder)
 
     def _release_late_claims(self) -> None:
-        """A later claim would win once this one is released."""
+        """Deletes later claims, which would win once this one is released."""
         late = [store for store in self.told.claims if store != self.own]
         if late:
             self._append([self.told.release_line(store) for store in late])
@@ -304,7 +304,7 @@ class LinkClaim:
             self._notebook.make(TWINS_TOPIC_SETTINGS, lasting=True)
 
     def _ensure_compacted(self) -> None:
-        """Under another cleanup policy records would expire."""
+        """Sets the cleanup policy: under another one records would expire."""
         place = f"{self._link.name}: {CLEANUP_POLICY} of {TWINS_TOPIC} on {self._link.target}"
         was = ""
         try:
@@ -339,7 +339,7 @@ class LinkClaim:
         self._notebook.append(lines, wall_ms())
 
     def _on_write_error(self, error: KafkaError) -> None:
-        """The link runs on; `check` writes what is missing."""
+        """Logs the error; the link runs on, and `check` writes what is missing."""
         if not _may_pass(error):
             self._without(error)
             return
@@ -385,7 +385,7 @@ class LinkClaim:
 
 
 def _may_pass(error: KafkaError) -> bool:
-    """OFFSET_OUT_OF_RANGE: the log was truncated during the read."""
+    """Whether a retry may help. OFFSET_OUT_OF_RANGE: the log was truncated during the read."""
     return error.retriable or error.code == Code.OFFSET_OUT_OF_RANGE
 
 

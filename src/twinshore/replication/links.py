@@ -100,7 +100,7 @@ def _of_all(settings: Settings, revision: int, rows: Sequence[LinkRow], sown: Re
 
 
 def follow_links(settings: Settings, store: Store) -> LinkSet:
-    """As `load_links`, after `adopt_settings`: the rows alone count."""
+    """As `load_links`, after `adopt_settings`: from then on the rows alone count."""
     revision, rows = store.link_rows.read()
     return _together(_known(settings, revision, rows, select_sections(rows, settings.link_sections.keys()), ()))
 
@@ -141,7 +141,7 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Reconcil
 
 
 def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
-    """ConfigError when a link with twins changes their naming: the new name may be another topic's."""
+    """Raises ConfigError when a link with twins changes their naming: the new name may be another topic's."""
     was = {row.link: twin_naming_of(row.section) for row in before}
     for row in after:
         name, naming = row.link, twin_naming_of(row.section)
@@ -165,7 +165,7 @@ def link_audit_rows(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list
 
 
 def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
-    """ConfigError when a section is no valid link between the settings' clusters."""
+    """Parses sections; ConfigError when one is no valid link between the settings' clusters."""
     complaints = Complaints()
     links = read_links(RawSection(sections, "[links]", {"clusters": settings.clusters}), complaints)
     if complaints.lines:

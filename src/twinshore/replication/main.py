@@ -298,7 +298,7 @@ class MirrorContext:
     log: Callable[[str], None]
 
     def driver_of(self, link: Link) -> LinkController:
-        """Also begins to measure the link's source."""
+        """Returns a controller, and begins to measure the link's source."""
         settings = self.registry.settings_around(link)
         driver = LinkController(
             link,
@@ -321,12 +321,12 @@ class MirrorContext:
         return driver
 
     def leave(self, link: Link) -> None:
-        """Another controller of the link may begin."""
+        """Forgets the link, so that another controller may begin."""
         self.instruments.leave(link)
         self.recorder.leave(link.name)
 
     def close(self) -> None:
-        """Call when no link runs any more."""
+        """Closes all; no link may run any more."""
         for close in (self.instruments, self.tides, self.desk, self.recorder, self.store, self.engine):
             close.close()
 
@@ -470,7 +470,7 @@ class Mirror:
     def _never_begun(
         self, new: list[str], instruments: MetricsService, recorder: ProgressRecorder, store: Store
     ) -> None:
-        """Stopped while Spark started: corrects the statuses."""
+        """Corrects the statuses after a stop while Spark started."""
         for name in new:
             recorder.say(name, InactiveLink(STOPPED, "the mirror was stopped before it had begun"), 0)
         for close in (instruments.close, recorder.close, store.close):

@@ -246,7 +246,7 @@ def _reading(meter: PartitionMeter, now_s: float, since_s: float) -> MeterReadin
 
 
 def _age_s(meter: PartitionMeter, now_s: float) -> float:
-    """Seconds since the oldest known record that the twin lacks arrived; 0: none."""
+    """Returns for how many seconds the oldest known record that the twin lacks has been on the source; 0: none."""
     return meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0
 
 
@@ -267,7 +267,7 @@ def refused_topics(store: Store, link: str) -> frozenset[str]:
 
 
 def admitted_partitions(link: Link, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Matches each topic once."""
+    """Keeps partitions of admitted topics; matches each topic once."""
     topics = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
     return {named: at for named, at in reached.items() if named.topic in topics}
 
@@ -370,7 +370,7 @@ class EndOffsetPoller:
         self._waited = bool(waits)
 
     def _read_twins(self, source: KafkaCluster, link: Link, seen_s: float) -> None:
-        """New twins without progress count from their start."""
+        """Reads the twins; new ones without progress count from their start."""
         reached = replicated_offsets(self._store.twins.of(self._link), ())
         self._count = len(reached)
         reached |= read_log_starts(source, self._refused)  # All their records are missing.
@@ -388,7 +388,7 @@ class EndOffsetPoller:
                 self._spoken_s = time.monotonic() - max(0, wall_ms() - word.updated_ms) / 1000
 
     def _remember(self, at_s: float) -> None:
-        """A restart must not make recovery points younger."""
+        """Restores figures, so that a restart does not make recovery points younger."""
         self._before = parse_backlog(self._store.link_states.of(self._link, BACKLOG_KIND))
         for at in self._store.receipts.positions(self._link):
             named = TopicPartition(at.topic, at.partition)
@@ -397,14 +397,14 @@ class EndOffsetPoller:
         self._recall()
 
     def _end_before(self, named: TopicPartition, end: int) -> int:
-        """The log end that an earlier mirror last saw. If its leader does not answer now, missing records would
-        otherwise look lost by the source.
+        """Returns the log end that an earlier mirror last saw. Otherwise, while the leader does not answer, missing
+        records would look lost by the source.
         """
         marks = self._before.get(named)
         return max(end, marks[-1].end) if marks else end
 
     def _recall(self) -> None:
-        """Repeated after each read, since the source may not have answered before."""
+        """Restores arrivals; repeated after each read, since the source may not have answered before."""
         self._meters.recall(self._link, self._before, time.monotonic(), wall_ms())
 
 
@@ -465,7 +465,7 @@ class MetricsService:
         self._meters.forget(link.name)
 
     def _words(self) -> dict[str, dict[str, Any]]:
-        """For /health; an unknown lag is null."""
+        """Returns the links' states for /health; an unknown lag is null."""
         now_s = time.monotonic()
         return {
             link: {**said, "lag_records": self._meters.lag(link), "look_age_s": self._meters.look_age_s(link, now_s)}

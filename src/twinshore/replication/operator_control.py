@@ -43,7 +43,7 @@ class OperatorOverrides:
         self.link = link
 
     def anew(self) -> None:
-        """Another process may have run the link with other settings."""
+        """Reads and reports all again: another process may have run the link with other settings."""
         self._versions, self._looked_at_s = (), 0.0
 
     def changed(self) -> bool:
@@ -162,7 +162,7 @@ class RateLimitPublisher:
         self._told: dict[int, TaskRateLimits] = {}
 
     def turn(self, control: LinkControl, lanes: int) -> None:
-        """Acts every `RATE_LIMITS_INTERVAL_S`, and at once when `control` has changed."""
+        """Sends changes every `RATE_LIMITS_INTERVAL_S`, and at once when `control` has changed."""
         if control == self._held and time.monotonic() - self._turned_at_s < RATE_LIMITS_INTERVAL_S:
             return
         self._held, self._turned_at_s = control, time.monotonic()
@@ -177,7 +177,7 @@ class RateLimitPublisher:
                 self._desk.bound((self._name, lane), bounds)
 
     def forget(self) -> None:
-        """New tasks have no limits yet."""
+        """Forgets sent limits: new tasks have none yet."""
         self._told.clear()
 
 

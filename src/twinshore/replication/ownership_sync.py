@@ -83,7 +83,7 @@ class SwitchRequests:
         self.leaving: dict[str, str] = {}
 
     def anew(self) -> None:
-        """Another process may have run the link."""
+        """Reads all again: another process may have run the link."""
         self._version, self.leaving = -1, {}
         self._untold.clear()
 
@@ -443,7 +443,7 @@ class TopicHomes:
                 self.homeless[name] = sentence
 
     def _ask_for_strays(self, link: Link, away: Mapping[str, HomeRow]) -> None:
-        """`away`: topics whose home is the target, and that are no twins here."""
+        """Refuses recreated topics. `away`: topics whose home is the target, and that are no twins here."""
         source, target = (find_written_topics(cluster, list(away)) for cluster in (self._source, self._target))
         for name, row in away.items():
             if ownership.is_recreated_away(HomeEvidence(source[name], target[name])):

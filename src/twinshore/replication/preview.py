@@ -210,7 +210,7 @@ PATIENCE_S = 4.0
 
 
 def check_chosen_links(settings: Settings, links: Sequence[Link]) -> None:
-    """ConfigError when there is nothing to run, or when links could loop or collide."""
+    """Raises ConfigError when there is nothing to run, or when links could loop or collide."""
     if not links:
         raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
     # All links of the settings, though only some run here: another process may run the others.
@@ -218,7 +218,7 @@ def check_chosen_links(settings: Settings, links: Sequence[Link]) -> None:
 
 
 def open_writable_store(settings: Settings) -> Store:
-    """StoreError when the store does not open, or is not writable."""
+    """Opens the store; StoreError when that fails, or when it is not writable."""
     store = open_store(settings.store.url, settings.store.password)
     try:
         store.leases.check_writable()
@@ -272,8 +272,8 @@ def prepare_start_message(link: Link, settings: Settings, store: Store) -> Calla
 
 
 def describe_topic_count(admitted: Iterable[str], shown: Iterable[str]) -> str:
-    """How many of the source's topics the link would replicate; if none, why, and what to do. `shown`: all that the
-    mirror's user can see.
+    """Returns how many of the source's topics the link would replicate; if none, why, and what to do. `shown`: all that
+    the mirror's user can see.
     """
     there = [name for name in shown if not is_internal_topic(name)]
     count = sum(name in there for name in admitted)

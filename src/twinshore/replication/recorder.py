@@ -78,13 +78,13 @@ class LinkStats:
         return sum_by_side(self.speeds())
 
     def held_back(self) -> str:
-        """The part of the status sentence on limiting quotas."""
+        """Returns the part of the status sentence on limiting quotas."""
         return "".join(
             f"; held back by the {side}'s quota: {size / 1e6:.2f} MB/s" for side, size in self.quotas().items()
         )
 
     def let_go(self) -> None:
-        """Another process may replicate the link from now on."""
+        """Forgets offsets, since another process may replicate the link from now on."""
         # New ones, since others may be reading the old.
         self.lag, self.starts, self.heard, self.aligning = {}, {}, {}, AlignmentProgress()
 
@@ -192,11 +192,11 @@ class ProgressRecorder:
         return self.live[link].cut_to.copy()
 
     def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
-        """When a task last reported the partition, in monotonic time, and the twin's end then; zeros: never."""
+        """Returns when a task last reported the partition, in monotonic time, and the twin's end then; zeros: never."""
         return self.live[link].heard.get(named, (0.0, 0))
 
     def _word(self, link: str) -> tuple[str, str, int]:
-        """State, sentence and tasks. Call under the lock."""
+        """Returns state, sentence and tasks. Call under the lock."""
         now, lanes = self._facts[link]
         return *describe_link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
 
@@ -245,7 +245,7 @@ class ProgressRecorder:
         return self._passing.kinds(link, named)
 
     def forget(self, link: str, topic: str) -> None:
-        """The topic gets a new twin: unwritten rows of the old one are dropped."""
+        """Drops unwritten rows of the topic, which gets a new twin."""
         with self._lock:
             self._forgotten.append((link, topic))
 
@@ -308,7 +308,7 @@ class ProgressRecorder:
         return True
 
     def _write(self, words: Collection[str] | None) -> None:
-        """By parts, so that a refused one does not hold up the others."""
+        """Writes each part by itself, so that a refused one does not hold up the others."""
         with self._lock:
             accounts, self._queue = self._queue, []
             forgotten, self._forgotten = self._forgotten, []
@@ -348,7 +348,7 @@ class ProgressRecorder:
             raise refused[0]
 
     def _join_drops(self) -> None:
-        """A lasting overload would fill the incident log."""
+        """Joins rows of drops, which would fill the incident log in a lasting overload."""
         for place in [place for place, rows in self._drops.items() if rows >= DROPS_PER_JOINED_ROW]:
             self._store.ledger.join_drops(*place)
             del self._drops[place]

@@ -171,7 +171,7 @@ class TaskGroups:
     # -- time
 
     def turn(self, wanted: Iterable[int], heirs_free: int, now_s: float) -> None:
-        """Handles messages; launches wanted groups, with `heirs_free` standbys at most; stops unneeded attempts."""
+        """Handles messages, launches wanted groups (`heirs_free` standbys at most), and stops unneeded attempts."""
         self._forgive(now_s)
         self._hear(now_s)
         # Frozen attempts first: the next one is to know what became of this one.
@@ -195,7 +195,7 @@ class TaskGroups:
                 one.leaving = self._desk.rafts.say(one.place, StopTaskGroup())
 
     def _forgive(self, now_s: float) -> None:
-        """After this process was suspended, silence counts from now, and no task is blamed."""
+        """Counts silence from now if this process was suspended, and blames no task."""
         if DRIVER_STALL_S <= now_s - self._turned_s < math.inf:
             self._stalled_s = now_s
             for one in self._tides.values():
@@ -204,9 +204,7 @@ class TaskGroups:
         self._turned_s = now_s
 
     def _miss(self, one: TaskGroupAttempt, now_s: float) -> None:
-        """Moves a frozen attempt's tasks at once. If still frozen later, Spark is asked to end the job, which keeps a
-        slot.
-        """
+        """Moves a frozen attempt's tasks at once; if still frozen later, has Spark end the job, which keeps a slot."""
         if not one.missed:
             one.missed = True
             lanes = len({self._lanes[berth] for berth, at in self._berths.items() if at == one.place})
@@ -328,7 +326,7 @@ def _name(place: TaskGroupAttemptId) -> str:
 
 
 def first_error_line(error: Exception) -> str:
-    """Spark's error texts are long."""
+    """Returns the line with the error in Spark's long text."""
     text = str(error).strip()
     for line in text.splitlines():
         if "Error" in line or "Exception" in line:
@@ -424,7 +422,7 @@ class TaskPool:
         supervise(self._work, "tides")
 
     def open_task(self, key: TaskKey, make: Callable[[int], TaskConfig], *, together: str = "") -> None:
-        """`together`: the broadcast whose tasks of this number share a group."""
+        """Keeps attempts of the task running. `together`: the broadcast whose tasks of this number share a group."""
         with self._lock:
             stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
             self._lanes.setdefault(key, TaskAttempts(make, stagger_s, self._numbers.get(key, 0), together=together))
@@ -482,7 +480,7 @@ class TaskPool:
                 self._give_up(name)
 
     def _give_up(self, name: str) -> None:
-        """In a thread, because the call to Spark blocks."""
+        """Asks Spark in a thread of its own, because the call blocks."""
 
         def ask() -> None:
             try:

@@ -94,11 +94,11 @@ class TopicLineage:
         return bool(self._descents.get(topic, NO_LINEAGE).path)
 
     def announce(self, steps: Iterable[Create]) -> None:
-        """Call before twins are created."""
+        """Announces twins; call before they are created."""
         self._tell({step.twin or step.topic: self._onward(step.topic, "") for step in steps})
 
     def declare(self, steps: Iterable[CarryTopic]) -> None:
-        """Call once twins have topic ids."""
+        """Writes the topic ids of new twins."""
         twins = {step.twin or step.topic: self._onward(step.topic, step.target_topic_id) for step in steps}
         if twins:
             self._read("target")
@@ -106,7 +106,7 @@ class TopicLineage:
             self._tell({name: descent for name, descent in twins.items() if known.get(name) != descent})
 
     def retract(self, step: Create) -> None:
-        """The twin was not created: its announcement must not claim a later topic of that name."""
+        """Deletes the announcement of a twin that was not created: it must not claim a later topic of that name."""
         self._append([((step.twin or step.topic).encode(), None)])
 
     def _onward(self, topic: str, topic_id: str) -> Lineage:

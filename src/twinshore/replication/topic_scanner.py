@@ -127,7 +127,9 @@ def _as_target(seen: _Seen) -> TargetTopic:
 
 
 def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> Refuse:
-    """Until the next survey. A retriable error says only that the cluster, or a leader, did not answer."""
+    """Refuses the topic until the next survey. A retriable error says only that the cluster, or a leader, did not
+    answer.
+    """
     sentence = error.message if topic in error.message else f"{place}: {error.message}"
     if error.retriable:
         return Refuse(topic, kind, sentence, error.hint or "it goes on by itself once that is over")
@@ -216,8 +218,8 @@ def refuse_step(step: PlanStep, error: KafkaError) -> Refuse:
 
 
 def new_twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRow:
-    """The anchor is the source's log start: sequences follow offsets from there, and filler below replaces no missing
-    record.
+    """Returns a new twin's row. The anchor is the source's log start: sequences follow offsets from there, and filler
+    below replaces no missing record.
     """
     start = step.starts[partition] if step.starts else 0
     ids = (step.source_topic_id, step.target_topic_id)
@@ -274,7 +276,7 @@ def build_partition_configs(
 
 
 def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
-    """Brokers learn of a new topic at different times."""
+    """Waits for the topic: brokers learn of a new one at different times."""
     deadline = time.monotonic() + TOPIC_READY_TIMEOUT_S
     while True:
         seen = target.metadata([topic], refresh=True).topics.get(topic)
@@ -300,7 +302,7 @@ class TopicConflicts:
         self.made: set[TwinRow] = set()  # in this epoch
 
     def anew(self) -> None:
-        """A lease epoch begins: another mirror may have run the link."""
+        """Forgets `made`: a lease epoch begins, and another mirror may have run the link."""
         self.made.clear()
 
     def judged(self, steps: Sequence[PlanStep], known: Container[str]) -> list[PlanStep]:
@@ -359,7 +361,7 @@ class TopicConflicts:
         return [step for step in steps if step.topic not in lost]
 
     def _new(self, steps: Iterable[CarryTopic], known: Container[str], given: Container[str]) -> list[CarryTopic]:
-        """Leaves out earlier twins, unless the link lost them."""
+        """Returns steps without those of earlier twins, unless the link lost these."""
         return [
             step
             for step in steps

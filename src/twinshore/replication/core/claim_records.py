@@ -105,7 +105,7 @@ class LinkClaimState:
         return next(iter(self.claims.values()), None)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Ignores records of other links."""
+        """Takes a record; ignores those of other links."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case ["claim", self.link, self.source_id, str(store)]:
                 claim = _claim(value)

@@ -118,7 +118,9 @@ class LostRequestDeadlines:
                 self._until_s[named] = max(self._until_s.get(named, 0.0), now_s + entry.strays_s)
 
     def told(self, handovers: Iterable[Handoff], wanted: Iterable[TopicPartition], now_s: float) -> tuple[Handoff, ...]:
-        """Adds a wait for each of the `wanted` partitions that has a running deadline but no handoff."""
+        """Returns the handoffs, with a wait for each of the `wanted` partitions that has a running deadline but no
+        handoff.
+        """
         self._until_s = {named: until_s for named, until_s in self._until_s.items() if until_s > now_s}
         given = tuple(handovers)
         known = {TopicPartition(entry.topic, entry.partition) for entry in given}
@@ -288,7 +290,7 @@ class TaskAssignment:
                 self.tracks[named] = replace(self.tracks[named], reached=position_after(entry.extents[-1]))
 
     def begin(self, handovers: tuple[Handoff, ...], now_s: float) -> StartWriting:
-        """Call only while the task has no writer."""
+        """Returns the message for the next holder. Call only while the task has no writer."""
         self.let_go()
         self.holder_since_s = now_s
         # A standby was told how far mapped twins are written when it arrived; the holder has written more since.
@@ -302,7 +304,7 @@ class TaskAssignment:
         return StartWriting(handovers, dict(self.told), reached, paces, untouched)
 
     def release(self, named: TopicPartition) -> tuple[int | None, PartitionConfig | None]:
-        """Returns the task that takes over, if any, and the config to continue with."""
+        """Removes the partition. Returns the task that takes over, if any, and the config to continue with."""
         self.leaving.discard(named)
         self.untouched.discard(named)
         lane = self.moving.pop(named, None)
@@ -351,7 +353,7 @@ class Coordinator:
         return post.token if (post := self._posts.get(key)) else ""
 
     def assign(self, key: TaskKey, orders: Iterable[PartitionConfig], now_s: float) -> None:
-        """Sends new partitions to all attempts. Those that a task of the link already has stay there."""
+        """Adds partitions to a task and its attempts. Those that a task of the link already has stay there."""
         post, placed = self._posts[key], self.placed(key[0])
         fresh = tuple(self._given_once(key[0], order) for order in orders if order.named not in placed)
         for order in fresh:
@@ -424,11 +426,11 @@ class Coordinator:
         return frozenset(post.pumps) if (post := self._posts.get(key)) else frozenset()
 
     def carried_bytes(self) -> dict[TaskKey, int]:
-        """Since each task was opened."""
+        """Returns the bytes that each task has replicated since it was opened."""
         return {key: post.bytes for key, post in self._posts.items()}
 
     def unmanned(self, link: str, now_s: float) -> frozenset[TopicPartition]:
-        """Partitions that no attempt may write now."""
+        """Returns partitions that no attempt may write now."""
         return frozenset(named for _, post in self._of(link) if not post.relay.manned(now_s) for named in post.tracks)
 
     def waits_s(self, key: TaskKey, now_s: float) -> float:
@@ -436,7 +438,7 @@ class Coordinator:
         return self._posts[key].relay.waits_s(now_s)
 
     def finish_all(self, link: str) -> None:
-        """No other attempt begins."""
+        """Asks every attempt to finish in good order; no other begins."""
         for _, post in self._of(link):
             post.closing, post.relay.heir = True, None
             for tide in post.pumps:
@@ -464,7 +466,7 @@ class Coordinator:
         return now_s >= max(self._past.get(link, (0.0, 0.0)))
 
     def close_link(self, link: str) -> None:
-        """Also disconnects the tasks' attempts."""
+        """Forgets the link's tasks, and disconnects the attempts."""
         for lane, post in list(self._of(link)):
             del self._posts[link, lane]
             granted_s, lands_s = self._past.get(link, (0.0, 0.0))
@@ -479,7 +481,7 @@ class Coordinator:
         return frozenset(link for (link, _), post in self._posts.items() if post.relay.heir is not None)
 
     def tick(self, now_s: float, allowed_s: Mapping[str, float]) -> None:
-        """`allowed_s` has each link of `awaited`."""
+        """Applies what time alone changes. `allowed_s` has each link of `awaited`."""
         for (link, _), post in self._posts.items():
             if post.relay.heir is not None:
                 self._say(post, post.relay.tick(now_s, allowed_s[link]), now_s)
@@ -537,7 +539,7 @@ class Coordinator:
         self._say(post, says, now_s, word.asked_s if isinstance(word, TaskProgress) else 0.0)
 
     def _seated(self, seat: TaskSession) -> TaskAssignment | None:
-        """None for an attempt of an earlier lease epoch: late messages must not count."""
+        """Returns the session's task; None for an attempt of an earlier lease epoch: late messages must not count."""
         post = self._posts.get(seat.key)
         return post if post and post.pumps.get(seat.tide) == seat else None
 
@@ -554,7 +556,7 @@ class Coordinator:
         self._wanted.append(RecordReport(account))
 
     def _released(self, link: str, post: TaskAssignment, word: Released, now_s: float) -> None:
-        """The task that asked continues from the handoff."""
+        """Moves a released partition to the task that asked, which continues from the handoff."""
         handovers = (word.handover,) if word.handover else ()
         post.landing.hear(handovers, now_s)
         lane, order = post.release(word.named)

@@ -49,7 +49,7 @@ def admits(link: Link, topic: str) -> bool:
 
 
 def passes_filters(link: Link, topic: str) -> bool:
-    """Exclusions win."""
+    """Whether the filters admit the topic. Exclusions win."""
     if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
         return False
     return any(re.fullmatch(pattern, topic) for pattern in link.topics)
@@ -60,7 +60,7 @@ def filters_json(link: Link) -> str:
 
 
 def with_filters(link: Link, text: str) -> Link:
-    """Takes filters from the store; ValueError or TypeError if invalid."""
+    """Returns the link with filters from the store; ValueError or TypeError if invalid."""
     topics, exclude = json.loads(text)
     return replace(link, topics=tuple(topics), exclude=tuple(exclude))
 
@@ -399,7 +399,7 @@ class Conflict:
 
 
 def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
-    """ConfigError with every conflict between these links, or only those of `changed`."""
+    """Raises ConfigError with every conflict between these links, or with those that concern `changed`."""
     found = [one for one in find_conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
     if found:
         raise ConfigError("; ".join(one.sentence for one in found), hint=found[0].hint)
@@ -411,7 +411,7 @@ def find_conflicts(links: Sequence[Link]) -> tuple[Conflict, ...]:
 
 @lru_cache(CONFLICTS_CACHED)
 def _conflicts(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
-    """Cached: each of many links asks the same."""
+    """Finds conflicts; cached, since each of many links asks the same."""
     return (*_loops(links), *_collisions(links))
 
 

@@ -468,7 +468,7 @@ _ALSO_PARTIAL = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
 def stop_policy(kind: IncidentKind, partition: int) -> IncidentPolicy:
-    """For a partition stopped by a task, or a topic by the controller (`partition` -1)."""
+    """Returns the policy for a partition stopped by a task, or a topic by the controller (`partition` -1)."""
     after = kind_entry(kind).after
     if partition < 0:
         return POLICY_TOPIC

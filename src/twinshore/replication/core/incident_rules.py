@@ -108,7 +108,7 @@ def select_suspect_twins(
 def find_missing_offsets(
     twins: Mapping[TopicPartition, int], sources: Mapping[TopicPartition, int], cut: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, MissingOffsets]:
-    """Returns what twins that begin at `twins` lack. `sources` must be read afterwards. `cut`: a former log start of
+    """Returns what twins that begin at `twins` lack. `sources` must be read after these. `cut`: a former log start of
     the source: a new leader may begin lower for a while, and the mirror itself cut the twin there.
     """
     return {
@@ -134,7 +134,7 @@ class OutageTracker:
     well_s: float = -1.0
 
     def look(self, trouble: bool, now_s: float, begun_s: float = -1.0) -> IncidentAction:
-        """`begun_s`: when a long check began; nothing has answered since."""
+        """Takes a check's result. `begun_s`: when a long check began; nothing has answered since."""
         if trouble:
             over, self.well_s = self.well_s >= 0 and not self.open, -1.0
             if self.since_s < 0 or over:
@@ -152,7 +152,7 @@ class OutageTracker:
         return IncidentAction.CLOSE
 
     def lasted_s(self) -> float:
-        """Seconds of the outage; 0: it began before the first check."""
+        """Returns the outage's seconds; 0: it began before the first check."""
         return max(0.0, self.well_s - self.since_s) if self.since_s >= 0 else 0.0
 
 
@@ -165,7 +165,7 @@ def describe_outage_with_cause(side: str, cluster: str, cause: str) -> str:
 
 
 def parse_outage_cause(sentence: str, side: str, cluster: str) -> str:
-    """Empty: another sentence."""
+    """Returns the cause; empty: another sentence."""
     said = describe_outage_with_cause(side, cluster, "")
     return sentence.removeprefix(said) if sentence.startswith(said) else ""
 
@@ -179,7 +179,7 @@ class DiskSpace(Enum):
 def judge_disk_space(
     disks: Iterable[LogDir], before: Mapping[int, DiskSpace], *, warn_percent: float, pause_percent: float
 ) -> dict[int, DiskSpace]:
-    """By each broker's fullest disk, with hysteresis."""
+    """Judges each broker by its fullest disk, with hysteresis."""
     free: dict[int, float] = {}
     for disk in disks:
         free[disk.node_id] = min(disk.free_percent, free.get(disk.node_id, 100.0))
@@ -193,7 +193,7 @@ def judge_disk_space(
 
 
 def describe_disks(target: str, disks: Iterable[LogDir], now: Mapping[int, DiskSpace]) -> str:
-    """Empty: enough space."""
+    """Describes disks with low space; empty: enough space."""
     said = []
     for disk in sorted(disks):
         room = now.get(disk.node_id, DiskSpace.ENOUGH)
@@ -210,7 +210,7 @@ SIDE_BY_AWAY_KIND = {IncidentKind.SOURCE_AWAY: "source", IncidentKind.TARGET_AWA
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """Over at offset `until`; progress has reached `reached` since."""
+    """An open kind: over at offset `until`; progress has reached `reached` since."""
 
     until: int
     reached: int = -1

@@ -61,7 +61,9 @@ class OffsetArrivals:
         return [mark for mark in self._marks if mark[1] > reached]
 
     def age_s(self, reached: int, now_s: float) -> float:
-        """Seconds since the oldest offset from `reached` on was seen; 0: none. Never too small by thinning."""
+        """Returns for how many seconds the oldest offset from `reached` on has been seen; 0: none. Never too small by
+        thinning.
+        """
         while self._marks and self._marks[0][1] <= reached:
             self._marks.popleft()
         return max(0.0, now_s - self._marks[0][0]) if self._marks else 0.0
@@ -106,7 +108,7 @@ class AlignmentProgress:
         self._at: dict[TopicPartition, tuple[int, int]] = {}
 
     def note(self, named: TopicPartition, end: int, source_start: int) -> None:
-        """`end`: the twin's log end now."""
+        """Notes that the twin's log end is `end` now."""
         if end < source_start:
             self._at[named] = (end, source_start)
         else:
@@ -116,7 +118,7 @@ class AlignmentProgress:
         self._at = {named: at for named, at in self._at.items() if named.topic != topic}
 
     def sentence(self) -> str:
-        """Names the partition with most left; empty: none."""
+        """Describes these, naming the partition with most left; empty: none."""
         at = dict(self._at)
         if not at:
             return ""
@@ -149,7 +151,7 @@ class ArrivalMark(NamedTuple):
 def select_oldest_backlogs(
     waits: Mapping[TopicPartition, Sequence[ArrivalMark]],
 ) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
-    """The oldest partitions with a few marks each, joined so that no age shrinks."""
+    """Returns the oldest partitions with a few marks each, joined so that no age shrinks."""
     oldest = sorted((one for one in waits if waits[one]), key=lambda named: (waits[named][0].at_ms, named))
     return {named: _joined(waits[named]) for named in oldest[:BACKLOG_PARTITIONS_MAX]}
 
@@ -190,7 +192,7 @@ def standby_row(link: str, who: str, sentence: str, now_ms: int) -> LinkStateRow
 
 
 def parse_standby(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> StandbyStatus | None:
-    """None: older than `holds_s`."""
+    """Returns the last status; None: older than `holds_s`."""
     for row in rows:
         if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
             return StandbyStatus(**json.loads(row.value))
@@ -224,14 +226,14 @@ class SharedFetchStatus:
 def shared_fetch_row(
     link: str, reading: Mapping[str, float], partitions: int, read_per_s: float, now_ms: int
 ) -> LinkStateRow:
-    """`reading`: the tasks' last reports, summed."""
+    """Returns the row. `reading`: the tasks' last reports, summed."""
     joined, queued = int(reading[JOINED_KEY]), int(reading[QUEUED_KEY])
     said = {"partitions": max(partitions, joined), "joined": joined, "queue_bytes": queued, "read_per_s": read_per_s}
     return _row(link, SHARED_FETCH_KIND, said, now_ms)
 
 
 def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> SharedFetchStatus | None:
-    """None: older than `holds_s`."""
+    """Returns the last status; None: older than `holds_s`."""
     for row in rows:
         if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
             return SharedFetchStatus(row.since_ms, **json.loads(row.value))
@@ -239,7 +241,7 @@ def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float
 
 
 def describe_broadcast(broadcast: str, word: SharedFetchStatus | None) -> str:
-    """Empty: no broadcast."""
+    """Describes a broadcast's link; empty: no broadcast."""
     if not broadcast:
         return ""
     return f"of broadcast {broadcast}: {word or 'nobody says now how it is read'}"
@@ -254,12 +256,12 @@ def broadcast_values(broadcast: str, word: SharedFetchStatus | None) -> dict[str
 
 
 def end_offsets_ttl_s(ends_s: float) -> float:
-    """The age at which a log end counts as old: one read was missed or unanswered."""
+    """Returns the age at which a log end counts as old: one read was missed or unanswered."""
     return 2 * ends_s + END_OFFSETS_TIMEOUT_S
 
 
 def status_ttl_s(receipts_s: float) -> float:
-    """The age up to which a status shows that its mirror runs; each write of progress renews it."""
+    """Returns the age up to which a status shows that its mirror runs; each write of progress renews the status."""
     return max(STATUS_TTL_S_MIN, STATUS_INTERVALS_MISSED * receipts_s)
 
 
@@ -285,7 +287,7 @@ class TopicLag(NamedTuple):
     since_ms: int = 0
 
     def with_one(self, reached: int, end: int, since_ms: int) -> TopicLag:
-        """An `end` below 0 was not seen."""
+        """Adds a partition; an `end` below 0 was not seen."""
         unseen = end < 0
         return TopicLag(
             self.partitions + 1,
@@ -298,7 +300,7 @@ class TopicLag(NamedTuple):
 
 
 def _earliest(moments: Iterable[int]) -> int:
-    """0 stands for none."""
+    """Returns the earliest time; 0: none."""
     return min(filter(None, moments), default=0)
 
 
@@ -324,7 +326,7 @@ def summarize_lag(
     seen_ms: int,
     since_ms: Mapping[TopicPartition, int] | None = None,
 ) -> LagStatus:
-    """`places`: partition, twin's offset, source's log end (below 0: not seen)."""
+    """Sums up `places`: partition, twin's offset, source's log end (below 0: not seen)."""
     topics: dict[str, TopicLag] = {}
     for named, reached, end in places:
         since = (since_ms or {}).get(named, 0)
@@ -346,7 +348,7 @@ def replicated_offsets(twins: Iterable[TwinRow], positions: Iterable[ReplicatedP
 
 
 def lag_row(link: str, word: LagStatus) -> LinkStateRow:
-    """More than `LAG_TOPICS_MAX` topics are left out."""
+    """Returns the row, without topics when there are more than `LAG_TOPICS_MAX`."""
     topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= LAG_TOPICS_MAX else {}
     said = {
         "lag": word.lag,
@@ -359,7 +361,7 @@ def lag_row(link: str, word: LagStatus) -> LinkStateRow:
 
 
 def parse_lag(rows: Iterable[LinkStateRow]) -> LagStatus | None:
-    """None: no status yet."""
+    """Returns the last status; None: none yet."""
     for row in rows:
         said = json.loads(row.value)
         topics = {name: TopicLag(*numbers) for name, numbers in said["topics"].items()}

@@ -55,7 +55,7 @@ class Lineage:
 
     @staticmethod
     def from_json(text: bytes) -> Lineage | None:
-        """None: not a lineage."""
+        """Parses a record; None: not a lineage."""
         try:
             raw = parse_json(text)
         except WireError:
@@ -72,7 +72,7 @@ NO_LINEAGE = Lineage("", ())
 
 
 def find_lineage(topic: str, topic_id: str, told: Mapping[str, Lineage]) -> Lineage:
-    """Records of another topic with the same name do not count."""
+    """Returns the topic's lineage; records of another topic with the same name do not count."""
     found = told.get(topic)
     if found is None or (found.topic_id and found.topic_id != topic_id):
         return NO_LINEAGE
@@ -80,7 +80,7 @@ def find_lineage(topic: str, topic_id: str, told: Mapping[str, Lineage]) -> Line
 
 
 def explain_not_replicated(link: Link, topic: str, descent: Lineage, target_id: str) -> str:
-    """Empty: the link replicates the topic."""
+    """Returns why the link does not replicate the topic; empty: the link does."""
     if not descent.path:
         if is_heartbeats_topic(topic) and f".{link.target}." in f".{topic}":
             return f"{topic} on {link.source} came from {link.target} and does not go back"
@@ -118,7 +118,7 @@ class LineageRecords:
     made: dict[bytes, tuple[str, str]] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Ignores other records."""
+        """Takes a record; ignores those of another form."""
         name = (key or b"").decode("utf-8", "replace")
         if TOPIC_NAME_PATTERN.fullmatch(name):
             _put(self.descents, name, Lineage.from_json(value) if value else None)

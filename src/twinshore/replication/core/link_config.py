@@ -91,7 +91,7 @@ def effective_link(link: Link, rows: Iterable[ControlRow]) -> EffectiveLink:
 
 
 def as_json(value: Any) -> str:
-    """As in the store and the audit."""
+    """Returns the value as in the store and the audit."""
     return json.dumps([list(one) if isinstance(one, tuple) else one for one in value] if _is_list(value) else value)
 
 
@@ -146,7 +146,7 @@ class ReconciledLinks:
 
 
 def dump_section(section: Section) -> str:
-    """Equal sections have equal texts."""
+    """Returns the section's text; equal sections have equal texts."""
     return json.dumps(section, sort_keys=True, separators=(",", ":"))
 
 
@@ -186,7 +186,7 @@ def select_sections(rows: Iterable[LinkRow], named: Collection[str]) -> dict[str
 
 
 def new_link_row(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
-    """An operator adds the link; no settings need name it."""
+    """Returns the row of a link that an operator adds; no settings need name it."""
     return LinkRow(link, LinkPresence.KEPT, dump_section(section), "", 0, now_ms, by)
 
 
@@ -236,7 +236,7 @@ def with_values(section: Section, words: Iterable[str]) -> dict[str, Any]:
 
 
 def without_values(section: Section, names: Iterable[str]) -> dict[str, Any]:
-    """Defaults apply again."""
+    """Removes values, so that defaults apply again."""
     found = dict(section)
     for name in names:
         head, _, rest = name.partition(".")
@@ -263,7 +263,7 @@ Override = dict[str, Any]
 
 
 def pause_override(now: EffectiveLink, topics: Sequence[str]) -> Override:
-    """No topic: the whole link."""
+    """Pauses the topics, or the whole link if none is named."""
     if not topics:
         return {"paused": True}
     held = now.link.control.paused_topics
@@ -271,7 +271,7 @@ def pause_override(now: EffectiveLink, topics: Sequence[str]) -> Override:
 
 
 def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = False) -> Override:
-    """Topics as they were paused; none: the link's own pause. `every`: both."""
+    """Resumes topics, named as they were paused, or the link if none is named. `every`: both."""
     held = now.link.control.paused_topics
     if every:
         return {"paused": False, "paused_topics": ()}
@@ -284,21 +284,21 @@ def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = 
 
 
 def throttle_override(now: EffectiveLink, bytes_s: int, topic: str | None) -> Override:
-    """No topic: the link. 0: no limit."""
+    """Limits the link, or matching topics; 0: no limit."""
     if topic is None:
         return {"throttle_bytes_s": bytes_s}
     return {"topic_throttles": _with_pair(now.link.control.topic_throttles, topic, bytes_s)}
 
 
 def priority_override(now: EffectiveLink, topic: str, weight: int) -> Override:
-    """0: the default weight."""
+    """Weighs matching topics; 0: the default weight."""
     return {"priorities": _with_pair(now.link.control.priorities, topic, weight)}
 
 
 def filters_override(
     topics: Sequence[str], exclude: Sequence[str], groups: Sequence[str], exclude_groups: Sequence[str]
 ) -> Override:
-    """Empty filters stay as they are."""
+    """Replaces the given filters; empty ones stay."""
     given = {"topics": topics, "exclude": exclude, "groups": groups, "exclude_groups": exclude_groups}
     found = {name: tuple(value) for name, value in given.items() if value}
     if not found:
@@ -307,7 +307,7 @@ def filters_override(
 
 
 def reset_override(names: Sequence[str]) -> Override:
-    """No name: all."""
+    """Drops these overrides, or all."""
     for name in names:
         if name not in OVERRIDE_NAMES:
             raise ConfigError(f"nothing is called {name!r}{did_you_mean(name, OVERRIDE_NAMES)}")
@@ -321,7 +321,7 @@ def _with_pair(pairs: tuple[tuple[str, int], ...], pattern: str, number: int) ->
 
 
 def check_override(wish: Override, link: str) -> Override:
-    """ConfigError when a value is invalid."""
+    """Raises ConfigError when a value is invalid."""
     for name, value in wish.items():
         if value is None:
             continue
@@ -351,7 +351,7 @@ def matches_replicated_topic(pattern: str, link: Link, topics: Collection[str]) 
 
 
 def explain_no_effect(pattern: str, link: Link, topics: Collection[str] | None) -> str:
-    """Empty: the pattern has an effect. `topics`: the source's, None: unknown."""
+    """Returns why the pattern has no effect; empty: it has one. `topics`: the source's, None: unknown."""
     later = "it holds for one that appears"
     if topics is None:
         return f"whether a topic matches {pattern!r} is not known: {link.source} does not answer; {later}"

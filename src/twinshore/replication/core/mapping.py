@@ -113,7 +113,7 @@ def estimate_cost(
     rate: ReplicationRate,
     place: str = "",
 ) -> Cost:
-    """The samples stand for all partitions."""
+    """Estimates a topic; the samples represent all partitions."""
     ours = list(stretches)
     offsets, filler = sum(one.offsets for one in ours), sum(one.filler for one in ours)
     spanned, seen, size = 0, 0, 0
@@ -153,7 +153,7 @@ def match_latest_offsets(landed: Sequence[int], offsets: array[int], marks: arra
 
 
 def map_each_record(fresh: Iterable[LandedBatch], offsets: Sequence[int]) -> list[OffsetRun]:
-    """`offsets`: the source offset of each landed record."""
+    """Returns the offset runs of what landed. `offsets`: the source offset of each record."""
     found: list[OffsetRun] = []
     at = 0
     for one in fresh:
@@ -185,7 +185,7 @@ class MappedOffset(NamedTuple):
 def translate_to_target(
     offset: SourceOffset, before: OffsetRun | None, behind: OffsetRun | None
 ) -> MappedOffset | None:
-    """`before`, `behind`: the runs around; None: no run is known."""
+    """Translates a source offset. `before`, `behind`: the runs around; None: no run is known."""
     if before is not None and offset < source_end(before):
         return MappedOffset(before.target + offset - before.source, exact=True)
     if behind is not None:
@@ -196,7 +196,7 @@ def translate_to_target(
 def translate_to_source(
     offset: TargetOffset, before: OffsetRun | None, behind: OffsetRun | None
 ) -> MappedOffset | None:
-    """As `translate_to_target`. Records of other writers have no source offset."""
+    """Translates a twin's offset, as `translate_to_target`. Records of other writers have no source offset."""
     if before is not None and offset < target_end(before):
         return MappedOffset(before.source + offset - before.target, exact=True)
     if behind is not None:
@@ -220,7 +220,7 @@ class OffsetSync(NamedTuple):
 
 
 def parse_offset_sync(record: Record) -> tuple[TopicPartition, OffsetSync] | None:
-    """None: not a record of mm2-offset-syncs."""
+    """Parses a record of mm2-offset-syncs; None: another record."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _SHORT.size or len(value) != _OFFSETS.size:
         return None
@@ -232,7 +232,7 @@ def parse_offset_sync(record: Record) -> tuple[TopicPartition, OffsetSync] | Non
 
 
 def collect_offset_syncs(records: Iterable[Record]) -> dict[TopicPartition, list[OffsetSync]]:
-    """The last `OFFSET_SYNCS_KEPT` of each partition, oldest first."""
+    """Returns the last `OFFSET_SYNCS_KEPT` of each partition, oldest first."""
     found: dict[TopicPartition, deque[OffsetSync]] = {}
     for record in records:
         read = parse_offset_sync(record)
@@ -280,5 +280,5 @@ def find_tail_offsets(source: Iterable[SourceEntry], tail: Sequence[DatedContent
 def usable_offset_syncs(
     notes: Mapping[TopicPartition, list[OffsetSync]], named: TopicPartition, end: int
 ) -> list[OffsetSync]:
-    """Those that a copy with log end `end` allows, latest first."""
+    """Returns those that a copy with log end `end` allows, latest first."""
     return [note for note in reversed(notes.get(named, [])) if 0 <= note.target < end and note.source >= 0]

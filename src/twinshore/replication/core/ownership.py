@@ -71,7 +71,7 @@ class HomeEvidence:
 
 
 def pair_name(link: Link) -> str:
-    """The same in either direction."""
+    """Returns the pair's name, the same in either direction."""
     return PAIR_SEPARATOR.join(sorted((link.source, link.target)))
 
 
@@ -88,7 +88,7 @@ def find_home_row(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
 
 
 def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
-    """None: no pair."""
+    """Returns the reverse link; None: the link is in no pair."""
     if link.naming is not TwinNaming.SAME:
         return None
     back = (link.target, link.source)
@@ -96,12 +96,12 @@ def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
 
 
 def is_shared_topic(topic: str, *counterparts: Link) -> bool:
-    """`counterparts`: the reverse link, by settings and with its overrides."""
+    """Whether the reverse link admits the topic. `counterparts`: by settings, and with its overrides."""
     return not is_heartbeats_topic(topic) and any(admits(one, topic) for one in counterparts)
 
 
 def decide_first_home(link: Link, held: HomeEvidence) -> FirstHome:
-    """Undecided unless only one answer is possible."""
+    """Decides the first home, if only one answer is possible."""
     if held.ours and held.theirs:
         return FirstHome("", HomeReason.BOTH_TWINS)
     if held.ours or held.theirs:
@@ -181,7 +181,7 @@ def find_new_switches(records: SwitchRecords, known: Iterable[SwitchRow], now_ms
 
 
 def find_obsolete_records(records: SwitchRecords, known: Iterable[SwitchRow]) -> list[str]:
-    """Returns switches that the store knows as well or better."""
+    """Returns switches whose record on the cluster may go: the store knows as much or more."""
     rows = {row.id: row for row in known}
 
     def is_spent(row: SwitchRow | None, record: Mapping[str, Any] | None) -> bool:
@@ -193,7 +193,7 @@ def find_obsolete_records(records: SwitchRecords, known: Iterable[SwitchRow]) ->
 
 
 def _row(switch: str, record: Mapping[str, Any], now_ms: int) -> SwitchRow | None:
-    """None: not a valid record of a switch."""
+    """Parses a record of a switch; None: invalid."""
     match record:
         case {
             "id": str(own),
@@ -264,7 +264,9 @@ class HomeContext:
 def compare_home_records(
     link: Link, ids: ClusterIds, logs: Iterable[Mapping[str, HomeRecord]], rows: Mapping[str, HomeRow]
 ) -> NewHomeRecords:
-    """`ids`: cluster ids of source and target. `logs`: their records. `rows`: homes in the store."""
+    """Returns what the store lacks. `ids`: cluster ids of source and target. `logs`: their records. `rows`: homes in
+    the store.
+    """
     both = list(logs)
     lines: dict[str, HomeRecord] = {}
     doubts: dict[str, str] = {}
@@ -353,5 +355,5 @@ def _flip(link: Link, line: HomeRecord, home: str, other: str, made_ms: Mapping[
 
 
 def _home(link: Link, ids: ClusterIds, line: HomeRecord) -> str:
-    """The home's name here (names differ between stores); empty: neither source nor target."""
+    """Returns the home's name here (names differ between stores); empty: neither source nor target."""
     return dict(zip(ids, (link.source, link.target), strict=True)).get(line.cluster_id, "")

@@ -81,7 +81,7 @@ class KnownTwin:
 
 
 def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tuple[str, str], ...]:
-    """The source's settings that matter, the link's, and those that a twin needs, which win."""
+    """Returns the twin's settings: the source's that matter, the link's, and those that every twin needs, which win."""
     theirs = dict(source.settings)
     wanted = synced_settings(theirs, link, replication)
     wanted.update(TWIN_SETTINGS)
@@ -98,7 +98,7 @@ def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tu
 
 
 def _lacks(name: str, wanted: str, now: str | None) -> bool:
-    """`max.message.bytes` only grows: the twin may have larger batches by now."""
+    """Whether the twin lacks the setting. `max.message.bytes` only grows: the twin may have larger batches by now."""
     return int(now or 0) < int(wanted) if name == "max.message.bytes" else now != wanted
 
 
@@ -215,14 +215,14 @@ def _refusal(
 
 
 def _anew(known: KnownTwin) -> str:
-    """How an operator makes a new twin begin."""
+    """Returns how an operator makes a new twin begin."""
     if known.mapped:
         return "stop the mirror, `twinshore mirror forget` it, start the mirror"
     return "let it begin again with `twinshore mirror begin-again` while the mirror runs"
 
 
 def default_task_count(cores: int) -> int:
-    """One full task costs less than two half-empty ones."""
+    """Returns the number of tasks: one full task costs less than two half-empty ones."""
     return max(1, min(TASKS_PER_LINK_MAX, cores // 2))
 
 
@@ -234,8 +234,8 @@ def assign_partitions(
     rate: Mapping[TopicPartition, float] | None = None,
     fixed: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Assigned partitions stay; the others go to the lightest task, heaviest first. `fixed`: by name alone, so that
-    each link of a broadcast has a partition on the same task.
+    """Returns each partition's task. Assigned ones stay; the others go to the lightest task, heaviest first. `fixed`:
+    by name alone, so that each link of a broadcast has a partition on the same task.
     """
     if fixed:
         return {named: (crc32(named.topic.encode()) + named.partition) % lanes for named in partitions}
@@ -355,7 +355,7 @@ class Quarantine:
 
 
 def spark_task_count(cores: int, lanes: int, setting: int) -> int:
-    """How many Spark tasks run at once, with standbys."""
+    """Returns how many Spark tasks run at once, with standbys."""
     return max(setting, SPARK_TASKS_MIN) if setting else max(cores, lanes) + SPARK_TASKS_EXTRA
 
 
@@ -391,7 +391,7 @@ def assign_task_groups(
 
 
 def _alone(rates: Mapping[TaskT, float], now: Mapping[TaskT, int | None], most: int) -> set[TaskT]:
-    """The busiest tasks. One that runs alone gives way only to a much busier one."""
+    """Returns the busiest tasks, `most` at most. One that runs alone gives way only to a much busier one."""
 
     def weight(lane: TaskT) -> float:
         return rates[lane] / CALM_RATIO if now.get(lane, 0) is None else rates[lane]

@@ -18,7 +18,7 @@ IncidentKey = tuple[object, ...]
 
 
 def incident_key(link: str, stopped: PartitionIncident) -> tuple[object, ...]:
-    """The same for repeated reports."""
+    """Returns a key that is the same for repeated reports."""
     place = link, stopped.topic, stopped.partition, stopped.kind, stopped.from_offset
     if stopped.kind not in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
         return place
@@ -35,7 +35,7 @@ def to_incident(link: str, stopped: PartitionIncident) -> Incident:
 
 
 def salvage_refused_progress(refused: RefusedProgress) -> tuple[ProgressRecord, ...]:
-    """The offset map of a mapped twin holds, whichever mirror reports."""
+    """Returns what stays of refused progress: the offset map of a mapped twin holds, whichever mirror reports."""
     one, at = refused.receipt, refused.position_offset
     if at is None or not one.extents or one.from_offset == one.to_offset:
         return ()

@@ -53,7 +53,7 @@ def divide_rate(
 def task_rate_limits(
     control: LinkControl, placed: Mapping[int, Iterable[str]], used: UsageByTask
 ) -> dict[int, TaskRateLimits]:
-    """`placed`: the topics of each task; `used`: what each task used of the last limits."""
+    """Returns each task's limits. `placed`: the topics of each task; `used`: what each used of the last limits."""
     topics = sorted({topic for ours in placed.values() for topic in ours})
     own: dict[tuple[int, str], float] = {}
     for topic in topics:
@@ -89,7 +89,7 @@ def _weighed(
     used: UsageByTask,
     own: Mapping[tuple[int, str], float],
 ) -> dict[tuple[int, str], float]:
-    """A weight is a topic's, on however many tasks: divides first among topics, then among their tasks."""
+    """Divides first among topics, then among their tasks, for a weight is a topic's on however many tasks."""
     places: dict[str, dict[int, ThrottleUse]] = defaultdict(dict)
     for lane, ours in placed.items():
         for topic in ours:

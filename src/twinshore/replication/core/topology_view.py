@@ -69,7 +69,7 @@ class Topology:
 
 
 def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> tuple[str, ...]:
-    """Clusters passed, oldest first: each added a prefix. An unknown name ends at the first dot."""
+    """Returns the clusters passed, oldest first: each added a prefix. An unknown name ends at the first dot."""
     before = topic.removesuffix(HEARTBEATS_TOPIC)
     known = sorted(clusters, key=len, reverse=True)
     hops = [seen_on]
@@ -103,7 +103,7 @@ def _state(age_s: float | None) -> str:
 
 
 def draw_topology(seen: Topology) -> list[str]:
-    """A tree for each cluster of origin, with ages of the last heartbeats."""
+    """Draws a tree for each cluster of origin, with ages of the last heartbeats."""
     ages = {beat.path: beat.age_s for beat in seen.paths}
     lines: list[str] = []
     for origin in sorted({path[0] for path in ages}):

@@ -31,7 +31,7 @@ class AuditRequest:
 
 
 def read_audit(asked: AuditRequest, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
-    """Newest first; for the next page, set `before` to the last id."""
+    """Returns rows, newest first; for the next page, set `before` to the last id."""
     links = tuple(one.name for one in settings.chosen(asked.links))
     wanted = AuditFilter(links, asked.kind, asked.actor, asked.topic, asked.group, asked.before)
     return store.audit.page(wanted, limit=last)
@@ -66,7 +66,7 @@ class BeginAgainStep:
 
 
 def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginAgainStep]:
-    """Accepts only a topic stopped as recreated. Asks both clusters what would be deleted."""
+    """Plans an approval, only for a topic stopped as recreated. Asks both clusters what would be deleted."""
     link, topic = settings.only(asked.links), asked.topic
     _refuse_unstopped(store, link, topic)
     seen = preview_twin(link, settings, store, topic)
@@ -78,7 +78,7 @@ def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginAgain
 
 
 def act(planned: Plan[BeginAgainStep], store: Store, *, by: str) -> Iterator[BeginAgainStep]:
-    """The running mirror executes the step if the twin is still as approved."""
+    """Stores the approval; the running mirror begins again if the twin is still as approved."""
     for step in planned.steps:
         now_ms = wall_ms()
         told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}", by, step.topic)
@@ -102,7 +102,7 @@ def _refusal(link: Link, topic: str, seen: TwinPreview, *, even_uncarried: bool)
 
 
 def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
-    """Also refuses mapped topics."""
+    """Refuses topics not stopped as recreated, and mapped ones."""
     rows = [row for row in store.ledger.rows(link.name, open_only=True) if row.incident.kind == RECREATED_KIND]
     stopped = {row.incident.topic for row in rows}
     if topic not in stopped:

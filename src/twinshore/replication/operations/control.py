@@ -120,7 +120,7 @@ class ControlChange(Plan[ValueStep]):
 
 
 def plan(asked: ControlRequest, settings: Settings, store: Store) -> ControlChange:
-    """ConfigError when the request is invalid, or when filters could loop or collide."""
+    """Plans the change; ConfigError when it is invalid, or when filters could loop or collide."""
     link = settings.link(asked.link)
     if isinstance(asked, ResumeRequest) and asked.every and asked.topics:
         raise ConfigError("--all and --topic: one or the other")
@@ -142,7 +142,7 @@ def plan(asked: ControlRequest, settings: Settings, store: Store) -> ControlChan
 
 
 def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) -> Iterator[ValueStep]:
-    """One transaction, with the audit. Plans again when another change came first; ConfigError after `TRIES_MAX`."""
+    """Executes all in one transaction. Plans again when another change came first; ConfigError after `TRIES_MAX`."""
     for _ in range(TRIES_MAX):
         link, now_ms = planned.asked.link, wall_ms()
         rows = _rows(link, planned.wish or {}, {step.name for step in planned.steps}, now_ms, by)
@@ -157,7 +157,7 @@ def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) ->
 
 
 def remarks(asked: ControlRequest, settings: Settings, store: Store, *, done: bool) -> list[str]:
-    """Patterns that match no topic of the source now, and pauses that remain."""
+    """Returns patterns that match no topic of the source now, and pauses that remain."""
     now = effective_link(settings.link(asked.link), store.controls.of(asked.link)).link
     return [*_unmet(asked, settings, now, store), *(_still_paused(asked, now) if done else [])]
 
@@ -208,7 +208,7 @@ def _still_paused(asked: ControlRequest, now: Link) -> list[str]:
 
 
 def _source_topics(settings: Settings, link: Link) -> set[str] | None:
-    """None: the source does not answer."""
+    """Returns the source's topics; None: no answer."""
     try:
         source = KafkaCluster(
             settings.cluster(link.source), client_id="twinshore-link", patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S
@@ -256,7 +256,7 @@ class LinkOverview:
 
     @property
     def says_of_broadcast(self) -> str:
-        """Empty: no broadcast."""
+        """Describes the broadcast; empty: none."""
         return describe_broadcast(self.broadcast, self.reading)
 
     def as_values(self) -> dict[str, Any]:
@@ -268,7 +268,7 @@ class LinkOverview:
 
 
 def list_effective_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[LinkOverview]:
-    """By settings alone when there is no store yet."""
+    """Returns these links, or all; by settings alone when there is no store yet."""
     if store is None:
         return [_held(effective_link(one, ()), ()) for one in settings.chosen(names)]
     found = load_links(settings, store)

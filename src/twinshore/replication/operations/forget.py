@@ -42,7 +42,7 @@ class ForgetTopicStep:
 
 
 def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTopicStep]:
-    """ConfigError when no link knows the topic, or several do and none is named."""
+    """Plans the change; ConfigError when no link knows the topic, or several do and none is named."""
     topic = asked.topic
     known = {name: _topics(store, name) for name in _links(asked.links, settings, store)}
     ours = [name for name in known if topic in known[name]]
@@ -57,8 +57,8 @@ def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTop
 def act(
     planned: Plan[ForgetTopicStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
 ) -> Iterator[ForgetTopicStep]:
-    """RefusedError, before any change, while a mirror runs one of the links; none can begin until this ends. `tell`
-    gets what is waited for.
+    """Executes the steps. RefusedError, before any change, while a mirror runs one of the links; none can begin until
+    this ends. `tell` gets what is waited for.
     """
     seen = {
         step.link: refuse_while_mirror_runs(store, step.link, settings.mirror.lease_s, tell) for step in planned.steps
@@ -80,7 +80,7 @@ def _forget(store: Store, link: str, topic: str, by: str) -> None:
 
 
 def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
-    """Named links may be known to the store alone."""
+    """Returns the chosen links, also ones that only the store knows."""
     arrows = [parse_link_name(name) for name in names]
     gone = [name for name in arrows if all(link.name != name for link in settings.links) and store.twins.count(name)]
     chosen = [name for name in arrows if name not in gone]
@@ -88,7 +88,7 @@ def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
 
 
 def _topics(store: Store, link: str) -> dict[str, int]:
-    """Known partitions of each topic; 0: only an incident of the whole topic."""
+    """Returns the number of known partitions of each topic; 0: only an incident of the whole topic."""
     told = [row.incident for row in store.ledger.rows(link, open_only=True)]
     known = {incident.topic: 0 for incident in told if incident.partition < 0 and incident.topic}
     for row in store.twins.of(link):

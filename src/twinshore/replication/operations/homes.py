@@ -89,7 +89,7 @@ def list_link_pairs(settings: Settings, store: Store | None, links: Sequence[str
 
 
 def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOverview:
-    """Asks both clusters about topics without a row."""
+    """Returns all homes of pairs. Asks both clusters about topics without a row."""
     topics: list[TopicHomeEntry] = []
     away: list[tuple[str, str]] = []
     for link, back in list_link_pairs(settings, store, links):
@@ -104,7 +104,7 @@ def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOv
 
 
 def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
-    """RefusedError when a link replicates the topic already, or when records contradict the home."""
+    """Plans the change. RefusedError when a link replicates the topic already, or when records contradict the home."""
     link, back = _pair_with(asked, settings, store)
     topic, pair, links = asked.topic, ownership.pair_name(link), (link.name, back.name)
     if not (admits(link, topic) and ownership.is_shared_topic(topic, back)):
@@ -130,7 +130,7 @@ def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
 
 
 def act(planned: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHomeStep]:
-    """RefusedError when another home was set since, or a link has begun to replicate the topic."""
+    """Executes the step. RefusedError when another home was set since, or a link has begun to replicate the topic."""
     for step in planned.steps:
         now_ms = wall_ms()
         outcome, topic = f"by {by}", step.topic

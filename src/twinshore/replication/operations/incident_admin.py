@@ -43,7 +43,7 @@ class IncidentRequest:
 
 
 def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, last: int) -> tuple[IncidentRow, ...]:
-    """Newest first; for the next page, set `before` to the last id."""
+    """Returns rows, newest first; for the next page, set `before` to the last id."""
     kinds = [one.value for one in IncidentKind]
     if asked.kind and asked.kind not in kinds:
         raise ConfigError(f"--kind: no such incident {asked.kind!r}", hint=f"one of: {join_names(kinds, len(kinds))}")
@@ -54,7 +54,7 @@ def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, 
 
 
 def describe_incident(row: IncidentRow) -> str:
-    """The last offset is inclusive."""
+    """Describes a row; the last offset is inclusive."""
     one = row.incident
     place = f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
     where = f" {place}:" if place else ""
@@ -64,7 +64,7 @@ def describe_incident(row: IncidentRow) -> str:
 
 
 def incident_values(row: IncidentRow) -> dict[str, object]:
-    """For JSON; `to_offset` is exclusive. `parts`: how many rows were joined."""
+    """Returns a row for JSON; `to_offset` is exclusive. `parts`: how many rows were joined."""
     times = {"id": row.id, "opened_ms": row.opened_ms, "closed_ms": row.closed_ms}
     return {**times, **asdict(row.incident), "parts": row.parts}
 
@@ -147,7 +147,7 @@ class ResumeStep:
 
 
 def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeStep]:
-    """Refuses partitions whose cause is seen to persist."""
+    """Plans to resume; refuses partitions whose cause is seen to persist."""
     steps: list[ResumeStep] = []
     refused: list[str] = []
     stopped: set[str] = set()
@@ -174,7 +174,7 @@ def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeS
 
 
 def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep]:
-    """The running mirror resumes the partitions within seconds."""
+    """Closes the incidents; the running mirror resumes the partitions within seconds."""
     for step in planned.steps:
         now_ms = wall_ms()
         for row in step.rows:

@@ -109,7 +109,7 @@ class _Now:
 
 
 def plan(asked: LinkRequest, settings: Settings, store: Store, *, by: str = "") -> LinkChange:
-    """ConfigError when the link would be invalid, or when links could loop or collide."""
+    """Plans the change; ConfigError when the link would be invalid, or when links could loop or collide."""
     now = _now(settings, store)
     asked = replace(asked, link=parse_link_name(asked.link))
     match asked:
@@ -131,7 +131,7 @@ def plan(asked: LinkRequest, settings: Settings, store: Store, *, by: str = "") 
 
 
 def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> Iterator[LinkStep]:
-    """One transaction, with the audit. ConfigError when another plan would result by now; RefusedError when the change
+    """Executes all in one transaction. ConfigError when another plan would result by now; RefusedError when the change
     is refused by now.
     """
     for _ in range(TRIES_MAX):
@@ -244,7 +244,7 @@ def _unless_it_goes_back(
 
 
 def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:
-    """Against every link of the store, also those of other settings."""
+    """Checks against every link of the store, also those of other settings."""
     rows = {**now.rows, **{row.link: row for row in found.rows}}
     for row in found.rows:
         if row.state is LinkPresence.KEPT:
@@ -309,8 +309,8 @@ REMOVED_SHOWN_MS = 24 * 3_600_000  # so long a removed link without twins is lis
 
 
 def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Settings:
-    """When the store does not answer, logs that and keeps the settings' links. StoreVersionError when the tables are of
-    another version.
+    """Returns settings with the store's links. When the store does not answer, logs that and keeps the settings' links.
+    StoreVersionError when the tables are of another version.
     """
     try:
         store = open_if_exists(settings)
@@ -326,7 +326,7 @@ def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Setting
 
 
 def list_link_remarks(settings: Settings, store: Store, *, now_ms: int) -> list[LinkRemark]:
-    """Differences of settings and store, and removed links: for a day, or as long as they have twins."""
+    """Returns differences of settings and store, and removed links: for a day, or as long as they have twins."""
     found = load_links(settings, store)
     gone = {row.link: row for row in found.removed}
     others = {(row.link, row.revision) for row in found.rows if row.state is LinkPresence.KEPT}

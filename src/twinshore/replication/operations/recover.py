@@ -135,7 +135,7 @@ class Recoverer:
         store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
 
     def _rows(self, told: Mapping[str, list[TwinAnchors]]) -> tuple[list[TwinRow], dict[str, str]]:
-        """Rows of twins whose topic ids still match, and why others are left."""
+        """Returns rows of twins whose topic ids still match, and why others are left."""
         link, known = self._link, read_known_twins(self._store, self._link)
         theirs = self._source.metadata(sorted(told), refresh=True).topics if told else {}
         twins = {topic: link.twin_of(topic) for topic in told}
@@ -209,7 +209,7 @@ def _judged(identity: LinkIdentity, row: TwinRow, seen: TargetState, *, last: bo
 
 
 def _stands(one: RecoveredPartition, now_ms: int) -> ProgressRecord:
-    """Earlier progress was in the lost store."""
+    """Returns the first progress row: earlier progress was in the lost store."""
     row, lag = one.row, max(0, one.source_end - one.end)
     return ProgressRecord(
         link=row.link,
@@ -282,7 +282,9 @@ class RecoverPlan(Plan[RecoverStep]):
 
 
 def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Callable[[str], None]) -> RecoverPlan:
-    """Inspects each twin. RefusedError while a mirror runs the link here; `tell` gets what is waited for."""
+    """Plans the recovery; inspects each twin. RefusedError while a mirror runs the link here; `tell` gets what is
+    waited for.
+    """
     link = settings.link(asked.link)
     lease = refuse_while_mirror_runs(store, link.name, settings.mirror.lease_s, tell)
     with open_recoverer(settings, link, store) as recoverer:
@@ -307,7 +309,7 @@ def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Callable
 
 
 def act(planned: RecoverPlan, settings: Settings, store: Store, *, by: str) -> Iterator[RecoverStep]:
-    """The link first. RefusedError when a mirror has begun since."""
+    """Executes all steps, the link first. RefusedError when a mirror has begun since."""
     if planned.seen is None or not planned.steps:
         return
     link = settings.link(planned.link)

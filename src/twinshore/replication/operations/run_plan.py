@@ -57,7 +57,7 @@ class OffsetLookup:
     back: bool
 
     def as_values(self) -> dict[str, Any]:
-        """The queried offset first."""
+        """Returns values for JSON, the queried offset first."""
         place = {"link": self.link, "topic": self.topic, "partition": self.partition}
         ends = {"source": self.source, "target": self.target}
         return {**place, **(dict(reversed(ends.items())) if self.back else ends), "exact": self.exact}
@@ -88,7 +88,7 @@ class PartitionOffsetRun:
 
 
 def look_up_offsets(asked: OffsetQuery, settings: Settings, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
-    """ConfigError when no link has a mapped twin of the topic."""
+    """Returns offsets or runs; ConfigError when no link has a mapped twin of the topic."""
     if asked.source_offset is not None and asked.target_offset is not None:
         raise ConfigError("--source-offset and --target-offset: one or the other")
     found: list[OffsetLookup | PartitionOffsetRun] = []
@@ -201,12 +201,12 @@ class RunPlan:
         return values + [{"link": name, "step": _kind(line), **asdict(line)} for name, line in self.besides]
 
     def sentences(self) -> list[str]:
-        """Every step and value; unknown plans first."""
+        """Returns every step and value; unknown plans first."""
         said = [f"{name}: {describe_step(step)}" for name, step in self.steps]
         return [*self._unknown(), *said, *(f"{name}: {line}" for name, line in self.besides), *self._nothing()]
 
     def lines(self) -> list[str]:
-        """A line for each topic; unknown plans first."""
+        """Returns a line for each topic; unknown plans first."""
         said: list[str] = []
         for link in dict.fromkeys(name for name, _ in (*self.steps, *self.besides)):
             steps = [step for name, step in self.steps if name == link]
@@ -229,8 +229,8 @@ class RunPlan:
 def plan_run(
     links: Sequence[str], settings: Settings, store: Store, *, rate_bytes_s: float = 0.0, log: Callable[[str], None]
 ) -> RunPlan:
-    """Asks both clusters of each link; a failure goes into `away`. `rate_bytes_s`: for durations; 0: as measured.
-    StoreError when the store is not writable.
+    """Plans each link; a cluster's failure goes into `away`. `rate_bytes_s`: for durations; 0: as measured. StoreError
+    when the store is not writable.
     """
     chosen = settings.chosen(links)
     check_chosen_links(settings, chosen)

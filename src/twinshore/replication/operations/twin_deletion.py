@@ -64,7 +64,7 @@ class TwinPreview:
 
 
 def explain_unseen_twin(link: Link, settings: Settings, store: Store, topic: str) -> str:
-    """Why the twin is not visible on the target; TWIN_GONE: there is none; empty: visible."""
+    """Returns why the twin is not visible on the target; TWIN_GONE: there is none; empty: visible."""
     twin = link.twin_of(topic)
     try:
         with LinkClients(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
@@ -138,7 +138,7 @@ class AllowDeletionStep:
 
 
 def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwinStep]:
-    """`undo` concerns a single link. A twin must exist to be kept, as far as the target answers."""
+    """Plans to keep twins. `undo` concerns a single link. A twin must exist to be kept, if the target answers."""
     topic = asked.topic or ALL_TOPICS
     if bool(asked.topic) is asked.every:
         raise ConfigError("name a topic, or give --all", hint="one or the other")
@@ -173,7 +173,7 @@ def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwi
 
 
 def act_keep(planned: Plan[KeepTwinStep], store: Store, *, by: str) -> Iterator[KeepTwinStep]:
-    """A running mirror obeys at once: every deletion checks this first."""
+    """Stores the decision; a running mirror obeys at once, since every deletion checks this first."""
     for step in planned.steps:
         now_ms = wall_ms()
         row = LinkStateRow(step.link, KEEP_TWIN, step.topic, "", "kept", now_ms)
@@ -184,7 +184,7 @@ def act_keep(planned: Plan[KeepTwinStep], store: Store, *, by: str) -> Iterator[
 
 
 def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[AllowDeletionStep]:
-    """Asks both clusters; refused when anything forbids the deletion."""
+    """Plans an approval; asks both clusters, and refuses when anything forbids the deletion."""
     link, topic = settings.only(asked.links), asked.topic
     memories = parse_lifecycle_states(store.link_states.of(link.name))
     waiting = sorted(
@@ -208,7 +208,7 @@ def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[
 
 
 def act_delete(planned: Plan[AllowDeletionStep], store: Store, *, by: str) -> Iterator[AllowDeletionStep]:
-    """The running mirror checks everything again before the deletion."""
+    """Stores the approval; the running mirror checks everything again before the deletion."""
     for step in planned.steps:
         now_ms = wall_ms()
         told = AuditRow(
