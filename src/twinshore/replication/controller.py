@@ -1,7 +1,4 @@
-"""One link's driver: take the lease, look at both clusters, make twins, keep lanes supplied; then look again.
-
-Each turn observes, decides by `plan`, acts, and returns the sentence that says how the link stands.
-"""
+"""Controls one link: takes the lease, compares both clusters, creates twins, and assigns partitions to tasks."""
 
 from __future__ import annotations
 
@@ -65,7 +62,7 @@ EPOCH_RETRY_PAUSE_S = 1.0
 
 
 class LinkController:
-    """`log` gets a sentence for whatever changes. `seen`: the lease as the process saw it when it began."""
+    """`log` gets a sentence for each change. `seen`: the lease as the process first saw it."""
 
     def __init__(
         self,
@@ -123,12 +120,12 @@ class LinkController:
         self._heart = HeartbeatTask(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
         never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
         self._log_starts = LogStartSync(link, self._target, store, never=never, doubt=doubt, log=log)
-        self.lease.begin(seen)  # last: whoever could not be made must not keep it from who is made next
+        self.lease.begin(seen)  # last: a controller that failed to start must not keep the lease from the next one
 
     # -- the turn
 
     def turn(self) -> str:
-        """One look at everything; returns how the link stands."""
+        """Observes, plans and acts once. Returns the link's state in a sentence."""
         generation = self.lease.generation()
         if self._term and self._term.generation != generation:
             self._end_term()
@@ -160,7 +157,7 @@ class LinkController:
             self._publish_status(ActiveLink(0, self._lanes, trouble=str(error)))
             raise
         except (KafkaError, WireError, ConfigError) as error:
-            # Bytes that nobody understands and unreadable secrets are this link's trouble alone, and may pass.
+            # Malformed bytes and unreadable secrets concern this link alone, and may pass.
             if self._term is None:
                 self._begin_at_s = time.monotonic() + EPOCH_RETRY_PAUSE_S
             return self._publish_status(
@@ -172,7 +169,7 @@ class LinkController:
         return self._publish_status(self._carrying())
 
     def _carrying(self, trouble: str = "", *, hindered: bool = False) -> ActiveLink:
-        """What is carried at this moment, and what failed. `hindered`: the look did not end, and is tried again."""
+        """Returns what is replicated now. `hindered`: the turn did not complete, and is tried again."""
         name, paused, now_s = self.link.name, self.link.control.paused, time.monotonic()
         self._hindered_at_s = (self._hindered_at_s or now_s) if hindered else 0.0
         if self._term is None:
@@ -201,7 +198,7 @@ class LinkController:
         self._said = f"{self.link.name}: {state}: {sentence}"
         return self._said
 
-    # -- a term of the lease
+    # -- a lease epoch
 
     def _begin_term(self, generation: int) -> None:
         identity = establish_identity(self.link, self._store, self._source, self._target, self._notes)
@@ -212,8 +209,8 @@ class LinkController:
         self._refusals.begin()
         for one in (self._ruling, self._in_switch, self._others):
             one.anew()
-        self._safety.against()  # a standby may have last heard of it long ago
-        # Only now: where anything before this fails, the next turn begins the term again.
+        self._safety.against()  # a standby may have read the policy long ago
+        # Only now: if anything before fails, the next turn begins the epoch again.
         self._term = LeaseEpoch(generation, identity, expiry, units, self._safety.never_cut)
         self._throttle.forget()
         for lane in range(self._lanes):
@@ -231,14 +228,13 @@ class LinkController:
         self._leaving.clear()
         self._surveyed_at_s = 0.0
 
-    # -- what follows besides records
+    # -- everything besides records
 
     def is_ours(self) -> bool:
-        """Whether this process may act for the link now."""
         return self._term is not None and self.lease.left_s() > 0
 
     def _apply_sync_orders(self) -> None:
-        """The follower's orders for lanes and planner. A topic comes back only when its pumps have let go of it."""
+        """Applies the config sync's orders. A topic comes back only after every task has released it."""
         term, link = self._term, self.link.name
         assert term is not None
         self._leaving -= {topic for topic in self._leaving if self._desk.withdraw(link, topic)}
@@ -257,10 +253,12 @@ class LinkController:
         if self._follower.rules.news():
             self._surveyed_at_s = 0.0
 
-    # -- what operators say
+    # -- operators' overrides
 
     def _apply_overrides(self) -> None:
-        """What holds now: topics that may no longer flow leave their lanes, those that may again are found anew."""
+        """Applies overrides. Topics that may not be replicated leave their tasks; the next survey finds those that may
+        again.
+        """
         term, name = self._term, self.link.name
         assert term is not None
         if self._ruling.changed():
@@ -303,7 +301,7 @@ class LinkController:
         known = read_known_twins(self._store, self.link) if fresh else {}
         for start in range(0, len(fresh), 100):
             if self._safety.never_cut and not term.never_cut:
-                return  # no pump begins by an order that holds no more: the next turn ends the term
+                return  # no attempt begins with an outdated config: the next turn ends the epoch
             self._apply_plan(fresh[start : start + 100], known, names)
             self._safety.against()
         self._homing.publish_first_homes(term.flowing)
@@ -340,7 +338,7 @@ class LinkController:
             again = self._others.judged(self._surveyor.plan(made, known), known)
             ready.extend(step for step in again if isinstance(step, CarryTopic))
             refused.extend(step for step in again if isinstance(step, Refuse))
-        # Of those that are still being looked into nothing is known yet.
+        # Nothing is known yet of topics whose check still runs.
         open_yet = {step.topic for step in ready}
         ready, unruled = self._follower.rules.admit(ready, known)
         ready, unproven = self._adopter.adopt(self._others.without_foreign_twins(ready, known))
@@ -375,19 +373,19 @@ class LinkController:
                 term.flowing[step.topic] = seen.get(step.topic, (step.source_topic_id, step.partitions))
 
     def _follow_log_starts(self) -> None:
-        """The twin's log start follows the source's: retention is off on the twin, the source's decides."""
+        """Moves the twin's log start to the source's: retention is off on the twin."""
         if time.monotonic() - self._followed_at_s < LOG_START_INTERVAL_S:
             return
         self._followed_at_s = time.monotonic()
         if self._safety.against() and not self._safety.known.never_delete:
-            return  # nobody knows what may be cut
-        # What is on no lane is not ours to cut: a topic that stopped may be somebody else's by now.
+            return  # unknown what may be cut
+        # Only partitions on tasks are cut: a topic that stopped may be another writer's by now.
         live, placed = self._recorder.live[self.link.name], self._desk.placed(self.link.name)
         cuts = {named: at for named, at in live.cuts().items() if named in placed}
         self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to)
 
     def _order(self, lane: int, tide: int) -> TaskConfig:
-        token = self._desk.token_of((self.link.name, lane))  # before the term: one that ends now fits no later lane
+        token = self._desk.token_of((self.link.name, lane))  # first: an ended epoch's token fits no later task
         if (term := self._term) is None:
             raise TwinshoreError("the link has been let go")
         sides = {"source": self._source.cluster, "target": self._target.cluster}
@@ -395,21 +393,21 @@ class LinkController:
         return term.order(self.link, lane, tide, **sides, desk=desk, settings=self._mirror)
 
     def stop(self, deadline_s: float) -> bool:
-        """Orderly: pumps finish what is on its way. True when all of them said so, and nothing can land any more."""
+        """Lets tasks finish. Returns whether all confirmed, and no request can still be appended."""
         self._tides.close_link(self.link.name)
         return self._desk.finish(self.link.name, deadline_s)
 
     def left_s(self) -> float:
-        """For how long the link is ours in the term that its lanes are of; an earlier one's carry nothing more."""
-        term = self._term  # the desk's thread asks, while the driver's may end it
+        """Seconds for which the open tasks' lease epoch holds."""
+        term = self._term  # read once: the coordinator's thread asks while the controller's may end it
         return self.lease.left_s() if term and term.generation == self.lease.generation() else 0.0
 
     def close(self, *, clean: bool, now: InactiveLink | None = None) -> None:
-        """`now`: how the link stands then; where it is not given, somebody has stopped the mirror."""
+        """`now`: the status afterwards; None when the mirror was stopped."""
         if self.lease.left_s() > 0:
             how = "the mirror was stopped in good order" if clean else STOPPED_UNCONFIRMED
             self._publish_status(now or InactiveLink(STOPPED, how))
-        with ExitStack() as parts:  # whatever of it fails, the lease is not renewed for ever; the last first
+        with ExitStack() as parts:  # even if one fails, the lease is not renewed for ever; the last first
             parts.callback(self._ends.close)
             parts.callback(self.lease.close, release=clean)
             for one in (self._adopter, self._slow_looks, self._watch, self._follower, self._heart):

@@ -1,12 +1,8 @@
-"""The desk's door: one thread for all pumps' connections, however many there are, and for the clock of their lanes.
+"""Network side of the coordinator: connections of tasks and task groups, the clock, and the lock round the core.
 
-What rafts say waits here until who launches tides asks for it. Whoever comes has some seconds to say a first line that
-the desk accepts. Lines of one pump are heard in their order. What a pump says wrongly ends its connection and no other.
-
-The driver's desk: every pump of every lane reports here, is granted time, and is told what to carry.
-
-All pumps' connections are its door's, in one thread. What it decides is pure: `mirror.desk`. Here are the lock round
-that, the clock, and the connections over which pumps are told.
+One thread serves all connections, and ticks the core. A peer's lines are handled in order; a malformed line ends that
+connection alone. Messages of task groups wait here until the task pool takes them. `replication.core.coordinator`
+decides.
 """
 
 from __future__ import annotations
@@ -59,7 +55,7 @@ from twinshore.runtime.scheduler import supervise, thread_failures
 
 @dataclass(frozen=True, slots=True)
 class TaskGroupAttemptId:
-    """One tide of a raft, as it stands at the desk."""
+    """One attempt (`tide`) of a task group (`raft`)."""
 
     raft: int
     tide: int
@@ -77,19 +73,20 @@ MALFORMED_MESSAGE_ERRORS = (OSError, ValueError, KeyError, TypeError)
 
 @dataclass(slots=True, eq=False)
 class TaskConnection:
-    """One connection. `place` once the desk has accepted it."""
+    """`place` is None until the first line was accepted."""
 
     socket: socket.socket
     came_s: float
     place: PeerId | None = None
     unread: bytearray = field(default_factory=bytearray)
-    # Up to where `unread` holds no line's end.
+    # `unread` has no line end below this index.
     searched: int = 0
 
 
 class CoordinatorListener:
-    """`arrive` says where a first line belongs, None: nowhere; `hear` gets the others, `depart` the end. `tick` is
-    called some tens of times a second."""
+    """`arrive` identifies a peer by the first line (None: refused), `hear` gets the other lines, `depart` the end.
+    `tick` is called every `TICK_S`.
+    """
 
     def __init__(
         self,
@@ -112,7 +109,6 @@ class CoordinatorListener:
         self._thread = supervise(self._work, "desk")
 
     def close(self) -> None:
-        """Nobody is let in any more, and all who are there are hung up on."""
         self._closed.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
@@ -137,7 +133,7 @@ class CoordinatorListener:
         try:
             came, _ = self._server.accept()
         except OSError:
-            # Out of descriptors for a moment, perhaps: the door stays open.
+            # Perhaps out of descriptors for a moment: the listener stays open.
             self._closed.wait(TICK_S)
             return
         if len(self._guests) >= CONNECTIONS_MAX:
@@ -145,16 +141,16 @@ class CoordinatorListener:
             return
         came.setblocking(True)
         came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A pump that reads nothing must not hold up the desk, whose lock is held while it is written to.
+        # An attempt that reads nothing must not block the coordinator, whose lock is held during a send.
         came.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
         self._guests[came] = TaskConnection(came, steady_s())
         self._selector.register(came, selectors.EVENT_READ)
-        # A pump says who it is at once: the oldest are those who do not.
+        # Attempts identify themselves at once: the oldest unidentified connections are not theirs.
         for stranger in [one for one in self._guests.values() if one.place is None][:-UNIDENTIFIED_CONNECTIONS_MAX]:
             self._end(stranger)
 
     def _send_away(self) -> None:
-        """Byte by byte, a stranger could take for ever over its first line."""
+        """Ends late strangers: a peer could send its first line one byte at a time for ever."""
         now_s = steady_s()
         late = [one for one in self._guests.values() if one.place is None and now_s - one.came_s > HELLO_TIMEOUT_S]
         for stranger in late:
@@ -173,7 +169,7 @@ class CoordinatorListener:
             self._end(guest)
 
     def _take(self, guest: TaskConnection, got: bytes) -> bool:
-        """Hears the lines that are whole now; False where the guest has to go."""
+        """Handles complete lines; False: end the connection."""
         guest.unread += got
         try:
             while (end := guest.unread.find(b"\n", guest.searched)) >= 0:
@@ -206,13 +202,13 @@ class CoordinatorListener:
 
 
 def shut_down_socket(peer: socket.socket) -> None:
-    """At once, though another thread reads from it: closing alone would wait for that thread."""
+    """Shuts the socket down even while another thread reads: closing alone would wait for that thread."""
     with contextlib.suppress(OSError):
         peer.shutdown(socket.SHUT_RDWR)
 
 
 class TaskGroupConnections:
-    """The door's thread hears, another asks and tells."""
+    """The listener's thread adds connections and messages; another thread reads and sends."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(32)
@@ -221,7 +217,7 @@ class TaskGroupConnections:
         self._words: SimpleQueue[tuple[TaskGroupAttemptId, TaskGroupMessage]] = SimpleQueue()
 
     def arrive(self, place: TaskGroupAttemptId, token: str, raft: socket.socket) -> TaskGroupAttemptId | None:
-        """Where it stands; None where it brings no token of ours, or its like is there already."""
+        """Adds the connection; None: the token is wrong, or the attempt is connected already."""
         with self._lock:
             if not hmac.compare_digest(token.encode(), self.token.encode()) or place in self._rafts:
                 return None
@@ -237,12 +233,11 @@ class TaskGroupConnections:
                 del self._rafts[place]
 
     def there(self) -> frozenset[TaskGroupAttemptId]:
-        """Those that can be told something."""
         with self._lock:
             return frozenset(self._rafts)
 
     def words(self) -> list[tuple[TaskGroupAttemptId, TaskGroupMessage]]:
-        """What was said since the last call."""
+        """Takes the messages since the last call."""
         found = []
         try:
             while True:
@@ -251,7 +246,7 @@ class TaskGroupConnections:
             return found
 
     def say(self, place: TaskGroupAttemptId, word: StartTask | StopTaskGroup) -> bool:
-        """False where nobody is there to hear it."""
+        """Sends a message; False: the attempt is not connected."""
         with self._lock:
             raft = self._rafts.get(place)
         if raft is None:
@@ -269,7 +264,9 @@ BALANCE_BYTES_MIN = 1 << 20  # less than this in a report is not worth a move
 
 
 class CoordinatorServer:
-    """`allowed_s(link)` says for how long the link is still ours; `take(account)` must be quick."""
+    """Methods named as in `Coordinator` do the same, from any thread. `allowed_s(link)`: how long the link's lease
+    still holds here. `take(account)` must be quick.
+    """
 
     def __init__(self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[TaskReport], None]) -> None:
         self.host = host
@@ -285,17 +282,16 @@ class CoordinatorServer:
 
     @contextmanager
     def _deciding(self) -> Iterator[Coordinator]:
-        """The core, for one event or one question; then what it wants is done, before anybody else asks it."""
+        """Locks the core for one event, and executes the commands before another caller enters."""
         with self._lock:
             try:
                 yield self._core
             finally:
                 self._do_wanted()
 
-    # -- what the driver asks and tells
+    # -- called by the controller
 
     def reached_at(self) -> tuple[str, int]:
-        """Host and port, for whatever tides run on."""
         return os.environ.get("TWINSHORE_DESK_HOST", self.host), self.port
 
     def open_task(self, key: TaskKey, grant_s: float) -> None:
@@ -303,73 +299,61 @@ class CoordinatorServer:
             core.open_task(key, grant_s, secrets.token_hex(32))
 
     def token_of(self, key: TaskKey) -> str:
-        """What a tide has to know that carries the lane as it was opened last; empty where it is closed."""
         with self._deciding() as core:
             return core.token_of(key)
 
     def assign(self, key: TaskKey, orders: Iterable[PartitionConfig]) -> None:
-        """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
         with self._deciding() as core:
             core.assign(key, orders, steady_s())
 
     def placed(self, link: str) -> dict[TopicPartition, int]:
-        """Which lane of the link each partition belongs to now."""
         with self._deciding() as core:
             return core.placed(link)
 
     def move(self, link: str, named: TopicPartition, lane: int) -> bool:
-        """Asks the lane that carries a partition to let go of it for another; False when nobody is there to ask."""
         with self._deciding() as core:
             return core.move(link, named, lane)
 
     def withdraw(self, link: str, topic: str, partition: int = -1) -> bool:
-        """Takes a topic, or one partition, from the link's lanes; asked again until True, when no pump writes it."""
         with self._deciding() as core:
             return core.withdraw(link, topic, partition, steady_s())
 
     def bound(self, key: TaskKey, bounds: TaskRateLimits) -> None:
-        """From now on the lane's pumps keep these throttles and weights."""
         with self._deciding() as core:
             core.bound(key, bounds)
 
     def used(self, link: str) -> dict[int, dict[str, list[float]]]:
-        """By lane and topic, "" for the whole link: bytes fetched lately, and whether more would have been."""
         with self._deciding() as core:
             return core.used(link)
 
     def holding(self, key: TaskKey) -> tuple[int | None, float, bool]:
-        """The tide that pumps the lane, for how long it has, and whether an heir stands by."""
         with self._deciding() as core:
             return core.holding(key, steady_s())
 
     def seated(self, key: TaskKey) -> frozenset[int]:
-        """The tides of the lane that are here."""
         with self._deciding() as core:
             return core.seated(key)
 
     def carried_bytes(self) -> dict[TaskKey, int]:
-        """How much each lane has carried since it was opened."""
         with self._deciding() as core:
             return core.carried_bytes()
 
     def unmanned(self, link: str) -> frozenset[TopicPartition]:
-        """The partitions that are on lanes that no pump carries now."""
         with self._deciding() as core:
             return core.unmanned(link, steady_s())
 
     def waits_s(self, key: TaskKey) -> float:
-        """For how long no pump may begin on the lane because what the last one sent may still land."""
         with self._deciding() as core:
             return core.waits_s(key, steady_s())
 
     def finish_all(self, link: str) -> None:
-        """Asks every pump of a link to stop in good order; none begins any more."""
         with self._deciding() as core:
             core.finish_all(link)
 
     def finish(self, link: str, deadline_s: float) -> bool:
-        """Has every pump of a link stop in good order, and forgets its lanes. Whether nothing of it can land any more;
-        what may for longer than until then is not waited for."""
+        """Finishes every attempt, and forgets the link's tasks. Returns whether no request can still be appended; does
+        not wait for what may be appended after `deadline_s`.
+        """
         self.finish_all(link)
         while (left_s := deadline_s - time.monotonic()) > 0 and not self.idle(link):
             if self.has_no_writers(link) and self.lands_s(link) > left_s:
@@ -380,34 +364,29 @@ class CoordinatorServer:
         return clean
 
     def lands_s(self, link: str) -> float:
-        """For how long what the link's pumps have sent may still land, whatever becomes of them and of this process."""
         with self._deciding() as core:
             return core.lands_s(link, steady_s())
 
     def has_no_writers(self, link: str) -> bool:
-        """Whether no pump of the link is there, and lost ones have no grant any more."""
         with self._deciding() as core:
             return core.has_no_writers(link, steady_s())
 
     def idle(self, link: str) -> bool:
-        """Whether nobody writes in the link's name, and nothing that was sent in it can still land."""
         with self._deciding() as core:
             return core.idle(link, steady_s())
 
     def closed_tasks_settled(self, link: str) -> bool:
-        """Whether nothing more comes of closed lanes: no grant runs, and what was sent has landed."""
         with self._deciding() as core:
             return core.closed_tasks_settled(link, steady_s())
 
     def close_link(self, link: str) -> None:
-        """Forgets a link's lanes; a pump that still speaks for them is told to stop, and may not hear of it."""
         with self._deciding() as core:
             core.close_link(link)
 
     def close(self) -> None:
         self._door.close()
 
-    # -- pumps, as the door tells of them
+    # -- called by the listener
 
     def _hello(self, pump: socket.socket, hello: dict[str, Any]) -> PeerId | None:
         if "raft" in hello:
@@ -440,10 +419,10 @@ class CoordinatorServer:
             now_s = steady_s()
             core.tick(now_s, {link: self._allowed_s(link) for link in core.awaited()})
 
-    # -- what the core wants
+    # -- the core's commands
 
     def _do_wanted(self) -> None:
-        """All of it, whatever becomes of one: the core has decided on."""
+        """Executes every command even if one fails, for the core has already changed; then raises the first failure."""
         failed: Exception | None = None
         for command in self._core.wanted():
             try:
@@ -474,7 +453,7 @@ class CoordinatorServer:
 
 
 class PartitionBalancer:
-    """One link's; its lanes are weighed every few seconds."""
+    """Evens out the load of one link's tasks."""
 
     def __init__(
         self, link: str, desk: CoordinatorServer, recorder: ProgressRecorder, lanes: int, log: Callable[[str], None]
@@ -483,7 +462,6 @@ class PartitionBalancer:
         self._at_s = time.monotonic()
 
     def turn(self) -> None:
-        """Moves what should move now."""
         if self._lanes < 2 or time.monotonic() - self._at_s < BALANCE_INTERVAL_S:
             return
         self._at_s = time.monotonic()

@@ -1,7 +1,4 @@
-"""A link's heartbeat: a small record on its source, a second apart, which crosses like any other.
-
-Reads the newest heartbeat of every heartbeats topic of every cluster.
-"""
+"""Writes a link's heartbeats to the source, which are replicated like any record; reads the newest of each cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ REFUSED_PAUSE_S = 30.0
 
 
 class HeartbeatTask:
-    """Beats in a separate task while `may_beat`; a slow source must not hold up the driver."""
+    """Writes heartbeats while `may_beat`, apart from the controller, which a slow source must not hold up."""
 
     def __init__(
         self,
@@ -82,7 +79,7 @@ class HeartbeatTask:
             self._say(error)
             return self._every_s if error.retriable else REFUSED_PAUSE_S
         except Exception as error:
-            # A secret that cannot be read now, perhaps: who owns it may mend it.
+            # Perhaps an unreadable secret, which its owner may mend.
             self._there = False
             self._tell(describe_error(error))
             return REFUSED_PAUSE_S
@@ -100,8 +97,9 @@ PATIENCE_S = 5.0
 
 
 def read_topology(settings: Settings, log: Callable[[str], None]) -> Topology:
-    """What runs now, as the clusters of the settings show it; one that cannot be asked is named, not waited for. Nor is
-    another cluster asked than the links began with. `log` hears where the store cannot say which these are."""
+    """Returns what runs now, by heartbeats. A cluster that does not answer, or is not the one that the links began
+    with, is listed as away. `log` gets that the store cannot tell these ids.
+    """
     ids, homes = _remembered(settings, log)
     beats: list[NewestHeartbeat] = []
     away: dict[str, str] = {}
@@ -121,8 +119,7 @@ def read_topology(settings: Settings, log: Callable[[str], None]) -> Topology:
 def _remembered(
     settings: Settings, log: Callable[[str], None]
 ) -> tuple[dict[str, str], tuple[tuple[str, str, int], ...]]:
-    """Which clusters these are, and where topics of pairs are at home. What runs is shown also while the store is
-    away."""
+    """Cluster ids, and the homes of pairs; empty while the store does not answer."""
     try:
         with open_or_temporary(settings) as store:
             return known_cluster_ids(settings.links, store), tuple(_homes(settings, store))

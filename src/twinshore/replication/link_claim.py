@@ -1,8 +1,7 @@
-"""One link's notes on its target: who writes it, as whom, and where its twins begin; kept true while it runs.
+"""One link's records in the target's `twinshore.twins`: the store and producer that write, and the twins' anchors.
 
-They outlive the store: a second store that would write the same link is refused by them before it writes a record, and
-a lost store is put together again from them (`recovery`). Where the rights for the topic are missing the link runs
-without, and says so once.
+The records outlive the store: they stop a second store before its first write, and restore a lost one
+(`operations.recover`). Without rights for the topic the link runs on, and logs that once.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from twinshore.state.store import Store
 
 RETRY_INTERVAL_S = 3.0
 RETRY_INTERVAL_S_MAX = 30.0
-FULL_READ_INTERVAL_S = 60.0  # What vanished from the log is missed by nobody who reads only what is new.
+FULL_READ_INTERVAL_S = 60.0  # A reader of new records alone does not see that old ones vanished.
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLease:
-    """Which process writes the notes, in which generation of the link's lease (0: not ours now)."""
+    """The process that writes, and its generation of the link's lease (0: not held now)."""
 
     process: str = ""
     generation: Callable[[], int] = lambda: 0
@@ -48,7 +47,7 @@ class ProcessLease:
 
 
 class LinkClaim:
-    """`holding` is who writes them; `log` hears once what is missing, and when they had to be written anew."""
+    """`log` gets what is missing, once, and when lost records are written again."""
 
     def __init__(
         self,
@@ -76,16 +75,17 @@ class LinkClaim:
 
     @property
     def own(self) -> str:
-        """The id of the store that this process has."""
+        """This process's store id."""
         if not self._own:
             self._own = self._store.links.own_id(uuid.uuid4().hex)
         return self._own
 
-    # -- looking
+    # -- reading
 
     def look(self, source_id: str) -> LinkClaimState:
-        """What stands there of the link from that source, read to the end; from the start where something may have
-        vanished, and now and then anyway."""
+        """Reads the link's records to the log end; from the log start when records may have vanished, and every
+        `FULL_READ_INTERVAL_S`.
+        """
         self._answers = False
         seen = self._notebook.seen()
         self._answers = True
@@ -110,7 +110,7 @@ class LinkClaim:
         return told
 
     def refuse_other_store(self, source_id: str) -> None:
-        """RefusedError where another store writes the link, as far as that can be seen. Writes nothing."""
+        """RefusedError when another store is seen to write the link. Writes nothing."""
         try:
             holder = self.look(source_id).holder()
         except KafkaError as error:
@@ -120,13 +120,13 @@ class LinkClaim:
         if holder and holder.store != self.own:
             raise self._refusal(holder)
 
-    # -- a term of the link
+    # -- a lease epoch of the link
 
     def hold(self, source_id: str) -> None:
-        """Before a term's first write: the link is this store's from here on, or RefusedError says whose it is.
+        """Claims the link for this store; RefusedError names another holder. Call before an epoch's first write.
 
-        Of stores that begin at once the one whose claim the log has first goes on: each reads the log through its own
-        claim before it writes anything else.
+        If several stores claim a link at once, the first claim in the log wins. Each store reads up to its own claim
+        before any other write.
         """
         self._identity, self._generation = None, self._holding.generation()
         self._blind = self._owed = self._unread = False
@@ -145,9 +145,9 @@ class LinkClaim:
             self._on_write_error(error)
 
     def publish_writer(self, identity: LinkIdentity) -> None:
-        """Whom the link writes as, for whoever must put its store together again.
+        """Writes the producer's identity, for a recovery of the store.
 
-        Like all but the claim it may come later: a target that takes no line now may still take records.
+        Like all records but the claim, this may be written later: a target that refuses records here may take others.
         """
         self._identity = identity
         if self._blind or self._owed:
@@ -158,7 +158,7 @@ class LinkClaim:
             self._on_write_error(error)
 
     def tell(self, topics: Collection[str] | None = None) -> None:
-        """Where the twins of these topics begin, of all where none are named; only what is not there yet is written."""
+        """Writes the missing anchors of these topics' twins; None: of all."""
         if self._blind or self._owed or self._identity is None:
             return
         try:
@@ -167,7 +167,7 @@ class LinkClaim:
             self._on_write_error(error)
 
     def retract_twins(self, topics: Container[str]) -> None:
-        """What is told of these topics, which are at home elsewhere by now: no recovery may put their twins back."""
+        """Deletes the anchors of topics whose home is elsewhere by now: no recovery may restore these twins."""
         ready = not (self._blind or self._owed or self._identity is None)
         try:
             for lines in split_into_batches(self.told.lines_against(topics) if ready else []):
@@ -176,7 +176,7 @@ class LinkClaim:
             self._on_write_error(error)
 
     def check(self) -> None:
-        """RefusedError once another store has taken the link over; what is missing there is written anew."""
+        """Writes missing records again; RefusedError once another store has taken the link over."""
         identity, begun_s = self._identity, time.monotonic()
         if self._blind or identity is None or begun_s < self._look_at_s:
             return
@@ -214,7 +214,7 @@ class LinkClaim:
             self._look_at_s = _again_s(begun_s)
 
     def take_over(self, source_id: str) -> None:
-        """The link becomes this store's, whosever it was."""
+        """Makes the link this store's, whichever store held the claim."""
         others = [store for store in self.look(source_id).claims if store != self.own]
         lines = [] if self.own in self.told.claims else [self.told.claim_line(self._claim())]
         lines += [self.told.release_line(store) for store in others]
@@ -226,7 +226,7 @@ class LinkClaim:
             self._append([self.told.release_line(self.own)])
             raise KafkaError(f"{self._target.name}: the link was not taken over", retriable=True, hint="try again")
 
-    # -- how
+    # -- steps
 
     def _hold(self, source_id: str) -> None:
         told = self.look(source_id)
@@ -244,16 +244,16 @@ class LinkClaim:
             raise self._refusal(holder)
 
     def _release_late_claims(self) -> None:
-        """Claims that came too late would hold the link once this one is given up."""
+        """Deletes later claims, which would win once this one is released."""
         late = [store for store in self.told.claims if store != self.own]
         if late:
             self._append([self.told.release_line(store) for store in late])
 
     def _superseded_by(self, writer: LinkWriter) -> bool:
-        """Whether this term is over; RefusedError where a process with a copy of this store writes the link too.
+        """Whether this epoch is over; RefusedError when a process with a copy of this store writes the link too.
 
-        Of one store's processes the one with the higher generation of the lease came later. A line of a lower one was
-        on its way when its process lost the lease.
+        Of one store's processes, the one with the higher lease generation is newer. A record of a lower generation was
+        in flight when that process lost the lease.
         """
         others = writer.store == self.own and writer.process != self._holding.process
         if not others or writer == self._met or writer.generation < self._generation:
@@ -311,7 +311,7 @@ class LinkClaim:
             self._notebook.make(TWINS_TOPIC_SETTINGS, lasting=True)
 
     def _ensure_compacted(self) -> None:
-        """The topic may have been made by somebody else, or changed since: what expires there is lost."""
+        """Sets the cleanup policy: under another one records would expire."""
         place = f"{self._link.name}: {CLEANUP_POLICY} of {TWINS_TOPIC} on {self._link.target}"
         was = ""
         try:
@@ -337,7 +337,7 @@ class LinkClaim:
             self._log(sentence)
 
     def _tell(self, lines: Sequence[ClaimKeyValue]) -> None:
-        """Appends lines whose order among others does not matter."""
+        """Appends records whose order does not matter."""
         self._append(lines)
         for line in lines:
             self.told.take(*line)
@@ -346,7 +346,7 @@ class LinkClaim:
         self._notebook.append(lines, wall_ms())
 
     def _on_write_error(self, error: KafkaError) -> None:
-        """The link goes on; `check` writes what is owed."""
+        """Logs the error; the link runs on, and `check` writes what is missing."""
         if not _may_pass(error):
             self._without(error)
             return
@@ -358,7 +358,7 @@ class LinkClaim:
         self._owed, self._look_at_s = True, time.monotonic() + RETRY_INTERVAL_S
 
     def _on_read_error(self, error: KafkaError, begun_s: float) -> None:
-        """Looked for again soon; looking costs the link's driver its patience, so after a long try a little later."""
+        """Schedules the next read, later after a long one, since the controller waits for reads."""
         self._look_at_s = _again_s(begun_s)
         if not _may_pass(error):
             self._without(error)
@@ -392,12 +392,12 @@ class LinkClaim:
 
 
 def _may_pass(error: KafkaError) -> bool:
-    """The log may be cut while it is read."""
+    """Whether a retry may help. OFFSET_OUT_OF_RANGE: the log was truncated during the read."""
     return error.retriable or error.code == Code.OFFSET_OUT_OF_RANGE
 
 
 def _again_s(begun_s: float) -> float:
-    """When to try again what was begun then."""
+    """Returns when to retry what began at `begun_s`."""
     now_s = time.monotonic()
     return now_s + min(RETRY_INTERVAL_S_MAX, max(RETRY_INTERVAL_S, now_s - begun_s))
 
@@ -405,7 +405,7 @@ def _again_s(begun_s: float) -> float:
 def establish_identity(
     link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkClaim
 ) -> LinkIdentity:
-    """The link's identity from now on, told to the target: at its first start that gives it a producer id."""
+    """Claims the link and writes its identity; the first start takes a producer id from the target."""
     known = verify_cluster_ids(link, store, source, target)
     notes.hold(source.cluster_id())
     if known is None:

@@ -1,8 +1,6 @@
-"""What holds for each link, by what the store has of operators' words.
+"""The links as they are now, from settings, the store, and operators' overrides.
 
-The links that there are now, for whoever has settings and the store: the one place that answers it.
-
-The links that one process is to carry, followed while it runs: a second after one was changed it is known here.
+`LinkRegistry` follows them for one process, which sees a change within a second.
 """
 
 from __future__ import annotations
@@ -41,20 +39,20 @@ from twinshore.state.store import Store
 
 
 def read_operator_links(links: Iterable[Link], store: Store) -> dict[str, EffectiveLink]:
-    """Each link as its settings and its operators say, whether or not they clash."""
+    """Returns each link with overrides, even conflicting ones."""
     links = tuple(links)
     said = store.controls.of_each([link.name for link in links])
     return {link.name: effective_link(link, said[link.name]) for link in links}
 
 
 def effective_links(links: Sequence[Link], store: Store) -> dict[str, EffectiveLink]:
-    """What holds for each link."""
-    links = tuple(links)  # those of a running mirror may be others a moment later
+    """Returns each link as in effect."""
+    links = tuple(links)  # a running mirror's links may change at any moment
     return resolve_filter_conflicts(links, read_operator_links(links, store))
 
 
 def links_with_candidate(links: Iterable[Link], store: Store | None, now: EffectiveLink) -> list[Link]:
-    """All links as is said of them, this one as it would be."""
+    """Returns all links with overrides, this one as `now`."""
     others = {link.name: link for link in links}
     if store:
         others = {name: one.link for name, one in read_operator_links(others.values(), store).items()}
@@ -63,13 +61,14 @@ def links_with_candidate(links: Iterable[Link], store: Store | None, now: Effect
 
 TRIES_MAX = 20
 NAMED_MAX = 5
-AUDIT_KIND = "link"  # as the audit calls what is told here
+AUDIT_KIND = "link"  # the kind of audit rows written here
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSet:
-    """The links as of `revision`. `differences`: what settings say otherwise, and links that cannot be with them, or
-    not with each other: these are set `aside`. `rows`: of all links that the store knows."""
+    """The links as of `revision`. `differences`: remarks on settings that differ from the store, and on links that
+    cannot be with these settings or with other links; the latter are `aside`. `rows`: all links that the store knows.
+    """
 
     links: tuple[Link, ...]
     revision: int
@@ -79,20 +78,18 @@ class LinkSet:
 
     @property
     def removed(self) -> tuple[LinkRow, ...]:
-        """The rows of links that were taken away and did not come back."""
         return tuple(row for row in self.rows if row.state is LinkPresence.REMOVED)
 
 
 def load_links(settings: Settings, store: Store) -> LinkSet:
-    """The links as they stand; what the settings say anew counts, and is not written."""
+    """Returns the links; new settings count, and are not written."""
     revision, rows = store.link_rows.read()
     sown = reconcile(settings.link_sections, rows, 0, "")
     return _together(_known(settings, revision, rows, sown.links, sown.differences), sown)
 
 
 def load_all_links(settings: Settings, store: Store) -> tuple[Link, ...]:
-    """As `load_links`, with links that came from settings which are not these: for who carries none, and must know
-    whose twins there are."""
+    """As `load_links`, with links from other settings, for a caller that must know all twins."""
     revision, rows = store.link_rows.read()
     return _of_all(settings, revision, rows, reconcile(settings.link_sections, rows, 0, ""))
 
@@ -103,14 +100,15 @@ def _of_all(settings: Settings, revision: int, rows: Sequence[LinkRow], sown: Re
 
 
 def follow_links(settings: Settings, store: Store) -> LinkSet:
-    """As `load_links`, for a process that has taken its settings: since then the rows alone count."""
+    """As `load_links`, after `adopt_settings`: from then on the rows alone count."""
     revision, rows = store.link_rows.read()
     return _together(_known(settings, revision, rows, select_sections(rows, settings.link_sections.keys()), ()))
 
 
 def adopt_settings(settings: Settings, store: Store, *, by: str) -> LinkSet:
-    """As `load_links`, once the store has taken what the settings say anew. `by`: who, for the audit. ConfigError
-    where that clashes with what is there, and nothing is written then."""
+    """Writes what is new in the settings to the store, and returns the links. `by`: the name in the audit. ConfigError,
+    with nothing written, on a conflict.
+    """
     for _ in range(TRIES_MAX):
         revision, rows = store.link_rows.read()
         sown = reconcile(settings.link_sections, rows, wall_ms(), by)
@@ -127,7 +125,7 @@ def adopt_settings(settings: Settings, store: Store, *, by: str) -> LinkSet:
 
 
 def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: ReconciledLinks, store: Store) -> None:
-    """What `link turn` and `link add` refuse is refused to settings as well: a link that they turn round."""
+    """Refuses reversed links in settings, as `link turn` and `link add` do."""
     before = {row.link: parse_section(row) for row in rows if row.state is LinkPresence.KEPT}
     for row in sown.rows:
         was = parse_valid_link({row.link: before[row.link]}, settings) if row.link in before else ()
@@ -143,8 +141,7 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Reconcil
 
 
 def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
-    """ConfigError where a link would call its twins otherwise while there are some: under the other name there may be
-    somebody's own topic."""
+    """Raises ConfigError when a link with twins changes their naming: the new name may be another topic's."""
     was = {row.link: twin_naming_of(row.section) for row in before}
     for row in after:
         name, naming = row.link, twin_naming_of(row.section)
@@ -157,7 +154,6 @@ def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Sto
 
 
 def link_audit_rows(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
-    """What the audit says of rows that are put in place of others."""
     was = {row.link: _in_words(row) for row in before}
     return [
         AuditRow(
@@ -169,7 +165,7 @@ def link_audit_rows(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list
 
 
 def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
-    """These sections as links between the settings' clusters; ConfigError where they cannot be."""
+    """Parses sections; ConfigError when one is no valid link between the settings' clusters."""
     complaints = Complaints()
     links = read_links(RawSection(sections, "[links]", {"clusters": settings.clusters}), complaints)
     if complaints.lines:
@@ -178,7 +174,7 @@ def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Li
 
 
 def parse_valid_link(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
-    """The link, where it can be with these settings; `_known` tells of one that cannot."""
+    """Returns the link, or nothing if invalid with these settings, which `_known` reports."""
     with suppress(ConfigError):
         return parse_links(sections, settings)
     return ()
@@ -202,7 +198,7 @@ def _known(
 
 
 def _together(found: LinkSet, sown: ReconciledLinks | None = None) -> LinkSet:
-    """Of links that clash the one that was changed last is set aside, and the others are carried."""
+    """Sets aside the link that changed last of those that conflict; the others run."""
     changed = {row.link: float(row.revision) for row in found.rows}
     changed |= {row.link: inf for row in sown.rows} if sown else {}
     links, aside, about = list(found.links), list[Link](), list[LinkRemark]()
@@ -223,8 +219,9 @@ POLL_INTERVAL_S = 1.0
 
 
 class LinkRegistry:
-    """`begins`: the links as the process found them; `names`: only these are carried, or all where none is named. `log`
-    hears of each that cannot be with these settings, or with the others. One thread turns; any may ask."""
+    """The links of a running process. `begins`: those at the start; `names`: run only these, or all if empty. `log`
+    gets each link that cannot run. One thread calls `turn`; any may read.
+    """
 
     def __init__(
         self, settings: Settings, store: Store, begins: LinkSet, names: Sequence[str], log: Callable[[str], None]
@@ -235,12 +232,11 @@ class LinkRegistry:
         self.now = begins
 
     def follow(self, stop: threading.Event) -> None:
-        """Looks for a change every second."""
         while not stop.wait(POLL_INTERVAL_S):
             self.turn()
 
     def turn(self) -> None:
-        """One look: a number is read, and the rows only where it is another one."""
+        """Reads the rows only if the revision has changed."""
         try:
             if self._store.revisions.of(LINKS_SUBJECT) == self._revision:
                 return
@@ -255,22 +251,20 @@ class LinkRegistry:
         self._revision, self.now = found.revision, found
 
     def wanted(self) -> Mapping[str, Link]:
-        """What this process is to carry, by name."""
         return {link.name: link for link in self.now.links if not self._names or link.name in self._names}
 
     def why_gone(self, link: str) -> str:
-        """Who removed the link, or why it is set aside."""
         by = [f"was removed by {row.changed_by}" for row in self.now.removed if row.link == link]
         about = [one.sentence for one in self.now.differences if one.link == link]
         return f"the link {next(iter((*by, *about)), 'is not there any more')}"
 
     def settings_around(self, link: Link) -> Settings:
-        """The settings for whoever carries this link: their links are the others as they are now, and this one."""
+        """Returns settings with `LiveLinks`."""
         return self._settings.with_links(LiveLinks(self, link))
 
 
 class LiveLinks(Sequence[Link]):
-    """All links as they are at each look; the own one as it began, until whoever carries it has ended."""
+    """All links as they are at each access; the own link stays as it began."""
 
     def __init__(self, registry: LinkRegistry, own: Link) -> None:
         self._registry, self._own = registry, own

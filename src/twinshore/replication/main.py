@@ -1,7 +1,4 @@
-"""The links that this process runs: new ones begin, those that are gone end, and the others go on untouched.
-
-`twinshore mirror run`: one process for all links that there are, until it is told to stop.
-"""
+"""`twinshore mirror run`: begins and ends links as they are added and removed, until told to stop."""
 
 from __future__ import annotations
 
@@ -43,18 +40,18 @@ from twinshore.state.database import readable_by_others
 from twinshore.state.store import Store
 
 TURN_INTERVAL_S = 0.1
-# A turn that took long, as where many links share the machine, rests longer; never longer than this.
+# After a long turn, as when many links share the machine, the pause is longer; never longer than this.
 PAUSE_RATIO, PAUSE_S_MAX = 3.0, 1.0
 REFUSED_RETRY_S = 2.0
 LINK_CHANGED = "the link was changed; it begins again with what it is now"
 START_RETRY_S = 15.0
-STOP_MARGIN_S = (
-    60.0  # beyond what is waited for pumps: a cluster that is asked right now, and what runs beside the link
-)
+STOP_MARGIN_S = 60.0  # beyond the wait for attempts: a cluster's response, and the link's companions
 
 
 class ControllerLoop:
-    """`refused` hears why the link must not run, None once it may; `fail` hears what nobody can go on with."""
+    """Runs one controller's turns. `refused` gets why the link must not run, None once all is well; `fail` gets a fatal
+    error.
+    """
 
     def __init__(
         self,
@@ -72,11 +69,10 @@ class ControllerLoop:
         )
 
     def alive(self) -> bool:
-        """Whether it goes on turning."""
         return not self._failed
 
     def close(self, within_s: float | None) -> None:
-        """It turns no more. A turn that is under way has this time to end; None: all that it takes."""
+        """`within_s`: how long a running turn may take to end; None: without limit."""
         self._task.close(within_s)
         self._refused(self._driver.link.name, None)
 
@@ -89,20 +85,20 @@ class ControllerLoop:
         except StoreError as error:
             sentence = f"{name}: {error}"
         except RefusedError as error:
-            # Its clusters are not the link's: that is its own trouble, until there is no link that has none.
+            # The clusters are not the link's: fatal only when every link is refused.
             sentence = f"{name}: refused: {error}"
             self._refused(name, error)
             pause_s = REFUSED_RETRY_S
         except TwinshoreError as error:
             return self._end(error)
         except Exception as error:
-            # A link that nobody drives must not look as if it ran.
+            # A link without a controller must not look as if it ran.
             return self._end(TwinshoreError(f"link {name}: {type(error).__name__}: {error}"))
         self._say(sentence)
         return max(pause_s, min(PAUSE_S_MAX, PAUSE_RATIO * (time.monotonic() - begun_s)))
 
     def _say(self, sentence: str) -> None:
-        """What changed. That it waits for a cluster that does not answer, the log says once for all links."""
+        """Logs changes. A cluster that does not answer is logged once for all links."""
         link = self._driver.link
         waits = sentence.startswith(f"{link.name}: {WAITING}: ")
         told = waits and any(self._log.has_reported(cluster) for cluster in (link.source, link.target))
@@ -117,8 +113,6 @@ class ControllerLoop:
 
 
 class RunningLink:
-    """A link while this process runs it: its driver, what turns that, and its companions."""
-
     def __init__(
         self, link: Link, driver: LinkController, companions: Sequence[LinkService], drive: ControllerLoop
     ) -> None:
@@ -127,7 +121,6 @@ class RunningLink:
         self._ending: threading.Thread | None = None
 
     def alive(self) -> bool:
-        """Whether its driver turns, or has been told to end."""
         return self._ending is not None or self._drive.alive()
 
     def end(
@@ -137,13 +130,14 @@ class RunningLink:
         now: InactiveLink | None,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Begins to end it, in a thread: others go on meanwhile. Pumps have `stop_s` for what is on its way. `now`: how
-        the link stands then; None where somebody has stopped the whole mirror. `then` is called last: where it is
-        given, the process goes on, and the link may begin again."""
+        """Begins to end the link in a thread of its own. Attempts have `stop_s` to finish. `now`: the status
+        afterwards; None when the whole mirror was stopped. `then` is called last; when given, the process runs on, and
+        the link may begin again.
+        """
         self._drive.close(0.0)
 
         def work() -> None:
-            # A turn that still waits for a cluster would open lanes again behind whoever begins the link anew.
+            # A turn that still waits for a cluster would open tasks again after the link has begun again elsewhere.
             turn_s = stop_s if then is None else None
             for part in (partial(self._end, stop_s, now, turn_s=turn_s), then or (lambda: None)):
                 try:
@@ -155,7 +149,6 @@ class RunningLink:
         self._ending.start()
 
     def ended(self, within_s: float = 0.0) -> bool:
-        """Whether nothing of it is left."""
         if self._ending is not None:
             self._ending.join(within_s)
         return self._ending is not None and not self._ending.is_alive()
@@ -167,7 +160,7 @@ class RunningLink:
             nonlocal clean
             clean = self.driver.stop(time.monotonic() + stop_s)
 
-        # Whatever of it fails, all is ended, the last first: nobody would give back the lease, nor stop renewing it.
+        # Ends every part even if one fails, the last first: otherwise the lease would be renewed for ever.
         with ExitStack() as parts:
             parts.callback(lambda: self.driver.close(clean=clean, now=now))
             parts.callback(stop)
@@ -183,8 +176,9 @@ def start_link(
     beside: LinkContext,
     drive: Callable[[LinkController], ControllerLoop],
 ) -> RunningLink:
-    """The driver turns once all that runs beside it has started; where one cannot, nothing of the link is left. Who
-    turned before would keep the lease, and nobody would carry the link."""
+    """Starts companions, then the loop; closes all if one fails. A loop begun earlier would hold the lease while
+    nothing replicates.
+    """
     with ExitStack() as undone:
         undone.callback(driver.close, clean=True)
         companions: list[LinkService] = []
@@ -197,8 +191,9 @@ def start_link(
 
 
 class LinkSupervisor:
-    """`begin` starts a link, and `leave` is called once it has ended while the others go on. There is room for
-    `links_max`: one more waits until another goes."""
+    """Runs at most `links_max` links; others wait. `begin` starts a link; `leave` is called when one has ended while
+    the process runs on.
+    """
 
     def __init__(
         self,
@@ -216,11 +211,10 @@ class LinkSupervisor:
         self._ending: dict[str, RunningLink] = {}
         # Links that could not begin, as they were then, why, and when they are tried again.
         self._failed: dict[str, tuple[Link, str, float]] = {}
-        # Those that wait for room.
+        # Those that wait for a free slot.
         self._waiting: set[str] = set()
 
     def turn(self) -> None:
-        """Begins and ends what the registry says. Nothing of the other links is touched."""
         wanted = self._registry.wanted()
         for name in [name for name, one in self._ending.items() if one.ended()]:
             del self._ending[name]
@@ -233,16 +227,15 @@ class LinkSupervisor:
                 self._start(link)
 
     def left_s(self, link: str) -> float:
-        """For how long the link is ours; 0 where it is not run here."""
+        """Seconds for which the link's lease still holds; 0: not run here."""
         one = self._running.get(link) or self._ending.get(link)
         return one.driver.left_s() if one else 0.0
 
     def alive(self) -> bool:
-        """Whether each driver turns."""
         return all(one.alive() for one in list(self._running.values()))
 
     def close(self, why: str = "") -> None:
-        """Ends them all at once. `why`: what ended the mirror, where nobody asked for it."""
+        """Ends all links at once. `why`: the failure that ended the mirror, if any."""
         now = InactiveLink(STOPPED, f"the mirror ended: {why}") if why else None
         for name, one in self._running.items():
             one.end(self._stop_s, self._log, now)
@@ -265,14 +258,14 @@ class LinkSupervisor:
             self._running[link.name] = self._begin(link)
             self._failed.pop(link.name, None)
         except Exception as error:
-            # The others go on. What it lacked may be there again by itself, as a thread or a file is.
+            # Other links run on. The cause may pass by itself, as a lack of threads or files does.
             why = describe_error(error)
             if link.name not in self._failed or self._failed[link.name][1] != why:
                 self._log(f"{link.name}: cannot begin: {why}; tried again every {START_RETRY_S:.0f} s")
             self._failed[link.name] = link, why, time.monotonic() + START_RETRY_S
 
     def _end(self, name: str, *, gone: bool) -> None:
-        # Its pumps ask all the while for how long the link is ours: it is never in neither.
+        # Attempts ask all the time how long the lease holds, so the link is always in one of both.
         one = self._ending[name] = self._running[name]
         del self._running[name]
         now = InactiveLink(STOPPED, self._registry.why_gone(name)) if gone else InactiveLink(STANDBY, LINK_CHANGED)
@@ -280,7 +273,7 @@ class LinkSupervisor:
         one.end(self._stop_s, self._log, now, lambda: self._leave(one.link))
 
 
-# Room for links that are added while it runs: an embedded Spark's free slots cost nothing.
+# Slots for links that are added later: an embedded Spark's free slots cost nothing.
 EXTRA_LINKS = 32
 WAIT_REPORTED_S = 1.0
 STARTING_SENTENCE = "the mirror starts: Spark first, which takes some seconds, then it takes the link over"
@@ -288,7 +281,9 @@ STARTING_SENTENCE = "the mirror starts: Spark first, which takes some seconds, t
 
 @dataclass(frozen=True, slots=True)
 class MirrorContext:
-    """`owner` is the process, as leases name it; `lanes` of each link. `leases`: as they stood before Spark started."""
+    """What the links of one process share. `owner`: this process in leases; `lanes`: tasks of each link; `leases`: as
+    before Spark started.
+    """
 
     owner: str
     leases: Mapping[str, SeenLease]
@@ -303,7 +298,7 @@ class MirrorContext:
     log: Callable[[str], None]
 
     def driver_of(self, link: Link) -> LinkController:
-        """A driver for the link, whose source is looked at from now on."""
+        """Returns a controller, and begins to measure the link's source."""
         settings = self.registry.settings_around(link)
         driver = LinkController(
             link,
@@ -326,19 +321,18 @@ class MirrorContext:
         return driver
 
     def leave(self, link: Link) -> None:
-        """The link's driver has ended, and another may begin."""
+        """Forgets the link, so that another controller may begin."""
         self.instruments.leave(link)
         self.recorder.leave(link.name)
 
     def close(self) -> None:
-        """Once no link runs any more."""
+        """Closes all; no link may run any more."""
         for close in (self.instruments, self.tides, self.desk, self.recorder, self.store, self.engine):
             close.close()
 
 
 class Mirror:
-    """Runs links: those of these names, or all that there are. `log` gets one line per event;
-    `beside` starts each link's companions."""
+    """Runs these links, or all. `log` gets one line per event; `beside` starts each link's companions."""
 
     def __init__(
         self, settings: Settings, names: Sequence[str], log: Callable[[str], None], beside: Sequence[StartService] = ()
@@ -358,7 +352,7 @@ class Mirror:
         self._stop.set()
 
     def run(self) -> None:
-        """Until `stop`; raises what made it impossible to go on."""
+        """Runs until `stop`; raises the failure that ended the mirror."""
         process.on_shutdown_signal(self.stop)
         thread_failures.log = self._log
         threading.excepthook = thread_failures.hear
@@ -404,7 +398,6 @@ class Mirror:
         self._log("stopped in good order")
 
     def _take_links(self, store: Store) -> LinkSet:
-        """The links that there are, now that the store has taken what the settings say anew."""
         try:
             begins = adopt_settings(self._settings, store, by=f"the settings on {socket.gethostname()}")
             for difference in begins.differences:
@@ -429,7 +422,7 @@ class Mirror:
             raise
 
     def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
-        """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
+        """Raises RefusedError, before Spark starts, when every link's addresses lead to wrong clusters."""
         over = threading.Event()
         report_waits_until(
             over, WaitReporter(lambda said: self._log(f"{said} the mirror goes on trying"), WAIT_REPORTED_S)
@@ -452,10 +445,10 @@ class Mirror:
                 self._stop.set()
 
     def _say_first(self, links: Sequence[Link], store: Store, recorder: ProgressRecorder) -> list[str]:
-        """Spark takes its time to start; whether there will be anything to carry is said meanwhile.
+        """Reports what there is to replicate while Spark starts, which takes some seconds.
 
-        Of links of which nobody has said a word, or that were stopped in good order, it is said that they start; these
-        come back. What a mirror that fell silent said last stays until this one carries it: it says when that was.
+        Links without a status, or with one that says stopped, get the status that they start, and are returned. The
+        last status of a mirror that fell silent stays until this one replicates.
         """
         names = ", ".join(link.name for link in links)
         self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
@@ -477,7 +470,7 @@ class Mirror:
     def _never_begun(
         self, new: list[str], instruments: MetricsService, recorder: ProgressRecorder, store: Store
     ) -> None:
-        """It was stopped while Spark started, and nobody is to miss it."""
+        """Corrects the statuses after a stop while Spark started."""
         for name in new:
             recorder.say(name, InactiveLink(STOPPED, "the mirror was stopped before it had begun"), 0)
         for close in (instruments.close, recorder.close, store.close):
@@ -491,7 +484,7 @@ class Mirror:
         return store
 
     def _note_refused(self, registry: LinkRegistry, name: str, error: RefusedError | None) -> None:
-        """Where there is no link that may run, neither may the mirror."""
+        """Fails the mirror when no link is left that may run."""
         if error is None:
             self._refused.pop(name, None)
             return

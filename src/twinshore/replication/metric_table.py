@@ -1,4 +1,4 @@
-"""The table of metrics: what is served, what it means. The collector serves it, docs/metrics.md is drawn from it."""
+"""The table of metrics, for the collector and docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class MetricKind(Enum):
-    """A counter's name ends in `_total` where it is served."""
+    """Prometheus shows a counter's name with `_total`."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -15,7 +15,7 @@ class MetricKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` without `_total`; `help` for the server and the page alike."""
+    """`name` without `_total`; `help` for server and page."""
 
     name: str
     kind: MetricKind
@@ -24,7 +24,6 @@ class Metric:
 
     @property
     def served(self) -> str:
-        """As Prometheus knows it."""
         return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
 
@@ -33,7 +32,7 @@ TOPIC = ("link", "topic")
 PARTITION = ("link", "topic", "partition")
 LEVELS = {"link": LINK, "topic": TOPIC, "partition": PARTITION}
 
-# Of each level alike: link, topic, partition.
+# For each level: link, topic, partition.
 LEVEL_METRICS = (
     ("records", MetricKind.COUNTER, "Records carried since this process began."),
     ("bytes", MetricKind.COUNTER, "Bytes of batches carried since this process began."),
@@ -207,7 +206,6 @@ fire while the source is away: `TwinshoreSourceUnseen` and `TwinshoreLinkWaits` 
 
 
 def render_metrics_page() -> str:
-    """docs/metrics.md."""
     rows = [
         f"| `{one.served}` | {one.kind.value} | {', '.join(one.labels) or 'none'} | {one.help} |" for one in METRICS
     ]

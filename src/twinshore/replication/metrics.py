@@ -1,10 +1,7 @@
-"""What pumps tell and what the source shows, counted for each partition: lag and recovery point come from here.
+"""Lag, recovery points and all Prometheus metrics.
 
-Looks at the source's ends now and then, so that lag and recovery point grow though no pump asks for a partition.
-
-What they come to is left in the store, with its time: `twinshore status` reads it there.
-
-All metrics as Prometheus reads them: pumps' figures from the meters, states and the ledger from the store.
+`Meters` counts what tasks report. `EndOffsetPoller` reads the source's log ends, so that lag and recovery point grow
+even without a task, and stores them for `twinshore status`. `MirrorCollector` serves all.
 """
 
 from __future__ import annotations
@@ -69,8 +66,9 @@ NEVER_S = -1e18
 
 @dataclass(slots=True)
 class PartitionMeter:
-    """`reached`: how far the twin is; -1 until something was heard of it. `seen_s`: when the source's end was last
-    seen, `told_s`: when a pump saw it."""
+    """`reached`: the twin's replicated offset, -1: unknown. `seen_s`: when the source's log end was last read;
+    `told_s`: when a task last reported one.
+    """
 
     records: int = 0
     bytes: int = 0
@@ -81,14 +79,15 @@ class PartitionMeter:
     arrivals: OffsetArrivals = field(default_factory=OffsetArrivals)
 
     def end(self, since_s: float) -> int:
-        """The source's end if it was seen since then, and the twin is known; -1 otherwise."""
+        """The source's log end if read since then, and the twin's offset is known; else -1."""
         return self.arrivals.end if self.seen_s >= since_s and self.reached >= 0 else -1
 
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """A partition, a topic or a link as it stands. None is what is not known now: the source's ends are `unseen`. What
-    was known to be missing is so still, and its recovery point goes on."""
+    """Figures of a partition, topic or link. None: unknown now, as when log ends are `unseen`; the recovery point of
+    records known to be missing still grows.
+    """
 
     records: int = 0
     bytes: int = 0
@@ -98,7 +97,6 @@ class MeterReading:
     unseen: int = 0
 
     def __add__(self, other: MeterReading) -> MeterReading:
-        """Both together: sums over what is known, and the older recovery point."""
         lags = [one.lag for one in (self, other) if one.lag is not None]
         ages = [one.recovery_point_s for one in (self, other) if one.recovery_point_s is not None]
         return MeterReading(
@@ -115,8 +113,9 @@ EMPTY_READING = MeterReading()
 
 
 class Meters:
-    """Any thread. Moments are on the monotonic clock: whoever sets the machine's makes nothing old or young. `ends_s`:
-    how often looks come by."""
+    """Counters of all links; thread-safe. Times are monotonic, so a clock change makes nothing older. `ends_s`:
+    interval of reads.
+    """
 
     def __init__(self, ends_s: float = END_OFFSETS_INTERVAL_S) -> None:
         self._fresh_s = end_offsets_ttl_s(ends_s)
@@ -125,7 +124,6 @@ class Meters:
         self._lock = threading.Lock()
 
     def take(self, account: TaskReport) -> None:
-        """What a pump told of what it carried; quick."""
         now_s = time.monotonic()
         with self._lock:
             link = self._links.setdefault(account.link, {})
@@ -139,13 +137,13 @@ class Meters:
                 meter.batches += entry.batches
                 if entry.source_end >= 0 and entry.to_offset > meter.reached:
                     meter.seen_s = meter.told_s = now_s
-                # What a pump tells may be older than the last look; that the source lost its end is seen by looks.
+                # A report may be older than the last read of log ends; only a read shows that the source lost records.
                 if entry.source_end > meter.arrivals.end:
                     meter.arrivals.saw(entry.source_end, now_s)
                 meter.reached = entry.to_offset
 
     def restore(self, link: str, named: TopicPartition, reached: int, end: int, at_s: float) -> None:
-        """What the store remembers from before this process: the source had that end then at the latest."""
+        """Sets what the store knows: the source had this log end at `at_s` at the latest."""
         with self._lock:
             meter = self._links.setdefault(link, {}).setdefault(named, PartitionMeter())
             if meter.reached < 0:
@@ -156,14 +154,14 @@ class Meters:
     def recall(
         self, link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]], now_s: float, now_ms: int
     ) -> None:
-        """What a mirror before this one saw of what these still lack; one whose clock was ahead saw it now."""
+        """Sets when an earlier mirror saw the records that twins lack; a future time counts as now."""
         with self._lock:
             for named, meter in self._links.get(link, {}).items():
                 marks = [(now_s - max(0, now_ms - mark.at_ms) / 1000, mark.end) for mark in waits.get(named, ())]
                 meter.arrivals.recall(marks)
 
     def waits(self, link: str, now_s: float, now_ms: int) -> dict[TopicPartition, list[ArrivalMark]]:
-        """What has been missing for longer than the next mirror would know by itself."""
+        """Returns marks of records missing for `BACKLOG_S_MIN`; the next mirror knows younger ones by itself."""
         with self._lock:
             places = [(named, one.arrivals.missing(one.reached)) for named, one in self._links.get(link, {}).items()]
         return {
@@ -175,20 +173,20 @@ class Meters:
     def looked(
         self, link: str, ends: Mapping[TopicPartition, int], seen_s: float, asked_s: float | None = None
     ) -> None:
-        """The source's ends as they were asked for, whether or not a pump carries these partitions now. `seen_s`: since
-        when what is new among them counts as seen; `asked_s`: when they were asked for."""
+        """Takes the source's log ends. `seen_s`: when new records count as arrived; `asked_s`: when the request was
+        sent.
+        """
         with self._lock:
             self._looked_s[link] = now_s = time.monotonic()
             meters = self._links.setdefault(link, {})
             for named, end in ends.items():
                 meter = meters.setdefault(named, PartitionMeter())
                 meter.seen_s = now_s
-                # A pump may have told of more while this answer was on its way.
+                # A task may have reported more while this response was in flight.
                 if end > meter.arrivals.end or meter.told_s < (now_s if asked_s is None else asked_s):
                     meter.arrivals.saw(end, seen_s)
 
     def keep_only(self, link: str, partitions: Iterable[TopicPartition]) -> None:
-        """Drops what is mirrored no more."""
         kept = set(partitions)
         with self._lock:
             meters = self._links.get(link, {})
@@ -196,23 +194,21 @@ class Meters:
                 del meters[named]
 
     def forget(self, link: str) -> None:
-        """Another process carries the link from now on, and tells of it."""
         with self._lock:
             self._links.pop(link, None)
             self._looked_s.pop(link, None)
 
     def links(self) -> list[str]:
-        """Those of which something is known."""
         with self._lock:
             return sorted(self._links)
 
     def look_age_s(self, link: str, now_s: float) -> float | None:
-        """How old the last look at the source's ends is; None before the first."""
+        """Seconds since the source's log ends were read; None: never."""
         at_s = self._looked_s.get(link)
         return None if at_s is None else max(0.0, now_s - at_s)
 
     def lag(self, link: str) -> int | None:
-        """The link's lag as far as it is known now; None where nothing is."""
+        """Returns the link's lag; None: unknown."""
         since_s = time.monotonic() - self._fresh_s
         with self._lock:
             places = [(meter.reached, meter.end(since_s)) for meter in self._links.get(link, {}).values()]
@@ -221,7 +217,7 @@ class Meters:
         return sum(seen) if seen or (looked and not places) else None
 
     def word(self, link: str) -> LagStatus | None:
-        """What the last look came to, with its moment in the world's time; None before the first."""
+        """Returns the lag at the last read, in wall-clock times; None before the first."""
         at_s = self._looked_s.get(link)
         if at_s is None:
             return None
@@ -234,7 +230,6 @@ class Meters:
         return summarize_lag(places, now_ms - int((now_s - at_s) * 1000), since_ms)
 
     def readings(self, link: str, now_s: float) -> dict[TopicPartition, MeterReading]:
-        """Each partition as it stands, in the order in which they were first heard of."""
         with self._lock:
             return {
                 named: _reading(meter, now_s, now_s - self._fresh_s)
@@ -251,7 +246,7 @@ def _reading(meter: PartitionMeter, now_s: float, since_s: float) -> MeterReadin
 
 
 def _age_s(meter: PartitionMeter, now_s: float) -> float:
-    """For how long the oldest record that the twin lacks has been on the source; 0 where none is known."""
+    """Returns for how many seconds the oldest known record that the twin lacks has been on the source; 0: none."""
     return meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0
 
 
@@ -260,27 +255,27 @@ OWNERSHIP_POLL_S = 0.2
 
 
 def recreated_topics(store: Store, link: str) -> frozenset[str]:
-    """Topics of which the ledger says that they are others now than their twins were made of."""
     rows = store.ledger.rows(link, open_only=True)
     return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
 
 
 def refused_topics(store: Store, link: str) -> frozenset[str]:
-    """Topics of which the ledger says that the link refuses them, and that it never began with."""
+    """Returns topics that the link refuses and never began to replicate."""
     rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
     found = {one.topic for one in rows if one.topic and one.partition < 0 and stops_replication(one.kind, one.policy)}
     return frozenset(found - store.twins.begun(link, found)) if found else frozenset()
 
 
 def admitted_partitions(link: Link, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The partitions of topics that the link's filters admit; each topic is asked about once."""
+    """Keeps partitions of admitted topics; matches each topic once."""
     topics = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
     return {named: at for named, at in reached.items() if named.topic in topics}
 
 
 class EndOffsetPoller:
-    """One link's, in a separate task: a slow source must not hold up the driver. `holds`: the link with the filters
-    that hold now; what they do not admit has no lag. `ours`: whether this process carries the link now."""
+    """Reads one link's log ends apart from the controller, which a slow source must not hold up. `holds` returns the
+    link with current filters; `ours`: whether this process holds the link.
+    """
 
     def __init__(
         self,
@@ -322,7 +317,7 @@ class EndOffsetPoller:
         if ours == self._held and time.monotonic() - self._looked_at_s < self._every_s:
             return OWNERSHIP_POLL_S
         self._looked_at_s = time.monotonic()
-        # The driver says what is wrong; here the age of the last look grows, and that is a metric.
+        # The controller reports errors; here the age of the last read grows, and that is a metric.
         with suppress(TwinshoreError):
             self._look(self._source, ours)
         return OWNERSHIP_POLL_S
@@ -337,11 +332,11 @@ class EndOffsetPoller:
         seen_s = time.monotonic()
         if not self._held:
             self._listen()
-            # What came while no mirror ran may have come at once after the last one spoke.
+            # Records that arrived while no mirror ran may have arrived right after the last status.
             seen_s = self._spoken_s or seen_s
             self._remember(seen_s)
             self._held = True
-        # One that was made a moment ago counts at once: a link that is paused right then has a lag.
+        # A new twin counts at once: a link that is paused right then has a lag.
         refused = refused_topics(self._store, self._link)
         link = self._holds()
         filters = (link.topics, link.exclude)
@@ -353,7 +348,7 @@ class EndOffsetPoller:
         asked_s = time.monotonic()
         ends = read_log_ends(source, self._twins).without(recreated_topics(self._store, self._link))
         if ends.gone or ends.mute:
-            # Deleted, or not to be read now: the others are looked at without them until the twins are read anew.
+            # Deleted, or unreadable now: left out until the twins are read again.
             kept = tuple(named for named in self._twins if named.topic not in ends.gone)
             self._meters.keep_only(self._link, kept)
             self._twins = tuple(named for named in kept if named.topic not in ends.mute)
@@ -361,7 +356,7 @@ class EndOffsetPoller:
         self._leave_word()
 
     def _leave_word(self) -> None:
-        """What the look came to, and since when what is missing has been so, which the last mirror knew better."""
+        """Stores the lag, and since when records are missing, which the last mirror may know better."""
         self._recall()
         self._before = {}
         now_ms = wall_ms()
@@ -375,10 +370,10 @@ class EndOffsetPoller:
         self._waited = bool(waits)
 
     def _read_twins(self, source: KafkaCluster, link: Link, seen_s: float) -> None:
-        """Those that are new, and were never carried, stand where they begin."""
+        """Reads the twins; new ones without progress count from their start."""
         reached = replicated_offsets(self._store.twins.of(self._link), ())
         self._count = len(reached)
-        reached |= read_log_starts(source, self._refused)  # All that these hold is missing.
+        reached |= read_log_starts(source, self._refused)  # All their records are missing.
         reached = admitted_partitions(link, reached)
         self._twins = find_existing_partitions(source, tuple(reached))
         self._read_at_s = time.monotonic()
@@ -387,13 +382,13 @@ class EndOffsetPoller:
             self._meters.restore(self._link, named, reached[named], self._end_before(named, reached[named]), seen_s)
 
     def _listen(self) -> None:
-        """When a mirror that carried the link last spoke of it, on this process's monotonic clock."""
+        """Notes when a mirror last reported the link, in monotonic time."""
         for word in self._store.links.statuses():
             if word.link == self._link and word.state != STANDBY:
                 self._spoken_s = time.monotonic() - max(0, wall_ms() - word.updated_ms) / 1000
 
     def _remember(self, at_s: float) -> None:
-        """So that a restart does not make a recovery point young."""
+        """Restores figures, so that a restart does not make recovery points younger."""
         self._before = parse_backlog(self._store.link_states.of(self._link, BACKLOG_KIND))
         for at in self._store.receipts.positions(self._link):
             named = TopicPartition(at.topic, at.partition)
@@ -402,13 +397,14 @@ class EndOffsetPoller:
         self._recall()
 
     def _end_before(self, named: TopicPartition, end: int) -> int:
-        """Where the source ended when a mirror last saw it. A leader that is mute now says it to nobody here, and what
-        was missing would be forgotten as what the source has lost."""
+        """Returns the log end that an earlier mirror last saw. Otherwise, while the leader does not answer, missing
+        records would look lost by the source.
+        """
         marks = self._before.get(named)
         return max(end, marks[-1].end) if marks else end
 
     def _recall(self) -> None:
-        """Also of a source that does not answer now; again once it has said where it ends."""
+        """Restores arrivals; repeated after each read, since the source may not have answered before."""
         self._meters.recall(self._link, self._before, time.monotonic(), wall_ms())
 
 
@@ -418,8 +414,6 @@ PARTITIONS_MAX = 2_000
 
 
 class ProgressSink(Protocol):
-    """Who writes down what pumps tell, and knows how each link stands."""
-
     def take(self, account: TaskReport) -> None: ...
 
     def quotas(self, link: str) -> dict[str, float]: ...
@@ -430,8 +424,7 @@ class ProgressSink(Protocol):
 
 
 class MetricsService:
-    """Serves as soon as its port is free: another mirror on this host, for whose links this one stands by, may have it.
-    Without a port it measures all the same."""
+    """Measures, and serves metrics once the port is free: the mirror for which this one stands by may have the port."""
 
     def __init__(
         self,
@@ -456,26 +449,23 @@ class MetricsService:
         self._serve()
 
     def take(self, account: TaskReport) -> None:
-        """What a pump told."""
         self._recorder.take(account)
         self._meters.take(account)
 
     def watch(self, holds: Callable[[], Link], source: Cluster, ours: Callable[[], object]) -> None:
-        """From now on the source's ends are looked at, while `ours` says that this process carries the link. `holds`:
-        the link, with the filters that hold now."""
+        """Measures the link from now on. `holds` and `ours`: as for `EndOffsetPoller`."""
         link = holds()
         self._looks[link.name] = EndOffsetPoller(holds, source, self._store, self._meters, self._settings.ends_s, ours)
         self._collector.watch(link)
 
     def leave(self, link: Link) -> None:
-        """Nobody here carries the link any more."""
         self._collector.leave(link)
         if look := self._looks.pop(link.name, None):
             look.close()
         self._meters.forget(link.name)
 
     def _words(self) -> dict[str, dict[str, Any]]:
-        """How each link stands, for /health; a lag that is not known now is null."""
+        """Returns the links' states for /health; an unknown lag is null."""
         now_s = time.monotonic()
         return {
             link: {**said, "lag_records": self._meters.lag(link), "look_age_s": self._meters.look_age_s(link, now_s)}
@@ -483,7 +473,6 @@ class MetricsService:
         }
 
     def beat(self) -> None:
-        """The driver's loop turns."""
         self._serve()
         if self._server:
             self._server.beat()
@@ -513,7 +502,6 @@ class MetricsService:
 
 
 def _words(store: Store) -> Sequence[LinkStatus]:
-    """What mirrors said last of their links."""
     try:
         return store.links.statuses()
     except StoreError:
@@ -522,7 +510,7 @@ def _words(store: Store) -> Sequence[LinkStatus]:
 
 @dataclass(frozen=True, slots=True)
 class SeriesLimits:
-    """How many topics, and how many partitions, have series of their own."""
+    """Limits of series by topic and by partition."""
 
     topics: int = TOPICS_MAX
     partitions: int = PARTITIONS_MAX
@@ -530,7 +518,7 @@ class SeriesLimits:
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """What the store says at a scrape; empty, and not `up`, when it does not answer."""
+    """The store at a scrape; empty, and not `up`, when there is no answer."""
 
     up: bool = False
     links: Mapping[str, Link] = field(default_factory=dict)
@@ -542,8 +530,6 @@ class StoreSnapshot:
 
 
 class MetricFamilies:
-    """The families of one scrape."""
-
     def __init__(self) -> None:
         self._families: dict[str, Family] = {one.name: _family(one) for one in metric_table.METRICS}
 
@@ -569,7 +555,7 @@ def _family(metric: Metric) -> Family:
 
 
 class MirrorCollector(Collector):
-    """Reads everything at each scrape; keeps none of it."""
+    """Reads everything at each scrape; keeps nothing."""
 
     def __init__(
         self,
@@ -583,25 +569,23 @@ class MirrorCollector(Collector):
         reading: Callable[[str], Mapping[str, float]] = lambda _: {},
         before: Iterable[LinkStatus] = (),
     ) -> None:
-        """`word_s`: what a mirror said of a link longer ago is not known to be so still. `quotas`: a link's, bytes a
-        second by the side whose quota holds it back. `reading`: what is told of a link of a broadcast. `before`:
-        the words that stood when this process began; while one of them stands, nobody knows whether its mirror
-        still lives."""
+        """`word_s`: age in seconds up to which a status counts. `quotas`: as `ProgressRecorder.quotas`. `reading`: as
+        `ProgressRecorder.reading`. `before`: statuses at the start of this process; an unchanged one does not show
+        whether its mirror lives.
+        """
         self._links = {link.name: link for link in links}
         self._meters, self._store, self._bounds = meters, store, bounds
         self._word_s, self._quotas, self._reading = word_s, quotas, reading
         self._before = {(word.link, word.owner, word.updated_ms) for word in before}
 
     def watch(self, link: Link) -> None:
-        """From the next scrape on it is shown."""
         self._links = {**self._links, link.name: link}
 
     def leave(self, link: Link) -> None:
-        """From the next scrape on nothing is shown of it."""
         self._links = {name: one for name, one in self._links.items() if name != link.name}
 
     def describe(self) -> list[Family]:
-        """The registry asks at the start; the store need not answer then."""
+        """Called at registration, when the store need not answer."""
         return [_family(one) for one in metric_table.METRICS]
 
     def collect(self) -> Iterator[Family]:
@@ -668,7 +652,7 @@ class MirrorCollector(Collector):
             sheet.put(metric_table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
         word = known.words.get(name)
         word_age_s = now_s - word.updated_ms / 1000 if word else 0.0
-        # Who stopped in good order said so once, and it stays true.
+        # A status that says stopped in good order stays true.
         said_now = word is not None and self._is_new(word) and is_fresh(word_age_s, self._word_s)
         holds = word is not None and (said_now or word.state == STOPPED)
         state = word.state if word and holds and word.state in STATES else UNKNOWN
@@ -687,7 +671,9 @@ class MirrorCollector(Collector):
                 sheet.put(metric_table.LINK_ACKNOWLEDGED, (name, quantile), value_ms / 1000)
 
     def _is_new(self, word: LinkStatus) -> bool:
-        """Whether it was said since this process began: by the word itself, for a clock may be set back."""
+        """Whether the status was written since this process began; compares the status itself, for clocks may be set
+        back.
+        """
         return (word.link, word.owner, word.updated_ms) not in self._before
 
     def _known(self, watched: Sequence[Link]) -> StoreSnapshot:

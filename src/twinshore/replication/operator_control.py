@@ -1,8 +1,4 @@
-"""A link's driver's ear for its operators: looks for a new version every second, and says what holds.
-
-Keeps a link's pumps told of their bounds, shares of throttles and weights: anew twice a second, and at once when an
-operator changed something.
-"""
+"""Follows operators' overrides for one link, and sends rate limits to the link's tasks."""
 
 from __future__ import annotations
 
@@ -24,14 +20,15 @@ from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
 
 OVERRIDES_POLL_INTERVAL_S = 1.0
-# As `Remembered` of the store: for processes whose settings say something else of the link.
+# Link state in the store: for processes with other settings of the link.
 EFFECTIVE_FILTERS_KIND = "filters in force"
 TopicVersion = tuple[str, int]
 
 
 class OperatorOverrides:
-    """`link` is what holds. Filters that could loop or collide do not count, all else that operators said does.
-    `notes`: whether the store is told what holds, and the ledger what clashes."""
+    """`link`: the link as in effect; filters that could loop or collide do not count. `notes`: whether to store the
+    effective filters, and log conflicts as incidents.
+    """
 
     def __init__(
         self, link: Link, links: Sequence[Link], store: Store, log: Callable[[str], None], *, notes: bool = True
@@ -46,15 +43,15 @@ class OperatorOverrides:
         self.link = link
 
     def anew(self) -> None:
-        """Another process may have carried the link, by other settings: what holds is looked for and said again."""
+        """Reads and reports all again: another process may have run the link with other settings."""
         self._versions, self._looked_at_s = (), 0.0
 
     def changed(self) -> bool:
-        """Whether something else holds than at the last call."""
+        """Whether the effective link has changed since the last call."""
         looked_at_s = time.monotonic()
         if looked_at_s - self._looked_at_s < OVERRIDES_POLL_INTERVAL_S:
             return False
-        links = tuple(self._links)  # a moment later they may be others
+        links = tuple(self._links)  # the links may change at any moment
         versions = self._seen(links)
         if versions == self._versions:
             self._looked_at_s = looked_at_s
@@ -70,7 +67,7 @@ class OperatorOverrides:
             self._begin_to_hold(filters_json(now.link))
         else:
             self._tell(now.troubles)
-        # Only now it is heard: where the store failed before this, the next look hears it again.
+        # Only now: if the store failed before this, the next call takes the change again.
         self._versions, self._looked_at_s = versions, looked_at_s
         if now.link == self.link:
             return False
@@ -78,18 +75,18 @@ class OperatorOverrides:
         return True
 
     def pauses(self, topic: str) -> bool:
-        """Whether the topic is paused."""
         return self.link.control.pauses(topic)
 
     def flowing(self, names: Mapping[str, TopicVersion]) -> dict[str, TopicVersion]:
-        """Those of the topics that may flow now; one that is still leaving its lanes comes back once it has left."""
+        """Returns topics that may be replicated now; those leaving their tasks must have left first."""
         return {name: seen for name, seen in names.items() if name not in self._parting and not self.pauses(name)}
 
     def take_unwanted_topics(
         self, placed: Set[str], withdraw: Callable[[str], bool], elsewhere: Container[str] = ()
     ) -> list[str]:
-        """Topics on lanes that from now on may not flow, each told once. `withdraw` is asked until it says True.
-        `elsewhere`: those at home on another cluster."""
+        """Withdraws topics that may not be replicated; returns new ones, once. `withdraw` is called until True.
+        `elsewhere`: topics with another home.
+        """
         unwanted = {topic for topic in placed if self.pauses(topic) or not admits(self.link, topic)}
         unwanted |= {topic for topic in placed if topic in elsewhere}
         fresh = sorted(unwanted - self._parting)
@@ -98,12 +95,12 @@ class OperatorOverrides:
         return fresh
 
     def parted(self, topic: str) -> str:
-        """Why the topic leaves its lanes."""
         return f"topic {topic} {'is paused' if self.pauses(topic) else 'is no longer admitted'}"
 
     def acknowledge(self, *, lanes_left: bool) -> None:
-        """Tells other processes which filters hold, once no pump writes what these do not admit. Until then all twins
-        of the link are its own. `lanes_left`: whether no pump of lanes that were closed may write any more."""
+        """Publishes the effective filters once no task writes other topics. Until then all twins of the link are its
+        own. `lanes_left`: whether closed tasks can write nothing any more.
+        """
         if self._unsaid and lanes_left and not self._parting:
             row = LinkStateRow(
                 self._begins.name, EFFECTIVE_FILTERS_KIND, "", self._unsaid, EFFECTIVE_FILTERS_KIND, wall_ms()
@@ -112,14 +109,14 @@ class OperatorOverrides:
             self._unsaid = ""
 
     def _begin_to_hold(self, filters: str) -> None:
-        """Takes back what was said of filters that hold no more."""
+        """Withdraws published filters that no longer apply."""
         rows = self._store.link_states.of(self._begins.name, EFFECTIVE_FILTERS_KIND)
         self._unsaid = "" if [row.value for row in rows] == [filters] else filters
         if self._unsaid:
             self._store.link_states.forget(rows)
 
     def _seen(self, links: Sequence[Link]) -> tuple[object, ...]:
-        # What is said of another link, and one that came or went, may end a clash, or begin one.
+        # Overrides of another link, and links that come or go, may end a conflict or begin one.
         return (*(self._store.controls.version_lately(link.name) for link in links), *links)
 
     def _tell(self, troubles: tuple[str, ...]) -> None:
@@ -129,7 +126,6 @@ class OperatorOverrides:
 
 
 def describe_effective_link(link: Link) -> str:
-    """What holds beside the filters, for a log."""
     control = link.control
     said = [
         "paused" if control.paused else "",
@@ -147,7 +143,7 @@ RATE_CHANGE_MIN = 0.02
 
 
 class RateLimitedTasks(Protocol):
-    """What it needs of the desk."""
+    """What `RateLimitPublisher` needs of the coordinator."""
 
     def placed(self, link: str) -> Mapping[TopicPartition, int]: ...
 
@@ -157,7 +153,7 @@ class RateLimitedTasks(Protocol):
 
 
 class RateLimitPublisher:
-    """One link's. `turn` is called often and tells only what changed."""
+    """Sends changes of one link's rate limits."""
 
     def __init__(self, name: str, desk: RateLimitedTasks) -> None:
         self._name, self._desk = name, desk
@@ -166,7 +162,7 @@ class RateLimitPublisher:
         self._told: dict[int, TaskRateLimits] = {}
 
     def turn(self, control: LinkControl, lanes: int) -> None:
-        """What holds now, on so many lanes."""
+        """Sends changes every `RATE_LIMITS_INTERVAL_S`, and at once when `control` has changed."""
         if control == self._held and time.monotonic() - self._turned_at_s < RATE_LIMITS_INTERVAL_S:
             return
         self._held, self._turned_at_s = control, time.monotonic()
@@ -181,7 +177,7 @@ class RateLimitPublisher:
                 self._desk.bound((self._name, lane), bounds)
 
     def forget(self) -> None:
-        """The lanes are new: they know nothing yet."""
+        """Forgets sent limits: new tasks have none yet."""
         self._told.clear()
 
 

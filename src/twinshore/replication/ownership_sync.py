@@ -1,16 +1,14 @@
-"""One link's ear for switches: which of its topics they have asked it to let go, and its word once it has.
+"""One link's view of topic homes, and the requests of switches.
 
-A switch is another process. It asks in the store, and waits there for the word that no pump writes these topics any
-more. Until the switch ends, whichever way, the link leaves them alone; then the homes say whose they are.
+A switch is another process: it stores requests, and waits until no task writes these topics any more. The link leaves
+the topics alone until the switch ends; then their homes decide.
 
-A store that was away while topics moved takes up what both clusters say, before its mirror carries anything. The
-link tells the target what they do not say of its topics.
+A store that was away while topics moved takes over the clusters' home records before anything is replicated. The link
+publishes first homes that the target lacks.
 
-One link's knowledge of where topics are at home: rows of the store, and those that it adds where the home is plain.
-
-Two links of a pair may look at the same moment and see different things, as records are written in between. Each adds
-what it saw; the store keeps the first row, and both read what stands. A new twin's row is saved before the home is read
-again under a lock; a change of the home looks for twins behind that lock. So of a twin and a change one gives way.
+Two links of a pair may see different things, as records are written in between. Each adds a row; the store keeps the
+first, and both read that. A new twin's row is saved before the home is read again under a lock; a change of the home
+looks for twins after that lock. So either the twin or the change gives way.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ T = TypeVar("T")
 
 
 class WithdrawableTasks(Protocol):
-    """What it needs of the desk."""
+    """What `SwitchRequests` needs of the coordinator."""
 
     def withdraw(self, link: str, topic: str) -> bool: ...
 
@@ -61,7 +59,7 @@ class WithdrawableTasks(Protocol):
 
 
 class ProgressWriter(Protocol):
-    """What it needs of who writes down what pumps tell."""
+    """What `SwitchRequests` needs of the recorder."""
 
     def written(self) -> bool: ...
 
@@ -69,7 +67,7 @@ class ProgressWriter(Protocol):
 
 
 class SwitchRequests:
-    """`leaving`: the topics that are to be let go or have been, each with a sentence, until their switch ends."""
+    """`leaving`: topics that a switch asked for, until its end, each with a sentence."""
 
     def __init__(
         self,
@@ -86,13 +84,12 @@ class SwitchRequests:
         self.leaving: dict[str, str] = {}
 
     def anew(self) -> None:
-        """Another process may have carried the link."""
+        """Reads all again: another process may have run the link."""
         self._version, self.leaving = -1, {}
         self._untold.clear()
 
     def changed(self) -> bool:
-        """Whether what is asked of the link, or where a topic of its pair is at home, is another than at the last
-        call."""
+        """Whether requests, or homes of the pair, have changed since the last call."""
         link = self._now()
         if link.naming is not TwinNaming.SAME:
             return False
@@ -110,8 +107,9 @@ class SwitchRequests:
         return not first
 
     def let_go(self, *, active: bool) -> None:
-        """Where the link is ours, says which topics no pump writes any more. All that pumps told of them is written
-        down first: nothing of them is, after that."""
+        """Confirms topics that no task writes any more, if this process holds the link (`active`). All progress is
+        written first: none comes after.
+        """
         if not self._untold or not active:
             return
         name = self._now().name
@@ -125,15 +123,13 @@ class SwitchRequests:
             self._log(f"{name}: topic {topic} is let go: a switch moves it")
 
     def leaves(self, topic: str) -> bool:
-        """Whether a switch has it, or is to have it."""
         return topic in self.leaving
 
     def staying(self, names: Mapping[str, T]) -> dict[str, T]:
-        """Those of the topics that no switch has asked for."""
         return {name: seen for name, seen in names.items() if name not in self.leaving}
 
     def forget(self, elsewhere: Container[str], standing: StoppedPartitions) -> None:
-        """What is shown of topics that were let go, and are at home elsewhere by now, is past."""
+        """Drops figures of topics whose home is elsewhere by now."""
         moved = {topic for topic in self._given if topic in elsewhere}
         self._given -= moved
         for topic in moved:
@@ -146,7 +142,7 @@ ID_CHARS_SHOWN = 8
 
 
 class HomeRecordSync:
-    """`link` gives the link as it holds now. `log` hears what is taken up, and once what cannot be read."""
+    """`link` returns the current link. `log` gets what is taken over, and what cannot be read."""
 
     def __init__(
         self,
@@ -163,14 +159,15 @@ class HomeRecordSync:
         self._once = {cluster.name: RepeatFilter(log) for cluster, _ in self._notes}
         self._saying = RepeatFilter(log)
         self._heard: set[str] = set()
-        self._said: set[str] = set()  # topics that were looked at since the last look at the clusters
+        self._said: set[str] = set()  # topics handled since the last read of the clusters
         self._look_at_s = self._switches_at_s = 0.0
         self._doubts: dict[str, str] = {}
         self.unread: frozenset[str] = frozenset()  # of these doubts: the home is named by a newer version
 
     def look(self) -> dict[str, str]:
-        """Takes up what stands there in a higher term; topics that nobody may carry, each with why. KafkaError where a
-        cluster has not answered yet: what it says may be what counts."""
+        """Takes over home records of a higher term. Returns topics that no link may replicate, with reasons. KafkaError
+        when a cluster has never answered: its records may decide.
+        """
         link = self._now()
         if link.naming is not TwinNaming.SAME:
             return {}
@@ -192,8 +189,9 @@ class HomeRecordSync:
         return doubts
 
     def publish_first_homes(self, topics: Iterable[str], is_twin: Callable[[str], bool]) -> None:
-        """Tells the target, in one batch, where topics are at home that the link carries, unless the target has heard
-        that. What is not written now is tried again behind the next look."""
+        """Writes homes of replicated topics to the target in one batch, unless known there. The next `look` allows a
+        retry.
+        """
         link, (source, here), (target, there) = self._now(), *self._notes
         fresh = [one for one in topics if one not in self._said and not is_internal_topic(one)]
         exact = link.naming is TwinNaming.SAME and link.mode is OffsetMode.EXACT and not link.queue.fresh
@@ -212,7 +210,7 @@ class HomeRecordSync:
         try:
             ids, now_ms = (source.cluster_id(), target.cluster_id()), wall_ms()
             if lacking():
-                here.read()  # the link the other way may have written there since
+                here.read()  # the reverse link may have written there since
                 there.make()
                 there.say(lacking(), now_ms)
                 self._saying.well(f"{link.name}: {target.name} hears again where topics are at home")
@@ -223,13 +221,13 @@ class HomeRecordSync:
             )
 
     def _known(self, topic: str) -> int:
-        """The highest term of the topic that the store knows, or one of the clusters says."""
+        """Returns the topic's highest known term."""
         row = self._rows.get(topic)
         said = [notes.homes[topic].term for _, notes in self._notes if topic in notes.homes]
         return max([row.term if row else 0, *said])
 
     def _tell_far(self, link: Link) -> None:
-        """One row for what strangers wrote. What stands is written again behind it, or compaction would lose it."""
+        """Opens one incident for implausible records, and writes valid ones again, so that compaction keeps them."""
         sentences = []
         for cluster, notes in self._notes:
             notes.log.accept_plausible()
@@ -242,7 +240,7 @@ class HomeRecordSync:
         )
 
     def take_up_switches(self) -> None:
-        """Those that the target keeps, also while the source is away; now and then."""
+        """Takes over switches recorded on the target, even while the source is away."""
         link, now_s = self._now(), time.monotonic()
         if link.naming is not TwinNaming.SAME or now_s < self._switches_at_s:
             return
@@ -298,8 +296,9 @@ class HomeRecordSync:
 
 
 def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store, log: Callable[[str], None]) -> None:
-    """The store takes up switches that were made while it was dead, as the cluster keeps them. What the store knows is
-    taken away there, once nobody works on it without the store; where that fails, the next look does it."""
+    """Takes over switches made while the store was unavailable. Deletes the cluster's copies that the store knows, once
+    no process works on them without the store; a failure is retried at the next call.
+    """
     records = {switch: notes.log.records.record(switch) for switch in notes.log.records.switches()}
     if not records:
         return
@@ -325,10 +324,10 @@ def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store, log:
 
 
 class TopicHomes:
-    """`link` gives the link as it holds now. After `admitted`: `elsewhere` are topics at home on another cluster,
-    `homeless` those that have no home yet, each with a sentence; `refused` those that an operator must decide, and of
-    these `doubted` those of which the clusters say something else than the store.
-    `notes`: whether homes that are plain are written down, and those that the clusters say are taken up."""
+    """`link` returns the current link. `admitted` sets `elsewhere`: topics with another home; `homeless`: those
+    without; `refused`: those that an operator must decide, and of these `doubted`: clusters contradict the store. Each
+    has a sentence. `notes`: whether to write obvious homes, and to take over the clusters'.
+    """
 
     def __init__(
         self,
@@ -356,19 +355,19 @@ class TopicHomes:
 
     @property
     def at_home(self) -> dict[str, HomeRow]:
-        """The topics that are known to be at home on the link's source."""
+        """Topics whose home is the link's source."""
         return {topic: row for topic, row in self._rows.items() if row.home == self._now().source}
 
     def take_up_switches(self) -> None:
-        """Those that were made while the store was dead."""
+        """As `HomeRecordSync.take_up_switches`."""
         self._yielding.take_up_switches()
 
     def publish_first_homes(self, topics: Iterable[str]) -> None:
-        """On the target, of topics that the link carries."""
+        """As `HomeRecordSync.publish_first_homes`."""
         self._yielding.publish_first_homes(topics, self._descents.is_twin)
 
     def admitted(self, names: TopicVersions) -> TopicVersions:
-        """Those of the source's topics that the link may carry."""
+        """Returns the source's topics that the link may replicate."""
         link = self._now()
         if link.naming is not TwinNaming.SAME:
             found = self._descents.admitted(names)
@@ -401,8 +400,9 @@ class TopicHomes:
         return {name: _unread(name, why) for name, why in self._descents.unread.items()}
 
     def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
-        """The steps of topics that are at home on the source still, now that the twins of all are remembered. Whoever
-        moves a home looks for twins behind it: of two at once, one sees the other. `known`: twins of before."""
+        """Returns the steps whose topics' home is still the source. Call after saving the twins' rows: a change of a
+        home looks for twins afterwards, so one sees the other. `known`: topics with an earlier twin.
+        """
         link = self._now()
         if link.naming is not TwinNaming.SAME or not steps:
             return list(steps)
@@ -419,7 +419,7 @@ class TopicHomes:
             self._rows, self._version = self._store.homes.of(self._pair), version
 
     def _undecided(self, link: Link, names: Iterable[str]) -> list[str]:
-        """Topics that the link the other way admits too, and that have no home."""
+        """Returns topics without a home that the reverse link admits too."""
         back = ownership.find_reverse_link(link, self._links)
         if back is None:
             return []
@@ -452,7 +452,7 @@ class TopicHomes:
                 self.homeless[name] = sentence
 
     def _ask_for_strays(self, link: Link, away: Mapping[str, HomeRow]) -> None:
-        """`away`: topics at home on the target that are no twins here, as far as anybody knows."""
+        """Refuses recreated topics. `away`: topics whose home is the target, and that are no twins here."""
         source, target = (find_written_topics(cluster, list(away)) for cluster in (self._source, self._target))
         for name, row in away.items():
             if ownership.is_recreated_away(HomeEvidence(source[name], target[name])):
@@ -469,7 +469,6 @@ class TopicHomes:
             self._log(f"{link.name}: topic {name} is at home on {row.home}: {why}")
 
     def _tell(self) -> None:
-        """Once of each topic that the link leaves where it is."""
         said = self.elsewhere | self.homeless
         for name, sentence in said.items():
             if self._said.get(name) != sentence:
@@ -482,8 +481,9 @@ def _unread(topic: str, why: str) -> Refuse:
 
 
 def find_written_topics(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, bool | None]:
-    """Whether a record was ever written to each of these topics there, also where it is there no more; None where that
-    cannot be told now. A topic that is not there holds none."""
+    """Whether a record was ever written to each topic, even if deleted since; None: unknown now. A missing topic has
+    none.
+    """
     if not topics:
         return {}
     seen = cluster.metadata(sorted(topics), refresh=True).topics

@@ -1,8 +1,4 @@
-"""What running a link would do, without doing any of it: no lease is taken, nothing is made or changed.
-
-What must hold before links may run, and what can be said of one while Spark still starts: whether both clusters
-answer, how much there is, what rests.
-"""
+"""Plans what running a link would do, without a lease or a change; and checks before a mirror starts."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ from twinshore.state.store import Store, open_store
 
 SAMPLED_PARTITIONS = 4
 SAMPLE_BYTES = 256 << 10
-MEASURED_BYTES_S_MIN = 1e6  # A link that only keeps up says nothing of what it could carry.
+MEASURED_BYTES_S_MIN = 1e6  # A link without backlog does not show its full rate.
 TOPICS_PER_SCAN = 100
 PREVIEW_PATIENCE_S = 10.0
 
@@ -59,13 +55,14 @@ def estimate_costs(
     *,
     closed_units: bool = False,
 ) -> list[Cost]:
-    """An estimate for each topic of the steps. `adopted`: where mapped topics would go on, as far as that is proven.
-    `closed_units`: the target takes no markers directly."""
+    """Estimates each topic of the steps. `adopted`: where mapped topics would continue, as far as proven.
+    `closed_units`: the target takes no markers directly.
+    """
     rate = replace(_rate(link, store, rate_bytes_s), closed_units=closed_units)
     told = {TopicPartition(at.topic, at.partition): at.to_offset for at in store.receipts.positions(link.name)}
     carried = [step for step in steps if isinstance(step, CarryTopic | Create)]
     everything = [TopicPartition(step.topic, number) for step in carried for number in range(step.partitions)]
-    # A partition that nobody leads now costs nothing that could be told.
+    # A partition without a leader has unknown costs.
     nothing = dict.fromkeys(everything, 0)
     starts = nothing | source.offsets_of_each(everything, OffsetKind.EARLIEST)[0]
     ends = nothing | source.offsets_of_each(everything, OffsetKind.LAST_STABLE)[0]
@@ -98,7 +95,6 @@ def _rate(link: Link, store: Store, wanted: float) -> ReplicationRate:
 
 
 def _sample(source: KafkaCluster, named: TopicPartition, offset: int) -> LogSample:
-    """What one fetch brings."""
     fetched = source.read_from(named, offset, bytes_max=SAMPLE_BYTES, committed=True)
     aborted = AbortedTransactions(fetched.aborted)
     at, seen, size = offset, 0, 0
@@ -112,7 +108,6 @@ def _sample(source: KafkaCluster, named: TopicPartition, offset: int) -> LogSamp
 
 
 def load_effective_link(link: Link, settings: Settings, store: Store, log: Callable[[str], None]) -> Link:
-    """The link as it would run now: its settings, and what operators have said since."""
     ruling = OperatorOverrides(link, settings.links, store, log, notes=False)
     ruling.changed()
     return ruling.link
@@ -121,7 +116,7 @@ def load_effective_link(link: Link, settings: Settings, store: Store, log: Calla
 def preview_link(
     link: Link, settings: Settings, store: Store, shared: SharedConnections, rate_bytes_s: float = 0.0
 ) -> list[PlanStep | Cost]:
-    """Every step of the link, topic by topic, and what it will take; raises where the link must not run at all."""
+    """Returns every step of the link, with costs; raises when the link must not run at all."""
     with LinkClients(link, settings, patience_s=PREVIEW_PATIENCE_S, shared=shared) as ends:
         source, target = ends.source, ends.target
         verify_cluster_ids(link, store, source, target)
@@ -154,7 +149,7 @@ def preview_link(
 
 
 def _without_paused(link: Link, steps: list[PlanStep]) -> tuple[list[PlanStep], list[PlanStep]]:
-    """The steps of topics that flow, and why the others do not."""
+    """Splits off paused topics, with the reason."""
     held = sorted({step.topic for step in steps if link.control.pauses(step.topic)})
     why = "its link is paused" if link.control.paused else "it is paused"
     stay: list[PlanStep] = [Stay(name, f"topic {name}: {why}, see `twinshore link list`") for name in held]
@@ -162,7 +157,7 @@ def _without_paused(link: Link, steps: list[PlanStep]) -> tuple[list[PlanStep], 
 
 
 def _without_resting(link: Link, steps: list[PlanStep], store: Store) -> tuple[list[PlanStep], list[PlanStep]]:
-    """The steps as far as no open incident keeps partitions from being carried, and which these are."""
+    """Drops topics stopped as a whole; also returns the stopped partitions."""
     known = {step.topic for step in steps if isinstance(step, CarryTopic)}
     stopped = {named: rows for named, rows in read_stopped_partitions(store, link.name).items() if named.topic in known}
     rests: list[PlanStep] = []
@@ -178,7 +173,6 @@ def _numbers(steps: list[PlanStep], topic: str) -> range:
 
 
 def describe_step(step: PlanStep | Cost) -> str:
-    """The step as an operator reads it."""
     match step:
         case Create(topic, partitions, replication, settings, twin):
             shape = f"{count_phrase(partitions, 'partition')}, {count_copies(replication)}"
@@ -204,7 +198,7 @@ def describe_step(step: PlanStep | Cost) -> str:
 
 
 def twin_label(topic: str, twin: str) -> str:
-    """The twin, and whose it is where that is another name."""
+    """The twin's name, and the topic's if different."""
     return f"{twin} of {topic}" if twin else topic
 
 
@@ -212,12 +206,12 @@ def _pairs(settings: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings)
 
 
-# Not long: the link's driver asks again, and says it, as soon as it runs.
+# Short: the controller asks again, and reports, as soon as it runs.
 PATIENCE_S = 4.0
 
 
 def check_chosen_links(settings: Settings, links: Sequence[Link]) -> None:
-    """ConfigError where there is nothing to run, or where links taken together could loop or collide."""
+    """Raises ConfigError when there is nothing to run, or when links could loop or collide."""
     if not links:
         raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
     # All links of the settings, though only some run here: another process may run the others.
@@ -225,7 +219,7 @@ def check_chosen_links(settings: Settings, links: Sequence[Link]) -> None:
 
 
 def open_writable_store(settings: Settings) -> Store:
-    """The store; StoreError where it cannot be had, or only be read."""
+    """Opens the store; StoreError when that fails, or when it is not writable."""
     store = open_store(settings.store.url, settings.store.password)
     try:
         store.leases.check_writable()
@@ -236,8 +230,9 @@ def open_writable_store(settings: Settings) -> Store:
 
 
 def find_refused_links(links: Sequence[Link], settings: Settings, store: Store) -> dict[str, RefusedError]:
-    """Why which of these links must not run: their addresses lead to other clusters than they began with. Clusters that
-    do not answer within some seconds are their drivers' affair."""
+    """Returns links whose addresses lead to other clusters than before. Clusters that do not answer within seconds are
+    left to the controllers.
+    """
     found: dict[str, RefusedError] = {}
 
     def look(link: Link) -> None:
@@ -261,7 +256,7 @@ def find_refused_links(links: Sequence[Link], settings: Settings, store: Store) 
 
 
 def prepare_start_message(link: Link, settings: Settings, store: Store) -> Callable[[], str]:
-    """The store is read at once; what comes back asks both clusters and makes the sentence."""
+    """Reads the store at once; the returned function asks both clusters and returns the sentence."""
     now = load_effective_link(link, settings, store, lambda _: None)
     rests = len(read_stopped_partitions(store, link.name))
     paused = "; it is paused" if now.control.paused else ""
@@ -278,8 +273,9 @@ def prepare_start_message(link: Link, settings: Settings, store: Store) -> Calla
 
 
 def describe_topic_count(admitted: Iterable[str], shown: Iterable[str]) -> str:
-    """How many topics of the source the link would carry; where there is none, why, and what to do. `shown`: all topics
-    that the source shows to the mirror's user."""
+    """Returns how many of the source's topics the link would replicate; if none, why, and what to do. `shown`: all that
+    the mirror's user can see.
+    """
     there = [name for name in shown if not is_internal_topic(name)]
     count = sum(name in there for name in admitted)
     if count:

@@ -1,4 +1,4 @@
-"""Pumps' accounts become receipts, ledger rows and the live table: written a few times a second, in one transaction."""
+"""Writes the tasks' reports as progress, incidents and statuses to the store, a few times a second."""
 
 from __future__ import annotations
 
@@ -34,17 +34,15 @@ from twinshore.state.incident_log import DROPS_PER_JOINED_ROW
 from twinshore.state.store import Store
 
 RATE_HALF_LIFE_S = 3.0
-SPEED_TTL_S = 5.0  # what a lane told of its speed longer ago says nothing of now
+SPEED_TTL_S = 5.0  # an older report of a task says nothing about now
 STATUS_TTL_MS = 10_000
 WRITE_FAILURES_MAX = 3  # parts of a turn: a store that is away takes its time for each
 DROPS_LOG_INTERVAL_S = 60.0  # of one partition
-SETTLE_TIMEOUT_S = 5.0  # so long a new term waits for what the last one left unwritten
+SETTLE_TIMEOUT_S = 5.0  # so long a new epoch waits for what the last one left unwritten
 
 
 @dataclass(slots=True)
 class LinkStats:
-    """What the live table shows of one link."""
-
     records: int = 0
     bytes: int = 0
     records_total: int = 0
@@ -54,7 +52,7 @@ class LinkStats:
     bytes_per_s: float = 0.0
     lag: dict[TopicPartition, int] = field(default_factory=dict)
     rate: dict[TopicPartition, float] = field(default_factory=dict)
-    # By lane: when it was told, on the monotonic clock, and what.
+    # By task: when the report came, on the monotonic clock, and the report.
     speed: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     cut_to: dict[TopicPartition, int] = field(default_factory=dict)
@@ -63,35 +61,34 @@ class LinkStats:
     read_total: float = 0.0
     read_before: float = 0.0
     read_per_s: float = 0.0
-    # When a pump last told of it, on the monotonic clock, and how far its twin was.
+    # When a task last reported the partition, on the monotonic clock, and the twin's end then.
     heard: dict[TopicPartition, tuple[float, int]] = field(default_factory=dict)
 
     def cuts(self) -> dict[TopicPartition, int]:
-        """Twins whose source begins later than it did when they were last cut, and where they should begin."""
+        """Returns log starts of sources that have grown since the twin's last cut."""
         return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
 
     def speeds(self) -> list[dict[str, float]]:
-        """What its lanes told of late."""
+        """Returns the tasks' reports of the last `SPEED_TTL_S`."""
         now_s = time.monotonic()
         return [speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_TTL_S]
 
     def quotas(self) -> dict[str, float]:
-        """Bytes a second by the side whose quota lets no more through; a side that holds nothing back is not there."""
+        """Returns bytes a second by the side whose quota limits the link."""
         return sum_by_side(self.speeds())
 
     def held_back(self) -> str:
-        """What to add to how a link stands."""
+        """Returns the part of the status sentence on limiting quotas."""
         return "".join(
             f"; held back by the {side}'s quota: {size / 1e6:.2f} MB/s" for side, size in self.quotas().items()
         )
 
     def let_go(self) -> None:
-        """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows that."""
+        """Forgets offsets, since another process may replicate the link from now on."""
         # New ones, since others may be reading the old.
         self.lag, self.starts, self.heard, self.aligning = {}, {}, {}, AlignmentProgress()
 
     def forget(self, topic: str) -> None:
-        """Drops what is shown of a topic."""
         self.aligning.forget(topic)
         tables: tuple[dict[TopicPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard)
         for table in tables:
@@ -99,7 +96,7 @@ class LinkStats:
                 del table[named]
 
     def rates(self, now_s: float) -> None:
-        """Rates as they are now: what came since they were asked last counts the more, the longer that was."""
+        """Updates the rates; recent bytes weigh more after a longer pause."""
         took_s = now_s - self.since_s
         if self.since_s and took_s > 0:
             keep = 0.5 ** (took_s / RATE_HALF_LIFE_S)
@@ -110,13 +107,14 @@ class LinkStats:
         self.since_s, self.records, self.bytes, self.read_before = now_s, 0, 0, self.read_total
 
     def reading(self) -> dict[str, float]:
-        """Of a link of a broadcast, how it is read together with others; empty of others."""
+        """Figures of reads shared within a broadcast; empty for other links."""
         return sum_shared_fetch(self.speeds(), self.read_total)
 
 
 class ProgressRecorder:
-    """`take` is called by the desk and only queues; a separate thread writes. `trouble` hears what the store says.
-    `lag`: a link's by fresh ends of its source, None where nobody knows it."""
+    """`take` only queues; a thread writes. `trouble` gets the store's errors. `lag`: a link's lag by recent log ends,
+    None: unknown.
+    """
 
     def __init__(
         self,
@@ -145,7 +143,7 @@ class ProgressRecorder:
         self._forgotten: list[tuple[str, str]] = []
         self.live: dict[str, LinkStats] = defaultdict(LinkStats)
         self._facts: dict[str, tuple[LinkFacts, int]] = {}
-        # By link: the last word of another mirror, by its owner and its time, and when it was first seen here.
+        # By link: owner and time of another mirror's last status, and when that was first seen here.
         self._others: dict[str, tuple[tuple[str, int], float]] = {}
         self._away: dict[str, dict[str, str]] = defaultdict(dict)
         self._closed = threading.Event()
@@ -156,8 +154,9 @@ class ProgressRecorder:
             self._queue.append(account)
 
     def say(self, link: str, now: LinkFacts, lanes: int) -> tuple[str, str]:
-        """Takes the driver's facts; the word and the sentence that `twinshore status` shows by them, but for figures
-        that change all the time. That it is stopped is the last word."""
+        """Takes the controller's facts. Returns state and sentence as in `twinshore status`, without figures that
+        always change. After STOPPED no other state is taken.
+        """
         with self._lock:
             before = self._facts.get(link, (None, 0))[0]
             if not (isinstance(before, InactiveLink) and before.word == STOPPED):
@@ -165,95 +164,95 @@ class ProgressRecorder:
             return describe_link_state(self._facts[link][0], tuple(self._away[link].values()))
 
     def away(self, link: str, side: str, sentence: str) -> None:
-        """Why nothing can cross by that side now, whatever the driver knows; empty where all is well."""
+        """Sets why that side lets nothing through; empty: it does."""
         with self._lock:
             self._away[link].pop(side, None)
             if sentence:
                 self._away[link][side] = sentence
 
     def behind(self, link: str) -> int:
-        """By how many offsets, as far as anybody knows here."""
+        """Returns the lag in offsets, as far as known."""
         found = self._lag(link)
         return sum(self.live[link].lag.copy().values()) if found is None else found
 
     def quotas(self, link: str) -> dict[str, float]:
-        """Bytes a second by the side whose quota holds the link back."""
+        """As `LinkStats.quotas`."""
         live = self.live.get(link)
         return live.quotas() if live else {}
 
     def reading(self, link: str) -> dict[str, float]:
-        """Of a link of a broadcast; empty of others."""
+        """As `LinkStats.reading`."""
         live = self.live.get(link)
         return live.reading() if live else {}
 
     def starts(self, link: str) -> dict[TopicPartition, int]:
-        """Where the source's logs begin, as pumps told."""
         return self.live[link].starts.copy()
 
     def cut_to(self, link: str) -> dict[TopicPartition, int]:
-        """Where twins were cut to begin, as pumps told."""
         return self.live[link].cut_to.copy()
 
     def heard(self, link: str, named: TopicPartition) -> tuple[float, int]:
-        """When a pump last told of it, on the monotonic clock, and how far its twin was; zeros where none has."""
+        """Returns when a task last reported the partition, in monotonic time, and the twin's end then; zeros: never."""
         return self.live[link].heard.get(named, (0.0, 0))
 
     def _word(self, link: str) -> tuple[str, str, int]:
-        """State, sentence and lanes, under the lock."""
+        """Returns state, sentence and tasks. Call under the lock."""
         now, lanes = self._facts[link]
         return *describe_link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
 
     def words(self) -> dict[str, dict[str, str]]:
-        """State and sentence of each link as last said here."""
         with self._lock:
             words = {link: self._word(link) for link in self._facts}
         return {link: {"state": state, "says": says} for link, (state, says, _) in words.items()}
 
     def stopped(self, link: str, stoppage: PartitionIncident) -> None:
-        """Into the ledger at once."""
+        """Writes an open incident at once."""
         self._write_incident(link, stoppage)
 
     def passed(self, link: str, stoppage: PartitionIncident) -> None:
-        """Into the ledger as something that is over already."""
+        """Writes an incident that is closed already."""
         self._store.ledger.close(self._write_incident(link, stoppage), now_ms=wall_ms())
 
     def mended(self, link: str, topic: str, partition: int = -1) -> None:
-        """What stopped it is over: its open rows are closed."""
+        """Closes the partition's open incidents."""
         now_ms = wall_ms()
         for row in self._store.ledger.rows(link, open_only=True):
             if (row.incident.topic, row.incident.partition) == (topic, partition):
                 self._store.ledger.close(row.id, now_ms=now_ms)
 
     def doubted(self, link: str) -> set[str]:
-        """Topics at which a pump stopped because a side seemed gone or made again; each is told once. It is for the
-        driver to find out which, so that the ledger has one row for the topic and not one for each partition."""
+        """Takes topics at which a task stopped because a side seemed deleted or recreated. The controller finds out
+        which, so that one incident is written and not one for each partition.
+        """
         with self._lock:
             return self._doubted.pop(link, set())
 
     def take_recorded(self, link: str) -> list[PartitionIncident]:
-        """What pumps stopped for or told of, in the ledger by now; each is told once."""
+        """Takes the incidents that have been written since the last call."""
         with self._lock:
             return self._ledgered.pop(link, [])
 
     def passes(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None:
-        """Such an incident, which stops nothing, is over once its twin has been told of up to `until`."""
+        """Notes an open incident that stops nothing, and is over once progress has reached `until`."""
         self._passing.opened(link, named, kind, until)
 
     def leaderless(self, link: str) -> frozenset[TopicPartition]:
-        """The partitions of the link that stand because a leader of theirs is away."""
+        """Returns the partitions that wait because a leader is away."""
         return self._passing.away(link)
 
     def passing(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
-        """The kinds of incidents of this partition that stop nothing and are not over, and up to where they are."""
+        """Returns the partition's open kinds that stop nothing, as `TransientIncidents.kinds`."""
         return self._passing.kinds(link, named)
 
     def forget(self, link: str, topic: str) -> None:
-        """The topic begins anew: nothing that was still to be written of it is."""
+        """Drops unwritten rows of the topic, which gets a new twin."""
         with self._lock:
             self._forgotten.append((link, topic))
 
     def settle(self, link: str) -> None:
-        """Before a term of the link reads the store: what pumps of the last one told is written, or given up."""
+        """Call before a new lease epoch reads the store: writes the last epoch's progress, or drops it after
+        `SETTLE_TIMEOUT_S`.
+        """
         deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
             self._flush(words=())  # those of all links, for each link that begins, would take most of the time
@@ -269,12 +268,13 @@ class ProgressRecorder:
             self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
 
     def written(self) -> bool:
-        """Writes what was told until now; whether all of it is in the store."""
+        """Writes all reports so far. Returns whether that succeeded."""
         return self._flush(words=())
 
     def leave(self, link: str) -> None:
-        """The link has ended here: once its last word is written, nothing is said or shown of it any more. What its
-        pumps told is written still, whenever the store takes it."""
+        """The link has ended here: writes the last status, and forgets the figures. Progress is still written when the
+        store is back.
+        """
         deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
         while not self._flush(words=(link,)) and time.monotonic() < deadline_s:
             time.sleep(self._every_s)
@@ -296,19 +296,19 @@ class ProgressRecorder:
             self._flush()
 
     def _flush(self, words: Collection[str] | None = None) -> bool:
-        """Whether all was written. `words`: the links whose words are; None: all."""
+        """`words`: links whose statuses are written; None: all. Returns whether all was written."""
         with self._writing:
             try:
                 self._write(words)
                 self._once.well()
             except Exception as error:
-                # Nothing is dropped that was queued to be written: it is once the store is back.
+                # Nothing queued is dropped: all is written once the store is back.
                 self._once.say(describe_error(error))
                 return False
         return True
 
     def _write(self, words: Collection[str] | None) -> None:
-        """Each part by itself: what the store refuses of one does not keep the others from it."""
+        """Writes each part by itself, so that a refused one does not hold up the others."""
         with self._lock:
             accounts, self._queue = self._queue, []
             forgotten, self._forgotten = self._forgotten, []
@@ -322,7 +322,7 @@ class ProgressRecorder:
             self._unledgered.forget(link, topic)
             self._passing.forget(link, topic)
             self.live[link].forget(topic)
-        # Whoever reads how far a twin has come, and then what the ledger says, knows what was dropped below that.
+        # Incidents before progress: a reader of progress and then of the incident log sees what was dropped below.
         run_all((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
 
     def _write_incidents(self) -> None:
@@ -348,7 +348,7 @@ class ProgressRecorder:
             raise refused[0]
 
     def _join_drops(self) -> None:
-        """An overload that lasts would fill the ledger with rows of a few records each."""
+        """Joins rows of drops, which would fill the incident log in a lasting overload."""
         for place in [place for place, rows in self._drops.items() if rows >= DROPS_PER_JOINED_ROW]:
             self._store.ledger.join_drops(*place)
             del self._drops[place]
@@ -358,7 +358,7 @@ class ProgressRecorder:
         with self._lock:
             states = {link: self._word(link) for link in self._facts if of is None or link in of}
         stand_by = any(state == STANDBY for state, _, _ in states.values())
-        said = self._store.links.statuses() if stand_by else ()  # once for all: each may have a word of another's
+        said = self._store.links.statuses() if stand_by else ()  # once for all: each may have another mirror's status
         beside = []
         for link, (state, sentence, lanes) in states.items():
             if state == STANDBY and self._covers_another(link, said, now_ms):
@@ -384,8 +384,9 @@ class ProgressRecorder:
             self._unledgered.put(link, stopped)
 
     def _covers_another(self, link: str, statuses: Iterable[LinkStatus], now_ms: int) -> bool:
-        """Whether another mirror speaks for the link: who stands by must not write over it. It speaks while its words
-        change, whatever its clock says; only of the first one that is seen nothing else tells how old it is."""
+        """Whether another mirror reports the link's status, which a standby must not overwrite. A status is alive while
+        changes are seen here, so wrong clocks do no harm; only the first one seen is judged by its time.
+        """
         words = [word for word in statuses if word.link == link and word.owner != self._owner]
         for word in words:
             if word.state in (STANDBY, STOPPED):
@@ -398,7 +399,7 @@ class ProgressRecorder:
         return False
 
     def _say_stopped(self, link: str, stopped: PartitionIncident) -> None:
-        """Of what an overload drops some lines a second would come of each partition: the ledger has each of these."""
+        """Limits log lines of dropped records, several a second in an overload; the incident log has all."""
         more = ""
         if stopped.kind is IncidentKind.STALE_DROPPED:
             now_s, place = time.monotonic(), (link, stopped.topic, stopped.partition)
@@ -409,8 +410,9 @@ class ProgressRecorder:
         self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}{more}")
 
     def _record(self) -> None:
-        """No receipt of a partition of which the ledger lacks a row: whoever died in between would leave offsets told
-        as crossed, and nothing that says which of them were lost."""
+        """Holds progress back while an incident of the partition is unwritten: after a crash in between, lost offsets
+        would count as replicated.
+        """
         lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered}
         held = [one for one in self._unwritten if (one.link, one.topic, one.partition) in lacking]
         due = [one for one in self._unwritten if (one.link, one.topic, one.partition) not in lacking]
@@ -418,7 +420,7 @@ class ProgressRecorder:
             try:
                 self._store.receipts.record(due)
             except ProgressRefusedError as error:
-                # They stand in another mirror's account of the same offsets, which has the link meanwhile.
+                # Another mirror has the link by now, and has recorded the same offsets.
                 self._trouble(error.message)
                 refused = {id(one.receipt): salvage_refused_progress(one) for one in error.refused}
                 due = [kept for one in due for kept in refused.get(id(one), (one,))]

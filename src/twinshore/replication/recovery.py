@@ -1,7 +1,4 @@
-"""A twin's log begins where its source's does: retention is off there, and what the source deletes is cut.
-
-Whether any mirror is at work on a link: asked before what it writes is changed under it.
-"""
+"""Truncates twins to the source's log start, and guards changes under a link against running mirrors."""
 
 from __future__ import annotations
 
@@ -34,8 +31,9 @@ def select_due_cuts(
     *,
     never: bool,
 ) -> dict[TopicPartition, int]:
-    """Where known twins are to be cut. Below its anchor a twin holds nothing but this link's filler; where no record
-    may `never` be cut off, that goes alone."""
+    """Returns the offsets to which known twins are cut. A twin holds only filler below the anchor; with `never`, only
+    that part is cut.
+    """
     known = {named: at for named, at in before.items() if named in anchors}
     if not never:
         return known
@@ -44,8 +42,9 @@ def select_due_cuts(
 
 
 class LogStartSync:
-    """`doubt` hears of topics whose twins may be others by now; `log` gets a sentence for what was done or refused.
-    `never`: whether no record may be cut off now. What a cluster refuses has a row of the ledger until it is done."""
+    """`doubt` gets topics whose twins may have been replaced. `never`: whether no record may be cut off now. A refusal
+    is an incident until the cut succeeds.
+    """
 
     def __init__(
         self,
@@ -62,8 +61,7 @@ class LogStartSync:
         self._refused: dict[str, RepeatFilter] = {}
 
     def cut(self, before: Mapping[TopicPartition, int], done: MutableMapping[TopicPartition, int]) -> None:
-        """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
-        cannot be cut hinders no other."""
+        """Cuts twins to these offsets, and adds them to `done`. One failing topic holds up no other."""
         self._never = self._never_now()
         rows = self._store.twins.of(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
@@ -88,7 +86,6 @@ class LogStartSync:
         done: MutableMapping[TopicPartition, int],
         told: IncidentRow | None,
     ) -> int:
-        """How many were cut."""
         twin = self._link.twin_of(topic)
         once = self._refused.setdefault(topic, RepeatFilter(self._log))
         called = {TopicPartition(twin, named.partition): named for named in ours}
@@ -107,7 +104,7 @@ class LogStartSync:
                 failed = {}
         if failed:
             once.say(f"{self._link.name}: the log of twin {twin} was not cut to its source's start: {why.message}")
-            # A cluster that has the twin and refuses says nothing of its being another one.
+            # The target refused, so it has the twin: no sign that the twin was replaced.
             if kept:
                 self._tell(topic, twin, max(ours.values()), why)
             else:
@@ -146,12 +143,13 @@ class LogStartSync:
 
 LEASE_POLL_INTERVAL_S = 0.1
 LEASE_MS = 60_000  # far more than a change of the store takes
-GRACE_S = 5.0  # what of a dead mirror may be on its way still, as its successors wait for it
+GRACE_S = 5.0  # a dead mirror's requests may still be in flight for so long; successors wait as well
 
 
 def refuse_while_mirror_runs(store: Store, link: str, lease_s: float, tell: Callable[[str], None]) -> LeaseRow | None:
-    """The link's lease, if there is one, that is given up or has run out before our eyes: no two hosts' clocks are
-    compared. RefusedError where a mirror renews it. `tell` hears why it takes so long."""
+    """Returns the link's lease once released, or seen here to expire; no two hosts' clocks are compared. RefusedError
+    when a mirror renews it. `tell` gets why this takes long.
+    """
     watch = LeaseWatch(lease_s, GRACE_S)
     first = row = store.leases.read(f"link {link}")
     if row is None or row.released:
@@ -167,8 +165,7 @@ def refuse_while_mirror_runs(store: Store, link: str, lease_s: float, tell: Call
 
 @contextmanager
 def hold_mirror_lease(store: Store, link: str, seen: LeaseRow | None, by: str) -> Iterator[None]:
-    """Holds the link's lease, so that no mirror begins meanwhile. RefusedError where one has taken or renewed it since
-    it was `seen`."""
+    """Holds the link's lease, so that no mirror begins. RefusedError when taken or renewed since `seen`."""
     owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"
     held = store.leases.take(f"link {link}", owner, LEASE_MS, seen=seen)
     if held is None:

@@ -1,6 +1,6 @@
-"""What a link would carry back: twins that a link the other way round wrote before it was removed.
+"""Twins of a removed reverse link, which a new link would replicate back.
 
-They are twins still, and no mirror carries them (`mirror.topology`): who adds such a link hears it at once.
+No mirror replicates such twins (`topic_lineage`), so adding the link says so at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class ReverseLinkCheck:
-    """`in_the_way`: sentences, of twins that the link would have to leave where they are. `at_home`: topics that it
-    leaves alone, as they are at home on its target."""
+    """`in_the_way`: sentences on twins that the link could not replicate. `at_home`: topics that the link leaves alone,
+    since their home is the target.
+    """
 
     in_the_way: tuple[str, ...] = ()
     at_home: tuple[str, ...] = ()
@@ -31,15 +32,14 @@ class ReverseLinkCheck:
 def check_reverse_link(
     link: Link, before: Link | None, carried: Collection[str], rows: Iterable[LinkRow], store: Store
 ) -> ReverseLinkCheck:
-    """`before`: what the link was until now, where it was there. `carried`: the links that there are; `rows` are those
-    of the store, of removed links too."""
+    """`before`: the link as it was, if any. `carried`: present links; `rows`: also removed ones."""
     known = {row.link: row for row in rows}
     back = f"{link.target}->{link.source}"
     home = store.homes.of(ownership.pair_name(link)) if link.naming is TwinNaming.SAME else {}
     away, came = ownership.homes_elsewhere(link, home), ownership.topics_moved_here(link, home)
     ids = _ids(store)
     in_the_way, at_home = list[str](), set[str]()
-    # Of a pair homes say which of the two carries a topic, and the twins of both are known.
+    # In a pair, homes decide which link replicates a topic, and the twins of both are known.
     for name in sorted(known.keys() - set(carried)):
         twins = _twins(known[name], store) if name == back or _goes_back(name, link, ids, store) else set()
         fresh = {twin for twin in twins if admits(link, twin) and not (before and admits(before, twin))}
@@ -52,7 +52,7 @@ def check_reverse_link(
 
 
 def _goes_back(name: str, link: Link, ids: Mapping[str, set[str]], store: Store) -> bool:
-    """Whether that link went the other way between the same clusters, whatever it called them, as far as is known."""
+    """Whether that link ran the other way between the same clusters, under any names."""
     identity = store.links.identity(name)
     return (
         identity is not None
@@ -62,7 +62,7 @@ def _goes_back(name: str, link: Link, ids: Mapping[str, set[str]], store: Store)
 
 
 def _ids(store: Store) -> Mapping[str, set[str]]:
-    """The ids of each cluster, as the links that name it knew them when they began."""
+    """Known cluster ids by cluster name."""
     found: dict[str, set[str]] = {}
     for identity in store.links.identities():
         source, _, target = identity.link.partition("->")
@@ -72,8 +72,7 @@ def _ids(store: Store) -> Mapping[str, set[str]]:
 
 
 def _twins(row: LinkRow, store: Store) -> set[str]:
-    """What the link's twins are called on its target. Without heartbeats: their twins are called by their source and
-    never go back."""
+    """The twins' names on the target. Without heartbeats, whose twins are named by source and never go back."""
     source, _, target = row.link.partition("->")
     link = Link(source, target, naming=TwinNaming(parse_section(row).get("naming", TwinNaming.SAME)))
     return {link.twin_of(one.topic) for one in store.twins.of(row.link) if not is_heartbeats_topic(one.topic)}

@@ -1,11 +1,8 @@
-"""What a mirror's pumps run on: jobs of Spark, begun with the mirror and ended with it.
+"""Launches the attempts of tasks as Spark jobs, one job for each task or task group; the next stands by before one
+ends.
 
-Keeps rafts afloat: each is carried by one Spark task after the other, as a lane is.
-
-A raft's next task gets an heir for each of its lanes, some at a time; once the last pump has left the old one, it ends.
-A lane in whose turn a task died or froze shares none for a while (`suspects`).
-
-Launches tides: single-task Spark jobs, each for one lane or one raft. The next stands by before one ends.
+A group's next attempt gets a standby of each task, some at a time; the old attempt ends when its last task has left. A
+task that was running while an attempt died or froze runs alone for a while (`Quarantine`).
 """
 
 from __future__ import annotations
@@ -44,9 +41,9 @@ TASK_MODULES = ("twinshore.replication.task.runner", "twinshore.replication.task
 
 
 class TaskEngine(Protocol):
-    """`ride` pumps one lane for one tide and returns the sentence that says how that ended; it raises where the task
-    died. `end` ends the task of that name from outside. `host` is where the desk can be reached from wherever tides
-    run."""
+    """`ride` runs one attempt and returns a sentence on its end; raises when the Spark task died. `end` ends the job of
+    that name from outside. `host`: where attempts reach the coordinator.
+    """
 
     host: str
 
@@ -60,8 +57,8 @@ class TaskEngine(Protocol):
 
 
 def open_engine(settings: MirrorSettings, lanes: int, stop: threading.Event) -> TaskEngine | None:
-    """Room for so many lanes; None when `stop` came first."""
-    # Loaded here: a command that only looks need not load Spark.
+    """Opens an engine for `lanes` tasks; None when `stop` came first."""
+    # Loaded here: a command that only reads need not load Spark.
     from twinshore.replication.task.runner import run_tasks
     from twinshore.runtime.compile import build_in_background
     from twinshore.runtime.spark import SparkEngine, open_session
@@ -75,23 +72,24 @@ def open_engine(settings: MirrorSettings, lanes: int, stop: threading.Event) -> 
 
 
 START_TIMEOUT_S = 30.0
-# A raft that has said nothing for so long is frozen, and another takes its lanes. Were it shorter, they would all
-# change over again and again on a busy machine, where a raft only comes late.
+# A group silent for so long is frozen, and another gets the tasks. If this were shorter, all tasks would change
+# over again and again on a busy machine, where messages only come late.
 FROZEN_AFTER_S = 15.0
-# Where the driver itself stood still for so long, as a stopped machine does, tasks fell silent for its sake.
+# If this process was suspended for so long, as on a stopped machine, the tasks' silence is no sign.
 DRIVER_STALL_S = 5.0
-# A task that died may have said something that is still to be heard.
+# A message of a task that died may still be unread.
 LAST_MESSAGE_GRACE_S = 1.0
 GROUP_RETRY_S_MAX = 5.0
-# A tide of a raft is longer where more lanes have to change over: this many in the time of a lane's tide.
+# A group's attempt lasts longer the more tasks must change over: this many in the time of a single task's attempt.
 TASKS_PER_ATTEMPT = 25
 
 
 @dataclass(slots=True)
 class TaskGroupAttempt:
-    """One task that carries a raft. `heard_s`: when it last spoke, 0 before it first did. `missed`: the log says that
-    it has fallen silent. `came`, `gone`: its line was there, and broke, which Spark may tell much later. `given_up`:
-    Spark was asked to end it. `turn`: the berth whose turn it is, if it says so."""
+    """One Spark task that runs a task group. `heard_s`: last message, 0: none yet. `missed`: silence was logged.
+    `came`, `gone`: the connection was open, and broke, which Spark may report much later. `given_up`: Spark was asked
+    to end the job. `turn`: the slot that runs now, if known.
+    """
 
     place: TaskGroupAttemptId
     launched_s: float
@@ -105,8 +103,9 @@ class TaskGroupAttempt:
 
 
 class TaskGroups:
-    """All calls come from one thread. `run(order, name)` is the Spark job, and `end(name)` ends one from outside;
-    `over(berth, sentence, died)` hears how each pump ended."""
+    """All calls come from one thread. `run(order, name)` is the Spark job; `end(name)` ends one from outside;
+    `over(berth, sentence, died)` gets how each slot ended.
+    """
 
     def __init__(
         self,
@@ -130,10 +129,10 @@ class TaskGroups:
         self._ends: list[tuple[TaskGroupAttemptId, str, float]] = []
         self._lock = threading.Lock()
 
-    # -- what lanes ask
+    # -- asked for single tasks
 
     def serving(self, raft: int, now_s: float) -> TaskGroupAttemptId | None:
-        """The task that takes pumps for this raft now."""
+        """Returns the attempt that starts this group's tasks now."""
         there = self._desk.rafts.there()
         able = [
             one.place
@@ -146,16 +145,15 @@ class TaskGroups:
         return max(able, key=lambda place: place.tide, default=None)
 
     def at(self, berth: int | None) -> TaskGroupAttemptId | None:
-        """Where the pump of this berth is."""
         return self._berths.get(-1 if berth is None else berth)
 
     def comes(self, berth: int) -> bool:
-        """Whether the pump of this berth may still begin: its task is there and speaks."""
+        """Whether the slot's task may still begin: its attempt is connected and not silent."""
         one = self._tides.get(self._berths[berth]) if berth in self._berths else None
         return one is not None and not (one.missed or one.gone)
 
     def board(self, place: TaskGroupAttemptId, order: TaskConfig) -> int | None:
-        """The pump's berth; None where the raft is gone."""
+        """Starts a task in a slot; None: the attempt is gone."""
         self._next_berth += 1
         if not self._desk.rafts.say(place, StartTask(self._next_berth, order)):
             return None
@@ -167,17 +165,16 @@ class TaskGroups:
         return sum(1 for one in self._tides.values() if not one.given_up)
 
     def heirs(self) -> int:
-        """How many tasks run beside an older one of their raft."""
+        """Returns the number of standby attempts."""
         return sum(1 for one in self._tides.values() if self._succeeds(one))
 
-    # -- what time brings
+    # -- time
 
     def turn(self, wanted: Iterable[int], heirs_free: int, now_s: float) -> None:
-        """Hears rafts, launches those that are wanted, lets go of those that nobody needs. `heirs_free`: how many tasks
-        there may be more for rafts that have one."""
+        """Handles messages, launches wanted groups (`heirs_free` standbys at most), and stops unneeded attempts."""
         self._forgive(now_s)
         self._hear(now_s)
-        # First who is frozen: the next task is to know what became of this one.
+        # Frozen attempts first: the next one is to know what became of this one.
         for one in self._tides.values():
             if one.heard_s and now_s - one.heard_s >= FROZEN_AFTER_S:
                 self._miss(one, now_s)
@@ -198,7 +195,7 @@ class TaskGroups:
                 one.leaving = self._desk.rafts.say(one.place, StopTaskGroup())
 
     def _forgive(self, now_s: float) -> None:
-        """Where this process was stopped, silence counts anew for its tasks, and nobody's turn is to blame."""
+        """Counts silence from now if this process was suspended, and blames no task."""
         if DRIVER_STALL_S <= now_s - self._turned_s < math.inf:
             self._stalled_s = now_s
             for one in self._tides.values():
@@ -207,7 +204,7 @@ class TaskGroups:
         self._turned_s = now_s
 
     def _miss(self, one: TaskGroupAttempt, now_s: float) -> None:
-        """It is frozen. Its lanes go elsewhere at once, and it itself some time later: it keeps a place of Spark's."""
+        """Moves a frozen attempt's tasks at once; if still frozen later, has Spark end the job, which keeps a slot."""
         if not one.missed:
             one.missed = True
             lanes = len({self._lanes[berth] for berth, at in self._berths.items() if at == one.place})
@@ -235,7 +232,7 @@ class TaskGroups:
         for one in self._tides.values():
             one.came |= one.place in there
             if one.came and one.place not in there and not (one.gone or one.missed or one.leaving):
-                one.gone = True  # the next task is to know what became of this one, whenever Spark tells
+                one.gone = True  # the next attempt is to know what became of this one, however late Spark tells
                 self._suspect(one.place, one.turn, now_s)
         with self._lock:
             ends, self._ends = self._ends, []
@@ -248,7 +245,7 @@ class TaskGroups:
                 self._ended(place, trouble, now_s, died=place not in there)
 
     def _succeeds(self, one: TaskGroupAttempt) -> bool:
-        """Whether an older task of its raft still runs; one that is frozen has left it already."""
+        """Whether an older attempt of the group still runs and is not frozen."""
         return any(
             two.place.raft == one.place.raft and two.place.tide < one.place.tide and not (two.missed or two.gone)
             for two in self._tides.values()
@@ -268,7 +265,7 @@ class TaskGroups:
         length_s = self._tide_s * stagger * max(1.0, lanes / TASKS_PER_ATTEMPT)
         return now_s - self._tides[place].launched_s >= length_s and heir_free
 
-    # -- its tasks
+    # -- Spark jobs
 
     def _launch(self, raft: int, now_s: float) -> None:
         place = TaskGroupAttemptId(raft, self._next_tide)
@@ -288,18 +285,18 @@ class TaskGroups:
             sentence = self._run(order.to_json(), _name(place))
             trouble = "" if sentence == "finished" else sentence
         except Exception as error:
-            # Whatever Spark raises: the task, the worker or the executor is gone; its lanes begin again elsewhere.
+            # Any error of Spark: the task, the worker or the executor is gone; the group's tasks begin again elsewhere.
             trouble = f"its task died ({first_error_line(error)})"
         with self._lock:
             self._ends.append((place, trouble, time.monotonic()))
 
     def _ended(self, place: TaskGroupAttemptId, trouble: str, now_s: float, *, died: bool) -> None:
-        """`died`: its worker is gone too."""
+        """`died`: the worker is gone too."""
         if (one := self._tides.pop(place, None)) and (one.missed or one.given_up):
-            trouble = ""  # it has been told: it was frozen, or never spoke
+            trouble = ""  # logged already: frozen, or never heard
         elif one and trouble and one.heard_s:
             self._suspect(place, one.turn if died and not one.gone else 0, now_s)
-        # Where Spark lost sight of a task that runs on, its pumps give way to their heirs, and then it ends.
+        # If Spark lost sight of an attempt that runs on, its tasks give way to their standbys, and then it ends.
         self._desk.rafts.say(place, StopTaskGroup())
         left = [berth for berth, at in self._berths.items() if at == place]
         times = self._failures.get(place.raft, (0, 0.0))[0] + 1 if trouble else 0
@@ -311,7 +308,7 @@ class TaskGroups:
             self._over(berth, "finished", False)
 
     def _left(self, berth: int) -> bool:
-        """Whether its pump was anywhere."""
+        """Frees the slot; False: no attempt had it."""
         self._lanes.pop(berth, None)
         return self._berths.pop(berth, None) is not None
 
@@ -329,7 +326,7 @@ def _name(place: TaskGroupAttemptId) -> str:
 
 
 def first_error_line(error: Exception) -> str:
-    """What went wrong, out of the page that Spark makes of it."""
+    """Returns the line with the error in Spark's long text."""
     text = str(error).strip()
     for line in text.splitlines():
         if "Error" in line or "Exception" in line:
@@ -340,23 +337,24 @@ def first_error_line(error: Exception) -> str:
 TURN_INTERVAL_S = 0.05
 RETRY_S_MAX = 5.0
 WAIT_REPORTED_S = 5.0
-# Each heir that boards a raft dials its brokers: so many at once.
+# Each standby that starts in a group connects to its brokers: so many at once.
 GROUP_STARTS_MAX = 8
 REGROUP_INTERVAL_S = 5.0
 CHECK_INTERVAL_S = 0.5
-# A pump that carried once and does so no more has so long to end: then Spark ends its task.
+# An attempt that was the holder and is no more has so long to end: then Spark ends the job.
 END_TIMEOUT_S = 30.0
 ENDED_GRACE_S = 5.0
-# A pump that stands by in vain ends by itself before that: one that does not hangs.
+# A standby in vain ends by itself before that: one that does not hangs.
 STANDBY_TIMEOUT_S = STANDBY_S_MAX + END_TIMEOUT_S
-# A lane has no more tides than so many, whatever ails them.
+# A task has no more attempts than so many, however they fail.
 ATTEMPTS_MAX = 8
 
 
 @dataclass(slots=True)
 class TaskAttempt:
-    """One tide of a lane. `berth`: its pump's on a raft, None where it has a separate task. `held_s`: when it was
-    last seen to carry, 0 before it first did. `given_up`: Spark was asked to end it."""
+    """`berth`: the slot in a task group; None: a Spark task of its own. `held_s`: when last seen as holder, 0: never.
+    `given_up`: Spark was asked to end the job.
+    """
 
     launched_s: float
     berth: int | None = None
@@ -364,34 +362,35 @@ class TaskAttempt:
     given_up: bool = False
 
     def spent_s(self, now_s: float) -> float:
-        """For how long it has carried no more, or should have ended as it never did."""
+        """Seconds since the attempt was the holder; if it never was, since it should have ended."""
         return now_s - (self.held_s or self.launched_s + STANDBY_TIMEOUT_S)
 
 
 @dataclass(slots=True)
 class TaskAttempts:
-    """A lane's tides that are not over. `make` gives the order of the next one."""
+    """A task's running attempts. `make` returns the next one's config."""
 
     make: Callable[[int], TaskConfig]
     stagger_s: float
     next_tide: int = 0
     running: dict[int, TaskAttempt] = field(default_factory=dict)
-    # Whether a tide was launched since the lane was opened.
+    # Whether an attempt was launched since the task was opened.
     begun: bool = False
     together: str = ""
     failures: int = 0
     retry_at_s: float = 0.0
-    # Whether the log says that no pump begins.
+    # Whether the log says that no attempt begins.
     waits: bool = False
-    # Its raft, and what it carries in a second.
+    # The task's group, and the bytes replicated in a second.
     raft: int | None = None
     rate: float = 0.0
     carried: int = 0
 
 
 class TaskPool:
-    """`run(order, name)` is the Spark job, `end(name)` ends one from outside; `heard(sentence)` gets what is worth a
-    line in the log. Where lanes and their heirs are more than `tasks`, small ones share rafts; 0: they never do."""
+    """Keeps attempts running for every open task. `run(order, name)` is the Spark job, `end(name)` ends one;
+    `heard(sentence)` gets log lines. When tasks and standbys exceed `tasks`, small ones share groups; 0: never.
+    """
 
     def __init__(
         self,
@@ -411,33 +410,32 @@ class TaskPool:
         self._lanes: dict[TaskKey, TaskAttempts] = {}
         self._rafts = TaskGroups(desk, tide_s, run, self._hear_of_raft, self._left_raft, self._give_up)
         self._aboard: dict[int, tuple[TaskAttempts, int, str]] = {}
-        # The number of each lane's next tide, whenever it is opened: Spark's tasks are ended by their names.
+        # The number of each task's next attempt, kept after closing: Spark jobs are ended by their names.
         self._numbers: dict[TaskKey, int] = {}
-        # By which lanes, and which of them may share with no other.
+        # The tasks of the last assignment, and those that ran alone.
         self._dealt: tuple[frozenset[TaskKey], frozenset[TaskKey]] | None = None
         self._weighed_s = self._looked_s = 0.0
-        # The raft of each broadcast's lanes of one number.
+        # The group of each broadcast's tasks of one number.
         self._together: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
         supervise(self._work, "tides")
 
     def open_task(self, key: TaskKey, make: Callable[[int], TaskConfig], *, together: str = "") -> None:
-        """From now on there is always a tide for this lane. `together`: the broadcast whose lanes of this number are on
-        one raft."""
+        """Keeps attempts of the task running. `together`: the broadcast whose tasks of this number share a group."""
         with self._lock:
             stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
             self._lanes.setdefault(key, TaskAttempts(make, stagger_s, self._numbers.get(key, 0), together=together))
-            # One that was closed a moment ago is new all the same: it is dealt before it gets a task.
+            # One that was closed a moment ago is new all the same: it gets a group before an attempt.
             self._dealt = None
 
     @property
     def apart(self) -> frozenset[TaskKey]:
-        """Lanes that share a task with no other for now: such tasks died or froze in their turns."""
+        """Tasks in quarantine."""
         return self._rafts.suspects.apart if self._tasks else frozenset()
 
     def close_link(self, link: str) -> None:
-        """No more tides for this link; those that run end by the desk's word."""
+        """Launches no more attempts; the coordinator ends those that run."""
         with self._lock:
             for key in [key for key in self._lanes if key[0] == link]:
                 del self._lanes[key]
@@ -471,7 +469,6 @@ class TaskPool:
                     self._launch(key, jobs, now_s)
 
     def _see(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> None:
-        """Which tide carries, and which did and should be over: it hangs, and nobody else would end it."""
         holder = self._desk.holding(key)[0] if jobs.running else None
         if holder in jobs.running:
             jobs.running[holder].held_s = now_s
@@ -483,7 +480,7 @@ class TaskPool:
                 self._give_up(name)
 
     def _give_up(self, name: str) -> None:
-        """Aside: whoever asks Spark waits for it."""
+        """Asks Spark in a thread of its own, because the call blocks."""
 
         def ask() -> None:
             try:
@@ -497,7 +494,6 @@ class TaskPool:
             self._heard(f"{name}: Spark is not asked to end its task ({first_error_line(error)})")
 
     def _look(self, now_s: float) -> None:
-        """Who carries, who hangs, and of those that may share with no other, which may again."""
         for key, jobs in self._lanes.items():
             self._see(key, jobs, now_s)
         suspects = self._rafts.suspects
@@ -508,12 +504,12 @@ class TaskPool:
                 self._heard(f"{key[0]} lane {key[1]}: carried for long enough: it may share a task with others again")
 
     def _heirs_free(self, heirs: int, alone: int) -> int:
-        """How many heirs more may have a task. Lanes that change over to rafts may take all that there are."""
+        """How many more standbys may have a Spark task. Tasks that move to groups may use all."""
         free = STANDBYS_MAX - heirs
         return min(free, self._tasks - alone - len(self._rafts)) if self._tasks else free
 
     def _deal(self, now_s: float) -> None:
-        """Which lanes share rafts, whenever there are others and every few seconds."""
+        """Assigns groups, after changes and every `REGROUP_INTERVAL_S`."""
         known = frozenset(self._lanes), self.apart
         if known == self._dealt and now_s - self._weighed_s < REGROUP_INTERVAL_S:
             return
@@ -534,7 +530,7 @@ class TaskPool:
             self._lanes[key].raft = raft
 
     def _bind(self) -> dict[TaskKey, int]:
-        """Puts lanes that read together on one raft of their own, but for those that must share with no other."""
+        """Assigns tasks that read together to a group of their own, except those in quarantine."""
         found = {}
         for key, jobs in self._lanes.items():
             if jobs.together and key not in self.apart:
@@ -554,7 +550,7 @@ class TaskPool:
         jobs.waits = wait_s > 0.0 and (jobs.waits or wait_s > WAIT_REPORTED_S)
 
     def _is_joining_group(self, key: TaskKey, jobs: TaskAttempts, now_s: float) -> bool:
-        """Whether an heir of the lane is on its way to a raft or stands by there."""
+        """Whether a standby is starting or ready in a group."""
         if len(jobs.running) < 2:
             return False
         tide = max(jobs.running)
@@ -583,7 +579,6 @@ class TaskPool:
         return heir_free and (carried_by is not None or age_s >= self._tide_s + jobs.stagger_s)
 
     def _is_starting(self, one: TaskAttempt, now_s: float) -> bool:
-        """Whether the tide is on its way."""
         if one.berth is not None and not self._rafts.comes(one.berth):
             return False
         return now_s - one.launched_s < START_TIMEOUT_S and one.spent_s(now_s) < ENDED_GRACE_S
@@ -601,7 +596,7 @@ class TaskPool:
             else:
                 threading.Thread(target=self._ride, args=(jobs, tide, order, name), name=name, daemon=True).start()
         except Exception as error:
-            # This lane's alone: the other lanes' tides come from the same thread. The machine may be out of threads.
+            # Concerns this task alone: the same thread launches the others. The machine may be out of threads.
             jobs.running.pop(tide, None)
             self._heard(f"{name}: it cannot begin ({first_error_line(error)}); the lane begins again")
             self._pause(jobs, now_s)
@@ -614,7 +609,7 @@ class TaskPool:
                 self._heard(f"{name}: {sentence}")
             failed = sentence != "finished" and time.monotonic() - started_s < RETRY_S_MAX
         except Exception as error:
-            # Whatever Spark raises: the task, the worker or the executor is gone; the lane begins again.
+            # Any error of Spark: the task, the worker or the executor is gone; our task begins again.
             if not self._closed.is_set():
                 self._heard(f"{name}: its task died ({first_error_line(error)}); the lane begins again")
             failed = True
@@ -624,7 +619,7 @@ class TaskPool:
     def _board(self, jobs: TaskAttempts, tide: int, order: TaskConfig, name: str, now_s: float) -> None:
         place = None if jobs.raft is None else self._rafts.serving(jobs.raft, now_s)
         berth = self._rafts.board(place, order) if place else None
-        if berth is None:  # it went just now, and its heir comes
+        if berth is None:  # the group's attempt ended just now, and the next one comes
             del jobs.running[tide]
             return
         jobs.running[tide].berth = berth
@@ -655,7 +650,7 @@ class TaskPool:
 
 
 def _heirs(jobs: TaskAttempts, now_s: float) -> int:
-    """How many tasks of its own stand by for a lane, where the latest is one. One that has carried is no heir."""
+    """How many standbys have a Spark task of their own. An attempt that was the holder is no standby."""
     last = jobs.running[max(jobs.running)] if jobs.running else None
     if last is None or last.berth is not None:
         return 0

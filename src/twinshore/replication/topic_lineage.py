@@ -1,10 +1,8 @@
-"""One link's knowledge of where topics came from: what is told on its source, and what it tells on its target.
+"""Reads and writes the lineage of one link's topics in `twinshore.twins`, a compacted topic on each target.
 
-Each target holds `twinshore.twins`, a compacted topic with a line for each twin on it. A twin is announced there before
-it is made and named by its topic id afterwards, so that whoever sees the twin can already read what it is, whichever
-mirror made it and wherever that keeps its store. Topic settings cannot say it (Kafka takes no unknown ones), record
-headers must not be touched, and a name says nothing surely. Where the rights for that topic are missing, the link's own
-store knows the twins that its own mirror made.
+A twin is announced there before creation, and named by topic id afterwards. So every mirror can read what a topic is,
+whichever mirror and store made the twin. Topic settings, record headers and names cannot say this. Without rights for
+that topic, the link knows only the twins in the store.
 """
 
 from __future__ import annotations
@@ -33,14 +31,15 @@ from twinshore.replication.core.model import CarryTopic, Create
 from twinshore.state.store import Store
 
 TopicVersions = dict[str, tuple[str, int]]
-# So long after a topic was seen the lines of an honest mirror about it may still be on their way.
+# So long after a topic was first seen, an honest mirror's records may still arrive.
 LINEAGE_GRACE_S = 60.0
 DOUBT_RECHECK_S = 60.0
 
 
 class TopicLineage:
-    """`link` gives the link as it holds now. `log` hears once of each topic that stays, and of rights that are missing;
-    `tell` gets the topics of which lines say what nothing bears out, whenever these are others."""
+    """`link` returns the current link. `log` gets each topic not replicated, and missing rights, once; `tell` the
+    topics with unconfirmed claims whenever these change.
+    """
 
     def __init__(
         self,
@@ -69,15 +68,13 @@ class TopicLineage:
 
     @property
     def _link(self) -> Link:
-        """The link as it holds now."""
         return self._now()
 
     def _sides(self) -> tuple[tuple[str, KafkaCluster], ...]:
         return ("source", self._source), ("target", self._target)
 
     def admitted(self, names: TopicVersions, at_home: Collection[str] = ()) -> TopicVersions:
-        """Those of the source's topics that the link may carry on. `at_home`: they are written on the source by now,
-        wherever they came from once."""
+        """Returns topics that the link may replicate. `at_home`: topics written on the source by now, of any origin."""
         for name in at_home:
             self._descents[name] = NO_LINEAGE
             self.staying.pop(name, None)
@@ -96,15 +93,15 @@ class TopicLineage:
         }
 
     def is_twin(self, topic: str) -> bool:
-        """Whether the topic came to the source from another cluster, as far as is known."""
+        """Whether the topic is known to come from another cluster."""
         return bool(self._descents.get(topic, NO_LINEAGE).path)
 
     def announce(self, steps: Iterable[Create]) -> None:
-        """Before twins are made."""
+        """Announces twins; call before they are created."""
         self._tell({step.twin or step.topic: self._onward(step.topic, "") for step in steps})
 
     def declare(self, steps: Iterable[CarryTopic]) -> None:
-        """Once twins have topic ids; what stands there already is not told again."""
+        """Writes the topic ids of new twins."""
         twins = {step.twin or step.topic: self._onward(step.topic, step.target_topic_id) for step in steps}
         if twins:
             self._read("target")
@@ -113,7 +110,7 @@ class TopicLineage:
             self._tell({name: one for name, one in twins.items() if name not in newer and known.get(name) != one})
 
     def retract(self, step: Create) -> None:
-        """The twin was not made: its line must claim no later topic of that name."""
+        """Deletes the announcement of a twin that was not created: it must not claim a later topic of that name."""
         self._append([((step.twin or step.topic).encode(), None)])
 
     def _onward(self, topic: str, topic_id: str) -> Lineage:
@@ -171,7 +168,7 @@ class TopicLineage:
             self._log(f"{self._link.name}: {reason}")
 
     def _told_before(self) -> dict[tuple[str, str], Lineage]:
-        """Of each topic that the link carries, what it told the target of its descent when it began."""
+        """What the target was told at each topic's start."""
         found = {}
         lines = self._told["target"]
         for row in self._store.twins.of(self._link.name):
@@ -216,7 +213,7 @@ class TopicLineage:
 
 
 def read_own_lineage(store: Store, here: str) -> dict[str, Lineage]:
-    """Twins on the cluster of this id that the store knows, by topic id: also those of links that were removed."""
+    """Returns lineage by topic id of the store's twins on cluster id `here`, also of removed links."""
     origins: dict[tuple[str, str], tuple[Hop, str]] = {}
     for identity in store.links.identities():
         hop = Hop(identity.source_cluster_id, identity.link.partition("->")[0])
@@ -230,7 +227,7 @@ def read_own_lineage(store: Store, here: str) -> dict[str, Lineage]:
 
 
 def _filters(link: Link) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a heartbeats topic is judged by, besides what is told of it."""
+    """What the verdict on heartbeats depends on, besides lineage."""
     return link.topics, link.exclude
 
 

@@ -1,10 +1,7 @@
-"""Both clusters as the planner wants to see them.
+"""Reads both clusters for the planner, executes plan steps, and settles conflicts over twins.
 
-Makes the target as the plan wants it: twins created, grown, settled; then their partitions may be carried.
-
-Which topics of the target another link carries now. Two processes of one store may have read settings of two days,
-and each believe that a topic is its own: of two links the one whose row of the twin was there first has it, whether or
-not its mirror seems to live.
+Two processes of one store may have read different settings, and each believe that a topic is its own. The link whose
+row of the twin was first has the topic, whether or not its mirror seems to live.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A topic of either cluster. `spans`: where each log begins and, on the target, ends; 0 where that is not known."""
+    """A topic of either cluster. `spans`: log start and, on the target, log end of each partition; 0: unknown."""
 
     name: str
     topic: TopicMetadata
@@ -49,15 +46,13 @@ class _Seen:
 
 
 class TopicScanner:
-    """Asks about what is new; a topic that flows already is asked again only when it changed."""
-
     def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster) -> None:
         self._link = link
         self._source = source
         self._target = target
 
     def names(self) -> dict[str, tuple[str, int]]:
-        """Topics of the source that the link admits: topic id and partitions."""
+        """Returns topic id and partitions of each admitted topic."""
         seen = self._source.metadata(None, refresh=True)
         return {
             name: (topic.topic_id.hex(), len(topic.partitions))
@@ -69,8 +64,9 @@ class TopicScanner:
         return len(self._target.metadata([], refresh=True).brokers)
 
     def plan(self, names: Sequence[str], known: Mapping[str, KnownTwin]) -> list[PlanStep]:
-        """The steps for these topics as both clusters are now. One that cannot be looked at now is refused for now, and
-        hinders no other; KafkaError where a cluster does not answer at all."""
+        """Returns the steps. A topic that cannot be read now is refused for now, and holds up no other; KafkaError when
+        a cluster does not answer at all.
+        """
         source, away = self._seen(self._source, names, known, IncidentKind.SOURCE_AWAY)
         called = {self._link.twin_of(name): name for name in names}
         twins = {twin: known[name] for twin, name in called.items() if name in known}
@@ -88,8 +84,9 @@ class TopicScanner:
     def _seen(
         self, cluster: KafkaCluster, names: Iterable[str], known: Container[str], kind: IncidentKind
     ) -> tuple[dict[str, _Seen], dict[str, Refuse]]:
-        """Those of these topics that are there, and why others of them cannot be told. Where the logs of a `known` twin
-        begin and end is its pump's affair: a partition that has no leader does not hold its topic up."""
+        """Returns readable topics, and why others are not. Log start and end of a `known` twin are left to its task: a
+        partition without a leader does not hold up that topic.
+        """
         there = {
             name: topic
             for name, topic in cluster.metadata(sorted(names), refresh=True).topics.items()
@@ -112,7 +109,6 @@ class TopicScanner:
 
 
 def read_known_twins(store: Store, link: Link) -> dict[str, KnownTwin]:
-    """What the store remembers of each topic's twin."""
     mapped = {topic for topic, _ in store.extents.reached(link.name)}
     return {
         row.topic: KnownTwin(row.source_topic_id, row.target_topic_id, row.topic in mapped)
@@ -131,8 +127,9 @@ def _as_target(seen: _Seen) -> TargetTopic:
 
 
 def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> Refuse:
-    """For as long as it cannot be told: the next survey asks again. A leader that cannot be dialled says nothing of
-    what it was to be asked for."""
+    """Refuses the topic until the next survey. A retriable error says only that the cluster, or a leader, did not
+    answer.
+    """
     sentence = error.message if topic in error.message else f"{place}: {error.message}"
     if error.retriable:
         return Refuse(topic, kind, sentence, error.hint or "it goes on by itself once that is over")
@@ -151,16 +148,16 @@ def _values(settings: dict[str, ConfigEntry]) -> tuple[tuple[str, str], ...]:
 
 TOPIC_READY_TIMEOUT_S = 15.0
 POLL_S = 0.05
-# As `Remembered` of a link whose claim to a twin has ended: by the twin's topic id, the link that took it over.
+# Link state of a link whose claim to a twin has ended: by the twin's topic id, the link that took over.
 TAKEN_OVER_KIND = "twin given over"
-# As `Remembered` of a topic of whose twin a fresh queue may have dropped records that no receipt tells of: noted before
-# the first is dropped.
+# Link state of a topic: a fresh queue may have dropped records of its twin that no progress tells of; written before
+# the first drop.
 LOSSY_KIND = "thinned to"
 ALL_OFFSETS = (1 << 63) - 1
 
 
 def apply_steps(target: KafkaCluster, steps: Iterable[PlanStep]) -> list[str]:
-    """Does what changes the target; returns a sentence for each change. Doing it twice does no harm."""
+    """Executes the steps; returns a sentence for each change. Idempotent."""
     done = []
     for step in steps:
         match step:
@@ -194,14 +191,15 @@ def apply_steps(target: KafkaCluster, steps: Iterable[PlanStep]) -> list[str]:
 def try_step(
     target: KafkaCluster, step: PlanStep, tell: Callable[[str], None], unmade: Callable[[Create], None]
 ) -> Refuse | None:
-    """Does what the step changes; why its topic must rest where the target will not have it. `unmade` hears of a twin
-    that was not made."""
+    """Executes the step; returns why the topic must rest if the target refuses. `unmade` gets a twin that was not
+    created.
+    """
     try:
         for sentence in apply_steps(target, [step]):
             tell(sentence)
     except KafkaError as error:
         if error.retriable and not error.code:
-            raise  # it is no broker's answer: the cluster does not hear us at all
+            raise  # no broker's response: the cluster is not reachable at all
         if isinstance(step, Create) and not error.retriable:
             unmade(step)
         return refuse_step(step, error)
@@ -209,7 +207,6 @@ def try_step(
 
 
 def refuse_step(step: PlanStep, error: KafkaError) -> Refuse:
-    """Why the topic must rest: the target will not have what the step needs."""
     kind = (
         IncidentKind.RIGHTS_LOST
         if error.code in position.AUTHORIZATION_CODES
@@ -221,8 +218,9 @@ def refuse_step(step: PlanStep, error: KafkaError) -> Refuse:
 
 
 def new_twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRow:
-    """A new twin's row. Its history begins where the source's log does now: sequences follow the offsets there, and
-    what is filled below it is not missing."""
+    """Returns a new twin's row. The anchor is the source's log start: sequences follow offsets from there, and filler
+    below replaces no missing record.
+    """
     start = step.starts[partition] if step.starts else 0
     ids = (step.source_topic_id, step.target_topic_id)
     return TwinRow(link, step.topic, partition, *ids, start, start % SEQUENCE_SPAN, now_ms)
@@ -231,8 +229,7 @@ def new_twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> Tw
 def build_partition_configs(
     store: Store, link: Link, steps: Sequence[CarryTopic], made: Container[TwinRow]
 ) -> dict[TopicPartition, PartitionConfig]:
-    """What a pump must know of each partition of these steps. Twins that are new are remembered from now on; `made`:
-    those that this term of the link remembered first."""
+    """Saves rows of new twins; returns each partition's config. `made`: rows first saved in this lease epoch."""
     now_ms = wall_ms()
     rows = [new_twin_row(link.name, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
@@ -249,7 +246,7 @@ def build_partition_configs(
         place = (row.topic, row.partition)
         begin = row.anchor_offset if place in reached else -1 if row.inherited else 0
         stands[place] = told.get(place, EpochOffset(UNKNOWN_EPOCH, begin))
-    # Where records landed is told before how far the source was read.
+    # The offset map is written before the progress on the source.
     ends = {
         row: max(stands[place].end, reached[place].source)
         for row in saved
@@ -279,7 +276,7 @@ def build_partition_configs(
 
 
 def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
-    """A topic that was just made is not known everywhere at once."""
+    """Waits for the topic: brokers learn of a new one at different times."""
     deadline = time.monotonic() + TOPIC_READY_TIMEOUT_S
     while True:
         seen = target.metadata([topic], refresh=True).topics.get(topic)
@@ -294,21 +291,22 @@ def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
 
 
 class TopicConflicts:
-    """One link's eye on all other links of its store. A link's claim to a twin ends with its rows, or when another
-    takes it over after its own mirror has acknowledged filters that do not admit the topic."""
+    """Keeps one link off twins of other links. A claim to a twin ends with the rows, or when another link takes over
+    after the first link's mirror has acknowledged filters without the topic.
+    """
 
     def __init__(self, link: Link, store: Store) -> None:
         self._link, self._store = link, store
-        # Topics of which rows may stand that were never judged: the store failed in between.
+        # Topics that may have rows that were never judged: the store failed in between.
         self._unjudged: set[str] = set()
-        self.made: set[TwinRow] = set()  # in this term
+        self.made: set[TwinRow] = set()  # in this epoch
 
     def anew(self) -> None:
-        """A term of the link begins: another mirror may have had what was made before."""
+        """Forgets `made`: a lease epoch begins, and another mirror may have run the link."""
         self.made.clear()
 
     def judged(self, steps: Sequence[PlanStep], known: Container[str]) -> list[PlanStep]:
-        """The steps, without those for topics that another link has: why each of these must not be touched."""
+        """Replaces steps of other links' topics by refusals."""
         new = self._new([step for step in steps if isinstance(step, CarryTopic)], known, self._given_over())
         taken, _ = self._claims(new)
         called = {step.topic: step.twin or step.topic for step in new}
@@ -319,8 +317,9 @@ class TopicConflicts:
         return [*(step for step in steps if step.topic not in taken), *refused]
 
     def without_foreign_twins(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
-        """The steps whose twins no other link has. That a claim has ended is remembered before any row of ours is
-        written: whoever had it may want it back at this very moment, and sees what is remembered, or is seen here."""
+        """Returns steps whose twins no other link has. The end of another link's claim is recorded before any row of
+        ours: if that link wants the twin back at the same time, one of the two sees the other.
+        """
         new = self._new(steps, known, self._given_over())
         taken, ended = self._claims(new)
         lost, mine, now_ms = set(taken), self._link.name, wall_ms()
@@ -340,9 +339,10 @@ class TopicConflicts:
         return [step for step in steps if step.topic not in lost]
 
     def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
-        """The steps whose twins are this link's. `known`: topics that had a twin of the link's before this look. New
-        ones are remembered first: of two links that do so at once, each sees the other's row, or the later one does;
-        whoever sees one lets go, and tries again with the next survey."""
+        """Returns steps whose twins are this link's. `known`: topics with an earlier twin of this link. New rows are
+        saved first: of two links that do so at once, at least the later sees the other's row, gives way, and tries
+        again with the next survey.
+        """
         given = self._given_over()
         new = self._new(steps, known, given)
         if not new:
@@ -361,7 +361,7 @@ class TopicConflicts:
         return [step for step in steps if step.topic not in lost]
 
     def _new(self, steps: Iterable[CarryTopic], known: Container[str], given: Container[str]) -> list[CarryTopic]:
-        """Those that are to be judged: what the link carried before is not judged anew, unless it gave it over."""
+        """Returns steps without those of earlier twins, unless the link lost these."""
         return [
             step
             for step in steps
@@ -369,7 +369,7 @@ class TopicConflicts:
         ]
 
     def _claims(self, steps: Iterable[CarryTopic]) -> tuple[dict[str, TwinRow], list[TwinRow]]:
-        """Topics of these whose twins are another link's, with its row; and rows of other links whose claims ended."""
+        """Returns topics whose twins belong to another link, with its row; and rows of ended claims."""
         ours = {step.target_topic_id: step.topic for step in steps if not is_heartbeats_topic(step.topic)}
         rows = [row for row in self._store.twins.of_target_topics(ours) if row.link != self._link.name]
         held = {name: self._in_force(name) for name in {row.link for row in rows}}
@@ -383,7 +383,6 @@ class TopicConflicts:
         return taken, ended
 
     def _why(self, twin: str, row: TwinRow) -> tuple[str, str]:
-        """What an operator reads, and how to go on."""
         arrow = row.link.replace("->", "..", 1)
         return (
             f"topic {twin} on {self._link.target} is the twin of link {row.link}, which had it first",
@@ -392,11 +391,11 @@ class TopicConflicts:
         )
 
     def _given_over(self) -> dict[str, LinkStateRow]:
-        """Twins that this link had and another link took over, by topic id."""
+        """This link's twins that another took over, by topic id."""
         return {row.subject: row for row in self._store.link_states.of(self._link.name, TAKEN_OVER_KIND)}
 
     def _in_force(self, other: str) -> Link | None:
-        """The other link's filters as its own process has them; None where it has not said."""
+        """The other link's acknowledged filters, if any."""
         for row in self._store.link_states.of(other, EFFECTIVE_FILTERS_KIND):
             with suppress(ValueError, TypeError):
                 source, _, target = other.partition("->")
@@ -405,8 +404,9 @@ class TopicConflicts:
 
 
 def read_lossy_offsets(store: Store, link: Link, ends: Mapping[TwinRow, int]) -> dict[tuple[str, int], int]:
-    """By partition, up to which receipt records may be missing behind it. `ends`: where the receipts of these mapped
-    twins end now. Behind a later receipt than where its queue became `keep` again, a twin has all."""
+    """Returns, by partition, up to which offset a fresh queue may have dropped records unreported. `ends`: the progress
+    of these mapped twins. Progress past where the queue became `keep` again lacks nothing.
+    """
     known = {row.subject: row.value for row in store.link_states.of(link.name, LOSSY_KIND)}
     found: dict[tuple[str, int], int] = {}
     told: list[LinkStateRow] = []

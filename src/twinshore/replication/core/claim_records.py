@@ -1,11 +1,10 @@
-"""What a target's notes say of one link: which store writes it, as whom, and where its twins' sequences begin. Pure.
+"""Records in a target's `twinshore.twins` about one link: the store and producer that write, and the twins' anchors.
 
-The lines stand in `twinshore.twins`, a compacted topic that strangers may write to: whatever is not a line of this form
-is passed over. Keys are JSON lists, which no topic's name can be.
+The topic is compacted. Strangers may write there, so other records are ignored. Keys are JSON lists, which no topic
+name can be.
 
-A **claim** says that a store writes the link. The claim that comes first in the log holds; a holder never writes its
-claim again, so compaction does not move it behind another. Whoever takes over writes a claim and takes the old one away
-in one batch.
+A **claim** says that a store writes the link. The first claim in the log wins. The holder never writes it again, for
+compaction would move it behind others. A takeover writes a new claim and deletes the old one in one batch.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CLEANUP_POLICY = "cleanup.policy"
 TWINS_TOPIC_SETTINGS = {CLEANUP_POLICY: "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
 CLAIMS_MAX = 100
 SOURCES_MAX = 100  # of one link
-TWIN_RECORDS_MAX = 200_000  # twins of a link: what strangers write must not fill the memory
+TWIN_RECORDS_MAX = 200_000  # twins of a link: records of strangers must not fill the memory
 PARTITIONS_PER_RECORD = 500
 PARTITIONS_MAX = 1 << 20
 OFFSET_MAX = 1 << 62
@@ -42,7 +41,7 @@ ClaimKeyValue = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class StoreClaim:
-    """A store writes the link, since it first did so on that host."""
+    """A store writes the link; `host` and `since_ms`: where and when first."""
 
     store: str
     host: str
@@ -51,7 +50,7 @@ class StoreClaim:
 
 @dataclass(frozen=True, slots=True)
 class LinkWriter:
-    """As whom the link writes; `process` is the one that wrote this, in that `generation` of the store's lease."""
+    """The link's producer; `process` wrote this record, in `generation` of the store's lease."""
 
     store: str
     producer_id: int
@@ -63,8 +62,9 @@ class LinkWriter:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AnchorRun:
-    """The anchors of partitions one behind the other that begin alike: sequence `sequence` at offset `offset`.
-    `inherited` and `epoch` are those of the store's row; a twin that no switch made has none."""
+    """Consecutive partitions with like anchors: sequence `sequence` at offset `offset`. `inherited` and `epoch`: as in
+    the store's row; 0 unless a switch made the twin.
+    """
 
     first: int
     count: int
@@ -80,7 +80,7 @@ class AnchorRun:
 
 @dataclass(frozen=True, slots=True)
 class TwinAnchors:
-    """Some partitions of a twin. Of a mapped one, where its records lie is in the store alone."""
+    """Some partitions of a twin. Only the store has a mapped one's offset map."""
 
     source_topic_id: str
     target_topic_id: str
@@ -108,11 +108,11 @@ class LinkClaimState:
     newer_twins: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def holder(self) -> StoreClaim | None:
-        """Whose the link is."""
+        """Returns the claim that wins."""
         return next(iter(self.claims.values()), None)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One line more; what is none of this link's is passed over."""
+        """Takes a record; ignores those of other links."""
         match parse_json_or_none(key, KEY_BYTES_MAX):
             case [frozen.CLAIM_LINE, self.link, self.source_id, str(store)]:
                 claim = _claim(store, value)
@@ -141,7 +141,6 @@ class LinkClaimState:
                 self.twins[place] = note
 
     def of_topic(self, topic: str) -> list[TwinAnchors]:
-        """What is told of a topic's twin, by its partitions."""
         return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
 
     def claim_line(self, claim: StoreClaim) -> ClaimKeyValue:
@@ -154,7 +153,7 @@ class LinkClaimState:
         return self._key(LINK_LINE), line_value(asdict(writer))
 
     def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[ClaimKeyValue]:
-        """What these twins, each with all its partitions, lack in the notes."""
+        """Returns the records that these twins lack. `rows`: all partitions of each twin."""
         behind = set(mapped)
         wanted: dict[tuple[str, int], TwinAnchors] = {}
         for topic, some in groupby(sorted(rows, key=lambda row: (row.topic, row.partition)), lambda row: row.topic):
@@ -179,7 +178,7 @@ class LinkClaimState:
 
 @dataclass(slots=True)
 class LinkClaimStates:
-    """The lines of one link from whatever source, as the log goes on: for whoever does not know its source."""
+    """The records of one link, for a reader without the source's cluster id."""
 
     link: str
     by_source: dict[str, LinkClaimState] = field(default_factory=dict)
@@ -194,13 +193,13 @@ class LinkClaimStates:
                 pass
 
     def written(self, target_id: str) -> list[LinkClaimState]:
-        """Of the sources from which the link writes to this cluster, and has told as whom."""
+        """Returns those with a writer for this target."""
         found = (told for _, told in sorted(self.by_source.items()))
         return [told for told in found if told.writer and told.writer.target_cluster_id == target_id]
 
 
 def iter_anchors(notes: Iterable[TwinAnchors]) -> Iterator[tuple[int, AnchorRun]]:
-    """Each partition with its anchor, as a run of itself alone."""
+    """Yields each partition's anchor, as a run of one."""
     for note in notes:
         for run in note.runs:
             for partition in range(run.first, run.first + run.count):
@@ -221,7 +220,7 @@ def parse_twin_ids(key: bytes, value: bytes | None) -> tuple[str, str] | None:
 
 
 def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
-    """Neighbours that begin alike are one run: most twins are a single one."""
+    """Joins neighbours with like anchors."""
     begun: AnchorRun | None = None
     for row in rows:
         here = AnchorRun(row.partition, 1, row.anchor_offset, row.anchor_sequence, row.inherited, row.epoch)

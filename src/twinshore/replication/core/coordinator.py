@@ -1,13 +1,13 @@
-"""The desk without its sockets: every pump of every lane has a seat here, is granted time, and is told what to carry.
+"""Decides which attempt of each task may write, and what each attempt is told.
 
-Events come in as method calls, with the time, and with how long the link is still ours (`allowed_s`), as arguments.
-What is to be done for them waits in `wanted`, in order. Pure.
+Events are method calls; the time and how long the link's lease still holds (`allowed_s`) are arguments. `wanted` has
+the commands to execute, in order.
 
-A `TaskAssignment` is one lane: what is on it, and how far that is accounted for. Its `TaskOwnership` decides who may
-write: one holder, perhaps an heir stands by, never two. The holder writes only while its grant lasts, measured on its
-own clock. When it says where it stands, the heir goes on from there at once; when it is lost, the heir waits the grant
-out and looks for itself. The holder counts a grant from before it asked, the desk from after it answered: so the
-holder's ends first. No grant lasts beyond the link's lease.
+A `TaskAssignment` is one task with the progress of each partition. `TaskOwnership` decides who may write: one holder,
+with at most one standby. The holder writes only while the write lease lasts on the holder's clock. When a holder
+finishes, the standby continues at once from the reported offsets. When a holder is lost, the standby waits until the
+write lease has ended, and inspects the target. The holder counts the lease from before the request, the coordinator
+from after the response, so the holder's ends first. No write lease outlasts the link's lease.
 """
 
 from __future__ import annotations
@@ -53,13 +53,12 @@ from twinshore.replication.task.core.roster import UNKNOWN_POSITION
 from twinshore.replication.task.core.throttle import STILL_KEY
 
 TaskKey = tuple[str, int]
-# A grant measured here ends later than the same grant measured by the pump, which counts from before it asked.
+# A write lease ends later here than for the attempt, which counts from before its request.
 LEASE_SLACK_S = 0.25
 
 
 class TaskSession(NamedTuple):
-    """A pump that the desk has let in: one tide of a lane. `visit` is the desk's own number for it: a later term of the
-    link opens the same lane and numbers its tides anew."""
+    """One accepted attempt (`tide`) of a task (`lane`). `visit` tells sessions with the same attempt number apart."""
 
     link: str
     lane: int
@@ -73,8 +72,6 @@ class TaskSession(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one message of a pump brought: for the store and for the live table."""
-
     link: str
     lane: int
     carried: tuple[PartitionProgress, ...]
@@ -83,20 +80,16 @@ class TaskReport:
 
 
 class SendToTask(NamedTuple):
-    """Say this to the pump."""
-
     seat: TaskSession
     word: CoordinatorMessage
 
 
 class RecordReport(NamedTuple):
-    """Give this to whoever writes it down."""
-
     account: TaskReport
 
 
 class DisconnectTask(NamedTuple):
-    """Hang up on the pump, which may not hear of it."""
+    """Close the attempt's connection; the attempt may not notice."""
 
     seat: TaskSession
 
@@ -105,18 +98,18 @@ CoordinatorCommand = SendToTask | RecordReport | DisconnectTask
 
 
 class LostRequestDeadlines:
-    """One link's. A pump that is killed says nothing, so its successor hears here what the one before it had lost."""
+    """Until when lost produce requests of one link may be appended. A killed attempt cannot tell its successor."""
 
     def __init__(self) -> None:
         self._until_s: dict[TopicPartition, float] = {}
 
     @property
     def until_s(self) -> float:
-        """Of all partitions; 0 where nothing was lost."""
+        """The latest deadline of all partitions; 0: no request was lost."""
         return max(self._until_s.values(), default=0.0)
 
     def hear(self, handovers: Iterable[Handoff], now_s: float) -> None:
-        """A pump lets these partitions go."""
+        """Takes the handoffs of released partitions."""
         for entry in handovers:
             named = TopicPartition(entry.topic, entry.partition)
             if entry.calm:
@@ -125,8 +118,9 @@ class LostRequestDeadlines:
                 self._until_s[named] = max(self._until_s.get(named, 0.0), now_s + entry.strays_s)
 
     def told(self, handovers: Iterable[Handoff], wanted: Iterable[TopicPartition], now_s: float) -> tuple[Handoff, ...]:
-        """What the next pump of the `wanted` partitions must hear: the handovers, and how long it must wait where none
-        says that."""
+        """Returns the handoffs, with a wait for each of the `wanted` partitions that has a running deadline but no
+        handoff.
+        """
         self._until_s = {named: until_s for named, until_s in self._until_s.items() if until_s > now_s}
         given = tuple(handovers)
         known = {TopicPartition(entry.topic, entry.partition) for entry in given}
@@ -135,14 +129,16 @@ class LostRequestDeadlines:
 
 
 def _waits(named: TopicPartition, for_s: float) -> Handoff:
-    """Nobody says where the twin ends, nor of which records the lost requests are."""
+    """A handoff with a wait alone: the twin's end offset and the lost records are unknown."""
     place = (named.topic, named.partition, UNKNOWN_POSITION)
     return Handoff(*place, leader_epoch=-1, armed_until_ms=0, calm=False, strays_s=for_s, strays_moved=True)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipMessage:
-    """A message to one pump. `finish`: stop and say where you stand; `go`: begin; `grant`: go on for so long."""
+    """A message to one attempt. `what`: "finish": stop and report offsets; "go": begin to write; "grant": the write
+    lease is renewed for `grant_s`; "stop": end at once.
+    """
 
     tide: int
     what: str
@@ -152,26 +148,27 @@ class OwnershipMessage:
 
 @dataclass(slots=True)
 class TaskOwnership:
-    """One lane's state. Every method returns what is to be said."""
+    """Who may write for one task. Event methods return the messages to send."""
 
     grant_s: float
     holder: int | None = None
     heir: int | None = None
     granted_until_s: float = 0.0
-    # Until then a broker that throttles the holder may take what it was sent before, whether or not the holder lives.
-    # It knows better only when it stops in good order.
+    # Until then a broker that throttles the holder may append earlier requests, whether or not the holder lives.
+    # The holder knows better only when it stops in good order.
     lands_until_s: float = 0.0
     finishing: bool = False
     handovers: tuple[Handoff, ...] = field(default=())
 
     def arrived(self, tide: int, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
-        """A pump stands by, connected and ready."""
+        """The attempt becomes the standby."""
         self.heir = tide
         return self.tick(now_s, allowed_s)
 
     def beat(self, tide: int, now_s: float, allowed_s: float, still_s: float = 0.0) -> list[OwnershipMessage]:
-        """The holder asks to go on. `allowed_s`: for how long the link itself is still ours; `still_s`: for how long a
-        broker does not listen to the holder."""
+        """The holder asks for more time. `allowed_s`: how long the link's lease still holds; `still_s`: how long a
+        throttling broker does not read from the holder.
+        """
         if tide != self.holder:
             return [OwnershipMessage(tide, "stop")]
         grant_s = min(self.grant_s, allowed_s)
@@ -184,7 +181,7 @@ class TaskOwnership:
     def done(
         self, tide: int, handovers: tuple[Handoff, ...], now_s: float, allowed_s: float, unread_s: float = 0.0
     ) -> list[OwnershipMessage]:
-        """The holder has stopped for good and says where it stands, and for how long what it sent may still land."""
+        """The holder has stopped. `unread_s`: how long earlier requests may still be appended."""
         if tide != self.holder:
             return []
         self.holder, self.handovers, self.finishing = None, handovers, False
@@ -192,7 +189,7 @@ class TaskOwnership:
         return self.tick(now_s, allowed_s)
 
     def lost(self, tide: int, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
-        """A pump is gone without a word: its last grant is waited out."""
+        """The connection broke without a last message: the write lease has to run out."""
         if tide == self.heir:
             self.heir = None
         if tide == self.holder:
@@ -200,7 +197,7 @@ class TaskOwnership:
         return self.tick(now_s, allowed_s)
 
     def tick(self, now_s: float, allowed_s: float) -> list[OwnershipMessage]:
-        """What time alone brings about."""
+        """Applies what time alone changes."""
         if self.heir is None:
             return []
         self._lapse(now_s)
@@ -218,32 +215,33 @@ class TaskOwnership:
         return [OwnershipMessage(self.holder, "go", grant_s, handovers)]
 
     def free(self, now_s: float) -> bool:
-        """Whether nobody writes for the lane: the last holder has said that it stopped, or its grant has run out. That
-        its connection is gone proves nothing: it may have broken on one side only."""
+        """Whether the task has no writer: the last holder reported that it stopped, or the write lease has ended. A
+        lost connection proves nothing: perhaps one side alone has lost it.
+        """
         self._lapse(now_s)
         return self.holder is None and now_s >= max(self.granted_until_s, self.lands_until_s)
 
     def manned(self, now_s: float) -> bool:
-        """Whether a pump is there that may write; one that is frozen keeps its place, and asks for nothing."""
+        """Whether a holder may write now; a frozen one does not renew the write lease."""
         return self.holder is not None and now_s < self.granted_until_s
 
     def waits_s(self, now_s: float) -> float:
-        """For how long nobody may begin only because of what may still land; 0 while a grant runs."""
+        """Seconds to wait only because earlier requests may still be appended; 0 while a write lease runs."""
         if self.holder is not None or now_s < self.granted_until_s:
             return 0.0
         return max(0.0, self.lands_until_s - now_s)
 
     def _lapse(self, now_s: float) -> None:
         if self.holder is not None and now_s >= self.granted_until_s:
-            # Frozen, or its machine is gone and no connection says so: it may write no more.
+            # Frozen, or its machine is gone while the connection looks open: it may write no more.
             self.holder, self.handovers, self.finishing = None, (), False
 
     def forget(self, named: TopicPartition) -> None:
-        """The partition leaves the lane: where it stood is not true any more when it comes back."""
+        """The partition leaves the task: the handoff would be wrong after a return."""
         self.handovers = tuple(one for one in self.handovers if TopicPartition(one.topic, one.partition) != named)
 
     def due_s(self) -> float | None:
-        """When `tick` has something to do at the latest."""
+        """When `tick` must be called at the latest; None: never."""
         if self.heir is None:
             return None
         return self.granted_until_s if self.holder is not None else max(self.granted_until_s, self.lands_until_s)
@@ -251,9 +249,10 @@ class TaskOwnership:
 
 @dataclass(slots=True)
 class TaskAssignment:
-    """`token`: by it the desk knows the tides of this term. `told`: how far each partition is accounted for. `moving`:
-    partitions that were asked for, for another lane; `leaving`: those that leave the link's lanes; `untouched`: new
-    twins that no holder has had."""
+    """One open task. `token`: admits attempts of this lease epoch. `told`: each partition's recorded progress.
+    `moving`: partitions asked to be released, with the task that gets them. `leaving`: those that leave the link's
+    tasks. `untouched`: new twins that no holder has had.
+    """
 
     relay: TaskOwnership
     token: str
@@ -266,11 +265,11 @@ class TaskAssignment:
     leaving: set[TopicPartition] = field(default_factory=set)
     closing: bool = False
     holder_since_s: float = 0.0
-    # How much the lane may carry, what it has carried, and what it last said it used of what it may.
+    # The task's rate limits, the bytes it has replicated, and its last reported use of the limits.
     bounds: TaskRateLimits | None = None
     bytes: int = 0
     used: dict[str, list[float]] = field(default_factory=dict)
-    # What the last pump learnt of quotas, from its last word until the next one goes, and when that word came.
+    # What the last holder learnt of quotas, until the next one begins, and when that was reported.
     paces: tuple[LearntQuota, ...] = ()
     paces_at_s: float = 0.0
 
@@ -281,7 +280,6 @@ class TaskAssignment:
             self.untouched.add(order.named)
 
     def account(self, carried: Iterable[PartitionProgress]) -> None:
-        """The holder has carried this."""
         for entry in carried:
             self.bytes += entry.bytes
             named = TopicPartition(entry.topic, entry.partition)
@@ -292,12 +290,12 @@ class TaskAssignment:
                 self.tracks[named] = replace(self.tracks[named], reached=position_after(entry.extents[-1]))
 
     def begin(self, handovers: tuple[Handoff, ...], now_s: float) -> StartWriting:
-        """The next holder goes; nobody wrote for the lane until this word."""
+        """Returns the message for the next holder. Call only while the task has no writer."""
         self.let_go()
         self.holder_since_s = now_s
-        # An heir was told how far mapped twins are written when it came; the holder went on since.
+        # A standby was told how far mapped twins are written when it arrived; the holder has written more since.
         reached = {named: order.reached for named, order in self.tracks.items() if order.reached}
-        # Nobody may have stood by, or what was sent may have landed late.
+        # The next holder may begin much later.
         ago_s = now_s - self.paces_at_s
         paces = tuple(pace._replace(learnt=pace.learnt.aged(ago_s)) for pace in self.paces)
         self.paces = ()
@@ -306,7 +304,7 @@ class TaskAssignment:
         return StartWriting(handovers, dict(self.told), reached, paces, untouched)
 
     def release(self, named: TopicPartition) -> tuple[int | None, PartitionConfig | None]:
-        """The holder has let go of it. The lane that it is for, if any, and as what it goes on there."""
+        """Removes the partition. Returns the task that takes over, if any, and the config to continue with."""
         self.leaving.discard(named)
         self.untouched.discard(named)
         lane = self.moving.pop(named, None)
@@ -316,7 +314,7 @@ class TaskAssignment:
         return lane, replace(order, receipt_to=stand.end, receipt_epoch=stand.epoch, untouched=False)
 
     def let_go(self) -> None:
-        """Nobody writes for the lane: what was to leave it has left, and nothing is on its way to another lane."""
+        """Drops `leaving` partitions and cancels moves. Call only while the task has no writer."""
         self.moving.clear()
         for named in self.leaving:
             self.relay.forget(named)
@@ -327,37 +325,35 @@ class TaskAssignment:
 
 
 class Coordinator:
-    """Of all links of one process."""
-
     def __init__(self) -> None:
         self._posts: dict[TaskKey, TaskAssignment] = {}
-        # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
+        # By link: until when attempts of closed tasks may still write, and their requests may still be appended.
         self._past: dict[str, tuple[float, float]] = {}
         self._landings: dict[str, LostRequestDeadlines] = {}
-        self._given: set[tuple[str, str, int]] = set()  # new twins that were ever on a lane
+        self._given: set[tuple[str, str, int]] = set()  # new twins that were ever on a task
         self._visits = 0
         self._wanted: list[CoordinatorCommand] = []
 
     def wanted(self) -> list[CoordinatorCommand]:
-        """What is to be done since the last call, in this order."""
+        """Takes the commands, in order."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
-    # -- what the driver asks and tells
+    # -- called by the controller
 
     def open_task(self, key: TaskKey, grant_s: float, token: str) -> None:
-        """Tides that know the token may carry it from now on; one that is open stays as it is."""
+        """Admits attempts that know the token. An open task stays as it is."""
         if key not in self._posts:
             granted_s, lands_s = self._past.get(key[0], (0.0, 0.0))
             relay = TaskOwnership(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)
             self._posts[key] = TaskAssignment(relay, token, self._landings.setdefault(key[0], LostRequestDeadlines()))
 
     def token_of(self, key: TaskKey) -> str:
-        """What a tide has to know that carries the lane as it was opened last; empty where it is closed."""
+        """Returns the open task's token; empty: closed."""
         return post.token if (post := self._posts.get(key)) else ""
 
     def assign(self, key: TaskKey, orders: Iterable[PartitionConfig], now_s: float) -> None:
-        """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
+        """Adds partitions to a task and its attempts. Those that a task of the link already has stay there."""
         post, placed = self._posts[key], self.placed(key[0])
         fresh = tuple(self._given_once(key[0], order) for order in orders if order.named not in placed)
         for order in fresh:
@@ -377,11 +373,10 @@ class Coordinator:
         return order
 
     def placed(self, link: str) -> dict[TopicPartition, int]:
-        """Which lane of the link each partition belongs to now."""
         return {named: lane for lane, post in self._of(link) for named in post.tracks}
 
     def move(self, link: str, named: TopicPartition, lane: int) -> bool:
-        """Asks the lane that carries a partition to let go of it for another; False when nobody is there to ask."""
+        """Asks the partition's holder for a release to task `lane`; False: no holder can be asked now."""
         for number, post in self._of(link):
             if number != lane and named in post.tracks:
                 holder = post.relay.holder
@@ -393,8 +388,9 @@ class Coordinator:
         return False
 
     def withdraw(self, link: str, topic: str, partition: int, now_s: float) -> bool:
-        """Takes a topic, or one partition, -1: all, from the link's lanes; asked again until True, when no pump writes
-        it: its pump has said so, or was lost and has no grant any more."""
+        """Takes a topic, or one partition (-1: all), from the link's tasks. Call until True: then no attempt writes
+        there, since each has confirmed, or was lost and has no write lease any more.
+        """
 
         def leaves(named: TopicPartition) -> bool:
             return named.topic == topic and partition in (-1, named.partition)
@@ -410,56 +406,55 @@ class Coordinator:
         return not any(leaves(named) for named in self.placed(link))
 
     def bound(self, key: TaskKey, bounds: TaskRateLimits) -> None:
-        """From now on the lane's pumps keep these throttles and weights."""
         if post := self._posts.get(key):
             post.bounds = bounds
             self._tell_all(post, bounds)
 
     def used(self, link: str) -> dict[int, dict[str, list[float]]]:
-        """By lane and topic, "" for the whole link: bytes fetched lately, and whether more would have been."""
+        """Returns bytes fetched lately, and whether a throttle held more back, by task and topic ("": all)."""
         return {lane: post.used for lane, post in self._of(link)}
 
     def holding(self, key: TaskKey, now_s: float) -> tuple[int | None, float, bool]:
-        """The tide that pumps the lane, for how long it has, and whether an heir stands by. One whose grant has run out
-        pumps no more, whether or not it has said so."""
+        """Returns the holder (None also after the write lease), the seconds since a holder last began, and whether a
+        standby is ready.
+        """
         post = self._posts[key]
         holder = post.relay.holder if post.relay.manned(now_s) else None
         return holder, now_s - post.holder_since_s, post.relay.heir is not None
 
     def seated(self, key: TaskKey) -> frozenset[int]:
-        """The tides of the lane that are here."""
         return frozenset(post.pumps) if (post := self._posts.get(key)) else frozenset()
 
     def carried_bytes(self) -> dict[TaskKey, int]:
-        """How much each lane has carried since it was opened."""
+        """Returns the bytes that each task has replicated since it was opened."""
         return {key: post.bytes for key, post in self._posts.items()}
 
     def unmanned(self, link: str, now_s: float) -> frozenset[TopicPartition]:
-        """The partitions that are on lanes that no pump carries now."""
+        """Returns partitions that no attempt may write now."""
         return frozenset(named for _, post in self._of(link) if not post.relay.manned(now_s) for named in post.tracks)
 
     def waits_s(self, key: TaskKey, now_s: float) -> float:
-        """For how long no pump may begin on the lane because what the last one sent may still land."""
+        """Seconds for which no attempt may begin because earlier requests may still be appended."""
         return self._posts[key].relay.waits_s(now_s)
 
     def finish_all(self, link: str) -> None:
-        """Asks every pump of a link to stop in good order; none begins any more."""
+        """Asks every attempt to finish in good order; no other begins."""
         for _, post in self._of(link):
             post.closing, post.relay.heir = True, None
             for tide in post.pumps:
                 self._tell(post, tide, Finish() if tide == post.relay.holder else Stop())
 
     def lands_s(self, link: str, now_s: float) -> float:
-        """For how long what the link's pumps have sent may still land, whatever becomes of them and of this process."""
+        """Seconds for which the link's requests may still be appended, even if this process ends."""
         ours = [max(post.relay.lands_until_s, post.landing.until_s) for _, post in self._of(link)]
         return max(0.0, max([*ours, self._past.get(link, (0.0, 0.0))[1]]) - now_s)
 
     def has_no_writers(self, link: str, now_s: float) -> bool:
-        """Whether no pump of the link is there, and lost ones have no grant any more."""
+        """Whether no attempt is connected, and no lost one has a write lease."""
         return all(not post.pumps and post.relay.free(now_s) for _, post in self._of(link))
 
     def idle(self, link: str, now_s: float) -> bool:
-        """Whether nobody writes in the link's name, and nothing that was sent in it can still land."""
+        """Whether the link has no writer, and no request can still be appended."""
         return (
             self.has_no_writers(link, now_s)
             and not self.lands_s(link, now_s)
@@ -467,11 +462,11 @@ class Coordinator:
         )
 
     def closed_tasks_settled(self, link: str, now_s: float) -> bool:
-        """Whether nothing more comes of closed lanes: no grant runs, and what was sent has landed."""
+        """Whether no write lease of a closed task runs, and no request of one can still be appended."""
         return now_s >= max(self._past.get(link, (0.0, 0.0)))
 
     def close_link(self, link: str) -> None:
-        """Forgets a link's lanes; a pump that still speaks for them is hung up on, and may not hear of it."""
+        """Forgets the link's tasks, and disconnects the attempts."""
         for lane, post in list(self._of(link)):
             del self._posts[link, lane]
             granted_s, lands_s = self._past.get(link, (0.0, 0.0))
@@ -479,22 +474,22 @@ class Coordinator:
             self._past[link] = max(granted_s, post.relay.granted_until_s), lands_s
             self._wanted += [DisconnectTask(seat) for seat in post.pumps.values()]
 
-    # -- what time brings
+    # -- time
 
     def awaited(self) -> frozenset[str]:
-        """The links of which some heir stands by: they want a `tick` now and then."""
+        """Returns the links with a standby: they need `tick`."""
         return frozenset(link for (link, _), post in self._posts.items() if post.relay.heir is not None)
 
     def tick(self, now_s: float, allowed_s: Mapping[str, float]) -> None:
-        """`allowed_s` of each link that is awaited."""
+        """Applies what time alone changes. `allowed_s` has each link of `awaited`."""
         for (link, _), post in self._posts.items():
             if post.relay.heir is not None:
                 self._say(post, post.relay.tick(now_s, allowed_s[link]), now_s)
 
-    # -- pumps
+    # -- attempts
 
     def arrive(self, key: TaskKey, tide: int, token: str) -> TaskSession | None:
-        """A pump is at the door. Its seat; None where it is not let in."""
+        """Opens an attempt's session; None: refused."""
         post = self._posts.get(key)
         if post is None or not hmac.compare_digest(token.encode(), post.token.encode()):
             return None
@@ -508,16 +503,14 @@ class Coordinator:
         return seat
 
     def depart(self, seat: TaskSession, now_s: float, allowed_s: float) -> None:
-        """Its connection is gone."""
         if post := self._seated(seat):
             del post.pumps[seat.tide]
-            # An heir that goes takes nothing with it: what the holder was asked to let go of is still on its way.
+            # Only the holder's end cancels moves: a standby's end does not concern them.
             if seat.tide == post.relay.holder:
                 post.moving.clear()
             self._say(post, post.relay.lost(seat.tide, now_s, allowed_s), now_s)
 
     def hear(self, seat: TaskSession, word: TaskMessage, now_s: float, allowed_s: float) -> None:
-        """A pump has said this."""
         post = self._seated(seat)
         if post is None:
             return
@@ -546,7 +539,7 @@ class Coordinator:
         self._say(post, says, now_s, word.asked_s if isinstance(word, TaskProgress) else 0.0)
 
     def _seated(self, seat: TaskSession) -> TaskAssignment | None:
-        """What a pump of an earlier term said before it was disconnected is not its namesake's word."""
+        """Returns the session's task; None for an attempt of an earlier lease epoch: late messages must not count."""
         post = self._posts.get(seat.key)
         return post if post and post.pumps.get(seat.tide) == seat else None
 
@@ -563,7 +556,7 @@ class Coordinator:
         self._wanted.append(RecordReport(account))
 
     def _released(self, link: str, post: TaskAssignment, word: Released, now_s: float) -> None:
-        """The lane has let go: from now on the partition is the other lane's, which starts where this one stood."""
+        """Moves a released partition to the task that asked, which continues from the handoff."""
         handovers = (word.handover,) if word.handover else ()
         post.landing.hear(handovers, now_s)
         lane, order = post.release(word.named)
@@ -575,7 +568,7 @@ class Coordinator:
         if other.relay.holder is not None:
             self._tell(other, other.relay.holder, TakeOver(other.landing.told(handovers, [word.named], now_s)))
 
-    # -- what pumps are told
+    # -- messages to attempts
 
     def _say(self, post: TaskAssignment, says: Iterable[OwnershipMessage], now_s: float, asked_s: float = 0.0) -> None:
         for say in says:

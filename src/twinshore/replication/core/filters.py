@@ -1,14 +1,10 @@
-"""Which topics a link lets through. Pure.
+"""Which topics a link admits, and which links together could loop or write the same twin.
 
-Sets of topic names as terms, a regular expression as such a term, and a name that is in all of several sets.
+`NameSet` terms are sets of topic names, made from regular expressions. `derivative_of` takes off one character
+(Brzozowski), which makes intersection and complement cheap. A search ends because equal terms are one.
 
-A term is derived by one character after another (Brzozowski): intersection and complement cost nothing special, and a
-search over the derivatives ends because equal terms are one. Terms are tuples, so that they can be remembered.
-
-Which links, taken together, could loop or write the same twin. Pure; asked before anything is touched.
-
-Names decide, not what exists today: a configuration that is harmless only until somebody makes a topic is refused, with
-the name of one that could be made.
+Conflicts are judged by names, not by existing topics: a configuration that is safe only until a topic is created is
+refused, with an example name.
 """
 
 from __future__ import annotations
@@ -34,13 +30,12 @@ INTERNAL_TOPICS = KAFKA_INTERNAL_TOPICS.union(NOTES_TOPICS)
 
 
 def is_internal_topic(topic: str) -> bool:
-    """Kafka's own topics and Twinshore's."""
     return topic in INTERNAL_TOPICS or is_heartbeats_topic(topic)
 
 
 @lru_cache(maxsize=1024)
 def is_protected_topic(topic: str) -> bool:
-    """Whether no client may change the topic: Kafka's own topics, and all that begin with `twinshore.`."""
+    """Whether clients may not change the topic: Kafka's own, and all that begin with `twinshore.`."""
     return topic.startswith(OWN_PREFIX) or is_internal_topic(topic)
 
 
@@ -53,19 +48,18 @@ def admits(link: Link, topic: str) -> bool:
 
 
 def passes_filters(link: Link, topic: str) -> bool:
-    """Whether the link's filters let the topic through. Exclusions win."""
+    """Whether the filters admit the topic. Exclusions win."""
     if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
         return False
     return any(re.fullmatch(pattern, topic) for pattern in link.topics)
 
 
 def filters_json(link: Link) -> str:
-    """The link's filters, for the store."""
     return json.dumps([link.topics, link.exclude])
 
 
 def with_filters(link: Link, text: str) -> Link:
-    """The link with these filters out of the store; ValueError or TypeError where they are none."""
+    """Returns the link with filters from the store; ValueError or TypeError if invalid."""
     topics, exclude = json.loads(text)
     return replace(link, topics=tuple(topics), exclude=tuple(exclude))
 
@@ -77,7 +71,7 @@ TOPIC_LENGTH_MAX = 249
 EMPTY_SET: NameSet = ("set", frozenset())
 EMPTY_NAME: NameSet = ("blank",)
 UNKNOWN_PREFIX = frozenset({""})
-# Names made up for a sentence should look like names.
+# Example names should look like names.
 PREFERRED_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 _TERMS_KEPT = 1 << 16
 _BEGINNINGS_MAX = 64
@@ -85,7 +79,7 @@ _TERMS_MAX = 4000
 
 
 class SearchTooLargeError(Exception):
-    """The search was given up: the expressions are too entangled."""
+    """The expressions are too complex."""
 
 
 def any_character_of(characters: Iterable[str]) -> NameSet:
@@ -136,7 +130,6 @@ def intersection_of(*terms: NameSet) -> NameSet:
 
 
 def complement_of(term: NameSet) -> NameSet:
-    """Every name but these."""
     if term == EMPTY_SET:
         return ALL_NAMES
     if term == ALL_NAMES:
@@ -156,7 +149,7 @@ def _flat(kind: str, terms: Iterable[NameSet]) -> frozenset[NameSet]:
 
 @lru_cache(_TERMS_KEPT)
 def is_nullable(term: NameSet) -> bool:
-    """Whether the empty name is among them."""
+    """Whether the set has the empty name."""
     match term:
         case ("set", _):
             return False
@@ -174,7 +167,7 @@ def is_nullable(term: NameSet) -> bool:
 
 @lru_cache(_TERMS_KEPT)
 def derivative_of(term: NameSet, character: str) -> NameSet:
-    """What may follow the character in names that begin with it."""
+    """The rests of the names that begin with the character."""
     match term:
         case ("set", characters):
             return EMPTY_NAME if character in characters else EMPTY_SET
@@ -195,7 +188,7 @@ def derivative_of(term: NameSet, character: str) -> NameSet:
 
 @lru_cache(_TERMS_KEPT)
 def prefixes_of(term: NameSet) -> frozenset[str]:
-    """Words with one of which each name of the set begins. The empty word tells nothing; no word: there is no name."""
+    """Prefixes that cover all names. An empty prefix says nothing; none: the set is empty."""
     found = UNKNOWN_PREFIX
     match term:
         case ("set", characters):
@@ -212,13 +205,12 @@ def prefixes_of(term: NameSet) -> frozenset[str]:
 
 
 def have_disjoint_prefixes(one: NameSet, other: NameSet) -> bool:
-    """Whether their beginnings alone tell that no name is in both: a quick look, before `find_example` is searched
-    for."""
+    """Whether prefixes alone show that no name is shared: a quick check before `find_example`."""
     return not any(a.startswith(b) or b.startswith(a) for a in prefixes_of(one) for b in prefixes_of(other))
 
 
 def find_example(term: NameSet) -> str | None:
-    """One of the shortest names in the set; None when it has none. TooManyError when that cannot be told in time."""
+    """Returns one of the shortest names; None: empty. May raise SearchTooLargeError."""
     letters = _representatives(term)
     seen, edge = {term}, [(term, "")]
     while edge:
@@ -228,7 +220,7 @@ def find_example(term: NameSet) -> str | None:
                 return name
             for letter in letters:
                 onward = derivative_of(at, letter)
-                # A name of no character is no name, though its term may be the same again later.
+                # The empty string is no name, though its term may come again later.
                 if onward == EMPTY_SET or (onward in seen and name):
                     continue
                 seen.add(onward)
@@ -240,7 +232,7 @@ def find_example(term: NameSet) -> str | None:
 
 
 def _representatives(term: NameSet) -> list[str]:
-    """One character for all that no set in the term tells apart."""
+    """One character for each class that the term's sets do not tell apart."""
     sets = list(_sets(term))
     classes: dict[tuple[bool, ...], str] = {}
     for letter in (*PREFERRED_CHARACTERS, *sorted(TOPIC_CHARACTERS - set(PREFERRED_CHARACTERS))):
@@ -260,23 +252,23 @@ def _sets(term: NameSet) -> set[frozenset[str]]:
             return set().union(*(_sets(part) for part in term[1:]))
 
 
-# Where re itself has its expressions read; public under another name until Python 3.13.
+# The parser of `re`; public under another name until Python 3.13.
 _parser: Any = importlib.import_module("re._parser")
 REPETITIONS_MAX = 300
 
 
 class UnsupportedPatternError(Exception):
-    """An expression with more than sets of names can say: a back reference, a look back, a look inside a repetition."""
+    """A pattern that `NameSet` cannot express: a back reference, a lookbehind, a lookahead in a repetition."""
 
 
 @lru_cache(1024)
 def names_matching(pattern: str) -> NameSet:
-    """The names that match whole; StrangeError where that cannot be said."""
+    """The names that the pattern matches in full. May raise UnsupportedPatternError."""
     return _sequence(list(_parser.parse(pattern)), EMPTY_NAME, re.compile(pattern).flags, first=True)
 
 
 def _sequence(items: list[Any], onward: NameSet, flags: int, *, first: bool) -> NameSet:
-    """What matches the items and then `onward`, which is all that follows: so looks ahead are intersections."""
+    """The names that match the items and then `onward`, all that follows; so a lookahead is an intersection."""
     if not items:
         return onward
     (kind, value), rest = items[0], items[1:]
@@ -326,7 +318,6 @@ def _repeated(low: int, high: Any, items: list[Any], flags: int) -> NameSet:
 
 
 def _looks(items: list[Any]) -> bool:
-    """Whether something in there depends on what stands around it."""
     for kind, value in items:
         name = str(kind)
         if name in ("AT", "ASSERT", "ASSERT_NOT"):
@@ -392,12 +383,12 @@ def _cased(letters: set[str], flags: int) -> NameSet:
 
 CYCLE_LINKS_MAX = 12
 CONFLICTS_CACHED = 64
-PAIR_LINKS = 2  # links, whose topics have homes: see `homes`
+PAIR_LINKS = 2  # links of a pair, whose topics have homes: see `ownership`
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """`topic`: a name that is concerned; empty where the expressions are not understood."""
+    """`topic`: an example name; empty when a pattern is unsupported or the search was given up."""
 
     kind: str
     links: tuple[str, ...]
@@ -407,26 +398,26 @@ class Conflict:
 
 
 def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
-    """ConfigError with every conflict between these links, or with those in which one of `changed` takes part."""
+    """Raises ConfigError with every conflict between these links, or with those that concern `changed`."""
     found = [one for one in find_conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
     if found:
         raise ConfigError("; ".join(one.sentence for one in found), hint=found[0].hint)
 
 
 def find_conflicts(links: Sequence[Link]) -> tuple[Conflict, ...]:
-    """All that could go wrong between these links."""
     return _conflicts(tuple(links))
 
 
 @lru_cache(CONFLICTS_CACHED)
 def _conflicts(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
-    """Each of many links asks the same of all of them."""
+    """Finds conflicts; cached, since each of many links asks the same."""
     return (*_loops(links), *_collisions(links))
 
 
 def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
-    """Rings in which a topic would come back under its own name. By prefix it comes back under another one, and there
-    its provenance stops it. Of two links that are each other's way back, the topic's home says which one carries it."""
+    """Rings in which a topic would come back under the same name. Under a prefix, lineage stops the loop; in a pair,
+    the topic's home does.
+    """
     for ring in find_cycles([link for link in links if link.naming is TwinNaming.SAME]):
         if len(ring) == PAIR_LINKS:
             continue
@@ -441,7 +432,6 @@ def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
 
 
 def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
-    """Two links that would write the same twin of their target."""
     called = [_twins(link) for link in links]
     for index, one in enumerate(links):
         for at, other in enumerate(links[index + 1 :], index + 1):
@@ -460,10 +450,10 @@ def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
 
 
 def find_cycles(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
-    """Every way to come back to a cluster without passing one twice; each ring once."""
+    """Every ring of links that passes each cluster once."""
     clusters = sorted({link.source for link in links})
     for first in clusters:
-        # Others begin later in the order, so a ring is found only from its first cluster.
+        # Other clusters are later in the order, so a ring is found only from its first cluster.
         yield from _onward((), first, first, links)
 
 
@@ -481,9 +471,9 @@ def _onward(path: tuple[Link, ...], at: str, first: str, links: Sequence[Link]) 
 
 
 def _shared(sets: Sequence[NameSet | None]) -> str | None:
-    """A name that is in all the sets; empty where none can be told, None when there is none."""
+    """Returns a name in all sets; empty: unknown; None: there is none."""
     if any(term is None for term in sets):
-        # What an expression says is not understood: it may say anything.
+        # An unsupported pattern may match anything.
         return ""
     try:
         return find_example(intersection_of(*(one for one in sets if one is not None)))
@@ -492,7 +482,7 @@ def _shared(sets: Sequence[NameSet | None]) -> str | None:
 
 
 def _admitted(link: Link) -> NameSet | None:
-    """The names that a link's filters let through, its internal topics apart; None where that cannot be told."""
+    """The names that a link admits, except internal topics; None: unsupported pattern."""
     try:
         wanted = union_of(*(names_matching(pattern) for pattern in link.topics))
         unwanted = union_of(*(names_matching(pattern) for pattern in link.exclude))
@@ -503,7 +493,7 @@ def _admitted(link: Link) -> NameSet | None:
 
 
 def _twins(link: Link) -> NameSet | None:
-    """What the twins of a link can be called."""
+    """The names of a link's twins."""
     admitted = _admitted(link)
     if admitted is None or link.naming is TwinNaming.SAME:
         return admitted

@@ -1,4 +1,4 @@
-"""The table of incidents: what each kind means, what the mirror does about it, and what an operator can do. Pure."""
+"""The table of incidents: what each kind means, what the mirror does, and what an operator can do."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ Do not use `twinshore mirror resume` here: it is for a cause that went away by i
 | --- | --- | --- |
 """
 
-# Kinds that stop partitions, and whole topics before anything is carried.
+# Kinds that stop partitions, and whole topics before anything is replicated.
 TOPIC_LEVEL_KINDS = (IncidentKind.FOREIGN_WRITE, IncidentKind.POSITION_DISAGREEMENT, IncidentKind.REFUSED)
 
 
 class IncidentOutcome(Enum):
-    """What becomes of what it concerns: a partition, a topic or, where brokers are concerned, all that is on them."""
+    """What becomes of the partition or topic, or of all on a broker."""
 
     CONTINUES = "goes on"
     RETRIES = "rests, and is tried again every few seconds"
@@ -99,7 +99,7 @@ class IncidentOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class IncidentKindEntry:
-    """`policy` is what the ledger says was done, unless the row says something more special."""
+    """`policy`: what was done, unless a row says something more specific."""
 
     kind: IncidentKind
     after: IncidentOutcome
@@ -465,7 +465,7 @@ _ROWS = (
 INCIDENT_KINDS: Mapping[IncidentKind, IncidentKindEntry] = {row.kind: row for row in _ROWS}
 
 
-# What the ledger may say of a whole topic that is over once nobody knows the topic any more.
+# Incidents of a whole topic that are over once the topic is forgotten.
 KNOWN_TOPIC_KINDS = (
     IncidentKind.DELETED_TOPIC,
     IncidentKind.DELETION_HELD,
@@ -474,12 +474,12 @@ KNOWN_TOPIC_KINDS = (
 )
 
 
-# Of one partition they are told by its pump; of a whole side by the watch.
+# For one partition reported by a task; for a whole side by the watch.
 _ALSO_PARTIAL = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
 def stop_policy(kind: IncidentKind, partition: int) -> IncidentPolicy:
-    """What the ledger says was done where a pump stopped a partition, or the driver a topic (`partition` -1)."""
+    """Returns the policy for a partition stopped by a task, or a topic by the controller (`partition` -1)."""
     after = kind_entry(kind).after
     if partition < 0:
         return POLICY_TOPIC
@@ -487,24 +487,23 @@ def stop_policy(kind: IncidentKind, partition: int) -> IncidentPolicy:
 
 
 def stops_replication(kind: IncidentKind, policy: IncidentPolicy) -> bool:
-    """Whether a row that says this keeps its partition, or its whole topic, from being carried against anybody's will:
-    what was deleted at the source is not there to be carried."""
+    """Whether a partition or topic is stopped unintentionally: a topic deleted on the source has nothing left to
+    replicate.
+    """
     return policy.stops or (policy.effect is IncidentEffect.TOPIC and kind is not IncidentKind.DELETED_TOPIC)
 
 
 def is_transient(kind: IncidentKind, policy: IncidentPolicy | None) -> bool:
-    """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
+    """Whether the incident stops nothing and is over once the twin has reached its last offset."""
     kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP, IncidentKind.STALE_DROPPED)
     return kind in kinds and not (policy and policy.stops)
 
 
 def kind_entry(kind: IncidentKind) -> IncidentKindEntry:
-    """What the table says of a kind."""
     return INCIDENT_KINDS[kind]
 
 
 def render_incidents_page() -> str:
-    """The whole page as Markdown."""
     return PAGE_HEAD + "\n".join(_lines()).rstrip() + "\n"
 
 

@@ -1,14 +1,7 @@
-"""When a side counts as away and as back, what is said of one that is silent, and what disks with little room ask for.
-Which twins begin later than their sources, and which open transactions have held theirs for too long. Pure: looks and
-clocks in.
+"""Rules for incidents: when a side is away or back, low disk space, missing offsets, hanging and transient incidents.
 
-A twin's log start follows its source's. One above it is somebody else's doing: retention set on the twin, or records
-deleted there. What is missing so can be copied no more.
-
-How old a transaction is cannot be read from the log, whose time stamps are the producer's own; so its age counts from
-when it was first seen to hold a twin.
-
-Incidents that stop nothing and pass by themselves: which are open, and what a pump tells that is new. Pure.
+A twin that begins later than its source lost records by retention or deletion on the target; these cannot be replicated
+again. A transaction's age counts from when a twin was first seen to wait: time stamps are the producer's own.
 """
 
 from __future__ import annotations
@@ -26,12 +19,12 @@ from twinshore.replication.core.incident_kinds import is_transient, kind_entry
 from twinshore.replication.task.core.config import PartitionIncident
 
 HANGING_KIND = IncidentKind.HANGING_TRANSACTION
-BACK_AFTER_S = 2.0  # so long it must be well before it counts as back: by then lags are known again
-DISK_HYSTERESIS_PERCENT = 0.2  # above the bound, so that a broker at it does not stop and go
+BACK_AFTER_S = 2.0  # a side must answer for so long before it counts as back: by then lags are known again
+DISK_HYSTERESIS_PERCENT = 0.2  # above the limit, so that a broker at the limit does not alternate
 
 
 class OldestTransaction(NamedTuple):
-    """The oldest open transaction of a partition; `end` is the source's end behind it."""
+    """The oldest open transaction of a partition; `end`: the source's log end."""
 
     producer_id: int
     first_offset: int
@@ -39,19 +32,16 @@ class OldestTransaction(NamedTuple):
 
 
 class HangingTransaction(NamedTuple):
-    """A transaction that has held a twin for longer than it may."""
-
     named: TopicPartition
     holder: OldestTransaction
     age_s: float
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """What tells it from every other one, in the ledger as well."""
+        """Identifies the transaction, also in the incident log."""
         return self.named.topic, self.named.partition, self.holder.first_offset
 
     def stoppage(self) -> PartitionIncident:
-        """What the ledger says of it."""
         topic, partition, first = self.place
         sentence = (
             f"producer id {self.holder.producer_id} holds a transaction open that began at offset {first}, for"
@@ -65,7 +55,7 @@ class HangingTransaction(NamedTuple):
 
 
 def find_oldest_transaction(stable: int, end: int, producers: Iterable[ProducerState]) -> OldestTransaction | None:
-    """Who holds the last stable offset below the end; nobody does where the two are the same."""
+    """Returns the transaction that holds `stable`, the last stable offset, below the log end, if any."""
     opened = [one for one in producers if one.current_txn_start >= 0]
     if stable >= end or not opened:
         return None
@@ -74,14 +64,14 @@ def find_oldest_transaction(stable: int, end: int, producers: Iterable[ProducerS
 
 
 class TransactionTimer:
-    """Since when each transaction has been seen to hold its twin."""
+    """Since when each transaction has held up a twin."""
 
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s
         self._since_s: dict[tuple[TopicPartition, int, int], float] = {}
 
     def seen(self, holders: Mapping[TopicPartition, OldestTransaction], now_s: float) -> list[HangingTransaction]:
-        """Those that hold too long. `holders` are all there are now: any other has ended."""
+        """Returns those that hold up a twin for too long. `holders`: all there are now."""
         before, self._since_s = self._since_s, {}
         found = []
         for named, holder in holders.items():
@@ -93,7 +83,7 @@ class TransactionTimer:
 
 
 class MissingOffsets(NamedTuple):
-    """Offsets [begin, end) that the source still has and the twin has not."""
+    """Offsets [begin, end) that the source has and the twin lacks."""
 
     begin: int
     end: int
@@ -111,15 +101,16 @@ def select_suspect_twins(
     told: Mapping[TopicPartition, int],
     known: Mapping[TopicPartition, MissingOffsets],
 ) -> list[TopicPartition]:
-    """Whose source is to be asked where it begins now: pumps may have told of less, never of more."""
+    """Returns twins whose source's log start must be read: the reported one may be too low."""
     return [named for named, start in twins.items() if start > told.get(named, 0) or named in known]
 
 
 def find_missing_offsets(
     twins: Mapping[TopicPartition, int], sources: Mapping[TopicPartition, int], cut: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, MissingOffsets]:
-    """What twins lack that begin at `twins`. `sources` must have been read after that. `cut`: where a source began
-    once, as far as known; a new leader may begin lower for a while, and the mirror itself cut the twin there."""
+    """Returns what twins that begin at `twins` lack. `sources` must be read after these. `cut`: a former log start of
+    the source: a new leader may begin lower for a while, and the mirror itself cut the twin there.
+    """
     return {
         named: MissingOffsets(sources[named], start)
         for named, start in twins.items()
@@ -135,7 +126,7 @@ class IncidentAction(Enum):
 
 @dataclass(slots=True)
 class OutageTracker:
-    """One side, or one reason not to get on with it. `open`: there is a row; whoever writes and closes it says so."""
+    """Tracks one reason why nothing is replicated. The caller sets `open`: there is a row."""
 
     after_s: float
     open: bool = False
@@ -143,7 +134,7 @@ class OutageTracker:
     well_s: float = -1.0
 
     def look(self, trouble: bool, now_s: float, begun_s: float = -1.0) -> IncidentAction:
-        """What a look means that found trouble, or none. Where it took long, nothing has answered since `begun_s`."""
+        """Takes a check's result. `begun_s`: when a long check began; nothing has answered since."""
         if trouble:
             over, self.well_s = self.well_s >= 0 and not self.open, -1.0
             if self.since_s < 0 or over:
@@ -161,22 +152,20 @@ class OutageTracker:
         return IncidentAction.CLOSE
 
     def lasted_s(self) -> float:
-        """How long it was away; 0 where it began before anybody here looked."""
+        """Returns the outage's seconds; 0: it began before the first check."""
         return max(0.0, self.well_s - self.since_s) if self.since_s >= 0 else 0.0
 
 
 def describe_outage(side: str, cluster: str) -> str:
-    """That the cluster, which is the link's `side`, does not answer."""
     return f"the {side} {cluster} does not answer"
 
 
 def describe_outage_with_cause(side: str, cluster: str, cause: str) -> str:
-    """The same for the ledger, with why it does not."""
     return f"{describe_outage(side, cluster)}: {cause}"
 
 
 def parse_outage_cause(sentence: str, side: str, cluster: str) -> str:
-    """Why it does not answer; empty where the sentence is another one, such as of partitions that nobody leads."""
+    """Returns the cause; empty: another sentence."""
     said = describe_outage_with_cause(side, cluster, "")
     return sentence.removeprefix(said) if sentence.startswith(said) else ""
 
@@ -190,7 +179,7 @@ class DiskSpace(Enum):
 def judge_disk_space(
     disks: Iterable[LogDir], before: Mapping[int, DiskSpace], *, warn_percent: float, pause_percent: float
 ) -> dict[int, DiskSpace]:
-    """How each broker stands by its fullest disk, and by how it stood before."""
+    """Judges each broker by its fullest disk, with hysteresis."""
     free: dict[int, float] = {}
     for disk in disks:
         free[disk.node_id] = min(disk.free_percent, free.get(disk.node_id, 100.0))
@@ -204,7 +193,7 @@ def judge_disk_space(
 
 
 def describe_disks(target: str, disks: Iterable[LogDir], now: Mapping[int, DiskSpace]) -> str:
-    """The sentence for the ledger; empty where there is room enough."""
+    """Describes disks with low space; empty: enough space."""
     said = []
     for disk in sorted(disks):
         room = now.get(disk.node_id, DiskSpace.ENOUGH)
@@ -221,14 +210,14 @@ SIDE_BY_AWAY_KIND = {IncidentKind.SOURCE_AWAY: "source", IncidentKind.TARGET_AWA
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """The rows of one kind: over as a whole at `until`; the twin has been told of up to `reached` since."""
+    """An open kind: over at offset `until`; progress has reached `reached` since."""
 
     until: int
     reached: int = -1
 
 
 class TransientIncidents:
-    """Each is over once its twin has been told of up to an offset."""
+    """Incidents that stop nothing, and are over once progress has reached an offset."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, TopicPartition], dict[IncidentKind, _Open]] = {}
@@ -236,38 +225,40 @@ class TransientIncidents:
     def opened(self, link: str, named: TopicPartition, kind: IncidentKind, until: int) -> None:
         kinds = self._open.setdefault((link, named), {})
         before = kinds.get(kind, _Open(until))
-        # What ends below where the twin has been is of a twin that has fallen back: it is over when told of anew.
+        # An incident that ends below earlier progress is of a twin that has fallen back: over once reported again.
         reached = before.reached if before.reached < until else -1
         kinds[kind] = _Open(max(until, before.until), reached)
 
     def kinds(self, link: str, named: TopicPartition) -> Mapping[IncidentKind, int]:
-        """Those that are not over. Rows of them which end at the offset beside the kind, or below, are over already: of
-        an overload the next row is always open. A side that is away has one row, over with the last it is told for."""
-        here = self._open.get((link, named), {}).copy()  # another thread may open one meanwhile
+        """Returns open kinds, each with an offset: rows that end there or below are over, since an overload opens row
+        after row. -1 for a side that is away, with a single row.
+        """
+        here = self._open.get((link, named), {}).copy()  # another thread may open one now
         return {kind: -1 if kind in SIDE_BY_AWAY_KIND else one.reached for kind, one in here.items()}
 
     def away(self, link: str) -> frozenset[TopicPartition]:
-        """The partitions of the link that stand because a leader of theirs is away."""
+        """Returns partitions that wait for an absent leader."""
         here = [(named, kinds) for (name, named), kinds in list(self._open.items()) if name == link]
         return frozenset(named for named, kinds in here if not SIDE_BY_AWAY_KIND.keys().isdisjoint(kinds))
 
     def forget(self, link: str, topic: str | None = None) -> None:
-        """The topic begins anew; or, with None, what the ledger holds open of the link is to be said again: another
-        process may have closed it meanwhile."""
+        """The topic gets a new twin. `topic` None: incidents of the link must be reported again, for another process
+        may have closed them.
+        """
         gone = [key for key in self._open if key[0] == link and topic in (None, key[1].topic)]
         for key in gone:
             del self._open[key]
 
     def reached(self, link: str, named: TopicPartition, to_offset: int) -> None:
-        """The twin has been told of up to there."""
         kinds = self._open.get((link, named))
         if kinds:
             left = {kind: one for kind, one in kinds.items() if one.until > to_offset}
             self._open[link, named] = {kind: replace(one, reached=to_offset) for kind, one in left.items()}
 
     def hear(self, link: str, told: PartitionIncident, away: Container[str]) -> bool:
-        """Whether it needs a row. `away`: the sides of the link that are away as a whole, which has its own row. A pump
-        tells what lasts again and again, as does the next one; each look tells of a loss until it is mended."""
+        """Whether the incident needs a row; tasks repeat what lasts, and each check repeats a loss. `away`: sides that
+        are away as a whole, with a row of their own.
+        """
         named, side = TopicPartition(told.topic, told.partition), SIDE_BY_AWAY_KIND.get(told.kind, "")
         if not is_transient(told.kind, told.policy):
             return True

@@ -1,13 +1,10 @@
-"""When each offset of a source's partition was first seen there, so that a recovery point is an age of arrival.
+"""Arrival times of source offsets, and a mirror's statuses in the store for `twinshore status`.
 
-A record's own timestamp says when it was made: a backfill brings last year's in a minute, and a producer's clock may be
-wrong. Pure: moments come in.
+A recovery point is an age of arrival: time stamps of records may be old, as in a backfill, or wrong.
 
-The last words of a running mirror about a link, as it leaves them in the store and as `status` reads them there.
-
-`lag`: what the last look at the source's ends says. `reading`: how a link of a broadcast is read. `standby`: that a
-mirror which stands by lives. `waits`: since when twins have lacked what they lack, so that the next mirror's recovery
-point is no younger than this one's. `groups`: what the rounds of consumer groups say. Pure: moments come in.
+Statuses: `lag`: the last read of log ends. `reading`: how a broadcast's link shares reads. `standby`: a standby mirror
+lives. `waits`: since when twins lack records, so that the next mirror's recovery point is no younger. `groups`: the
+last rounds of consumer groups.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ ARRIVALS_MAX = 64
 
 
 class OffsetArrivals:
-    """Marks of one partition: (moment, end), both rising; all offsets below that end were there at that moment."""
+    """Marks of one partition: (time, log end), both rising. All offsets below the end existed then."""
 
     __slots__ = ("_marks", "end")
 
@@ -38,7 +35,7 @@ class OffsetArrivals:
         self._marks: deque[tuple[float, int]] = deque()
 
     def saw(self, end: int, now_s: float) -> None:
-        """The source's end was there. A source that lost its end is believed."""
+        """Takes the source's log end, which may have fallen."""
         if end < self.end:
             while self._marks and self._marks[-1][1] > end:
                 last = self._marks.pop()
@@ -52,7 +49,7 @@ class OffsetArrivals:
         self.end = end
 
     def recall(self, marks: Sequence[tuple[float, int]]) -> None:
-        """What was seen before all that is known here, as far as the source still has it."""
+        """Puts earlier marks before the present ones, as far as the source still has them."""
         older = [mark for mark in marks if mark[1] < self.end]
         if len(older) < len(marks):
             older.append((marks[len(older)][0], self.end))
@@ -60,18 +57,19 @@ class OffsetArrivals:
         self._marks = deque([*older, *(mark for mark in self._marks if mark[1] > last)])
 
     def missing(self, reached: int) -> list[tuple[float, int]]:
-        """The marks that lie beyond this offset, oldest first."""
+        """Returns marks beyond this offset, oldest first."""
         return [mark for mark in self._marks if mark[1] > reached]
 
     def age_s(self, reached: int, now_s: float) -> float:
-        """For how long the oldest offset from `reached` on has been seen; 0 when there is none. Never too small by
-        thinning."""
+        """Returns for how many seconds the oldest offset from `reached` on has been seen; 0: none. Never too small by
+        thinning.
+        """
         while self._marks and self._marks[0][1] <= reached:
             self._marks.popleft()
         return max(0.0, now_s - self._marks[0][0]) if self._marks else 0.0
 
     def _thin(self) -> None:
-        """Every second mark is joined to the one before it: its offsets count as seen a little too early."""
+        """Joins pairs of marks under the earlier time: offsets seem a little older."""
         kept: deque[tuple[float, int]] = deque()
         marks = list(self._marks)
         for first, second in zip(marks[::2], marks[1::2], strict=False):
@@ -84,44 +82,43 @@ class OffsetArrivals:
 GROUPS_KIND = "groups"
 PutMetric = Callable[[Metric, Sequence[str], float], None]
 BACKLOG_KIND = "waits"
-# What is missing for less is no older than the last word of a mirror, give or take.
+# Younger backlogs are about as old as the mirror's last status.
 BACKLOG_S_MIN = 10.0
-# Those that have waited longest; a link's recovery point is the first one's.
+# The oldest ones; a link's recovery point is the first one's.
 BACKLOG_PARTITIONS_MAX = 200
 BACKLOG_MARKS_MAX = 4
-# Of several that stand by, the one that spoke last is seen.
+# Of several standbys, the last writer is shown.
 STANDBY_KIND = "standby"
 SHARED_FETCH_KIND = "reading"
-# Bytes a second below which a link is not said to read: an answer without records has a few of them.
+# Bytes a second below which a link does not count as reading: responses without records have a few.
 SOURCE_READ_BYTES_S_MIN = 1_000.0
 LAG_KIND = "lag"
 LAG_TOPICS_MAX = 1_000
 END_OFFSETS_TIMEOUT_S = 3.0
 STATUS_TTL_S_MIN = 5.0
 STATUS_INTERVALS_MISSED = 4
-# By so much the clocks of two hosts may differ before what one wrote says nothing of how old it is.
+# If the clocks of two hosts differ by more, the age of what one wrote is unknown.
 CLOCK_SKEW_S_MAX = 5.0
 
 
 class AlignmentProgress:
-    """Where each of them stands, and where it is to begin; empty while none is."""
+    """Twins being filled up to the source's log start."""
 
     def __init__(self) -> None:
         self._at: dict[TopicPartition, tuple[int, int]] = {}
 
     def note(self, named: TopicPartition, end: int, source_start: int) -> None:
-        """The twin ends at `end` now, the source's log begins at `source_start`."""
+        """Notes that the twin's log end is `end` now."""
         if end < source_start:
             self._at[named] = (end, source_start)
         else:
             self._at.pop(named, None)
 
     def forget(self, topic: str) -> None:
-        """Drops what is known of a topic."""
         self._at = {named: at for named, at in self._at.items() if named.topic != topic}
 
     def sentence(self) -> str:
-        """All of them in words, the one with the most to do by name; empty where there is none."""
+        """Describes these, naming the partition with most left; empty: none."""
         at = dict(self._at)
         if not at:
             return ""
@@ -132,12 +129,10 @@ class AlignmentProgress:
 
 
 def parse_groups_status(rows: Iterable[LinkStateRow]) -> Mapping[str, Any]:
-    """The last word; empty where no round has ever spoken."""
     return next((dict(json.loads(row.value)) for row in rows), {})
 
 
 def put_group_metrics(put: PutMetric, link: str, word: Mapping[str, Any], now_s: float) -> None:
-    """The word's figures."""
     if word:
         for state, count in word["states"].items():
             put(metric_table.GROUPS, (link, state), count)
@@ -147,7 +142,7 @@ def put_group_metrics(put: PutMetric, link: str, word: Mapping[str, Any], now_s:
 
 
 class ArrivalMark(NamedTuple):
-    """All offsets below this end were on the source at this moment, in the world's time."""
+    """All offsets below `end` existed at this wall-clock time."""
 
     at_ms: int
     end: int
@@ -156,13 +151,12 @@ class ArrivalMark(NamedTuple):
 def select_oldest_backlogs(
     waits: Mapping[TopicPartition, Sequence[ArrivalMark]],
 ) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
-    """What is worth keeping: of the oldest partitions a few marks each, joined so that no age becomes too small."""
+    """Returns the oldest partitions with a few marks each, joined so that no age shrinks."""
     oldest = sorted((one for one in waits if waits[one]), key=lambda named: (waits[named][0].at_ms, named))
     return {named: _joined(waits[named]) for named in oldest[:BACKLOG_PARTITIONS_MAX]}
 
 
 def backlog_row(link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]], now_ms: int) -> LinkStateRow:
-    """As it stands in the store."""
     said: dict[str, dict[int, list[list[int]]]] = {}
     for named, marks in waits.items():
         said.setdefault(named.topic, {})[named.partition] = [list(mark) for mark in marks]
@@ -170,7 +164,6 @@ def backlog_row(link: str, waits: Mapping[TopicPartition, Sequence[ArrivalMark]]
 
 
 def parse_backlog(rows: Iterable[LinkStateRow]) -> dict[TopicPartition, tuple[ArrivalMark, ...]]:
-    """What the last mirror told; nothing where none ever did."""
     return {
         TopicPartition(topic, int(partition)): tuple(ArrivalMark(*mark) for mark in marks)
         for row in rows
@@ -180,7 +173,7 @@ def parse_backlog(rows: Iterable[LinkStateRow]) -> dict[TopicPartition, tuple[Ar
 
 
 def _joined(marks: Sequence[ArrivalMark]) -> tuple[ArrivalMark, ...]:
-    """Neighbours together: the older moment, the later end."""
+    """Joins neighbours: the older time, the later end."""
     size = -(-len(marks) // BACKLOG_MARKS_MAX)
     groups = [marks[at : at + size] for at in range(0, len(marks), size)]
     return tuple(ArrivalMark(group[0].at_ms, group[-1].end) for group in groups)
@@ -188,19 +181,18 @@ def _joined(marks: Sequence[ArrivalMark]) -> tuple[ArrivalMark, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatus:
-    """`who` stands by, and `sentence` says for whom, and until when."""
+    """`who` stands by; `sentence`: for which mirror, until when."""
 
     who: str
     sentence: str
 
 
 def standby_row(link: str, who: str, sentence: str, now_ms: int) -> LinkStateRow:
-    """As it stands in the store."""
     return _row(link, STANDBY_KIND, asdict(StandbyStatus(who, sentence)), now_ms)
 
 
 def parse_standby(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> StandbyStatus | None:
-    """The last word, while it holds: who said it longer ago may be gone."""
+    """Returns the last status; None: older than `holds_s`."""
     for row in rows:
         if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
             return StandbyStatus(**json.loads(row.value))
@@ -209,8 +201,9 @@ def parse_standby(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class SharedFetchStatus:
-    """`joined` of the link's `partitions` are read together with other links, `queue_bytes` wait for its target,
-    `read_per_s` bytes a second are what the link's own requests bring from the source, for all who have joined."""
+    """`joined` of `partitions` share reads with other links; `queue_bytes` wait for the target; `read_per_s`: bytes a
+    second that the link's own requests read, for all who share.
+    """
 
     told_ms: int
     partitions: int
@@ -220,7 +213,7 @@ class SharedFetchStatus:
 
     @property
     def reads(self) -> bool:
-        """Whether the link itself asks the source for records now; else the others that read feed it."""
+        """Whether the link itself fetches now; else other links feed it."""
         return self.read_per_s >= SOURCE_READ_BYTES_S_MIN
 
     def __str__(self) -> str:
@@ -233,14 +226,14 @@ class SharedFetchStatus:
 def shared_fetch_row(
     link: str, reading: Mapping[str, float], partitions: int, read_per_s: float, now_ms: int
 ) -> LinkStateRow:
-    """As it stands in the store. `reading`: what the link's lanes told last, summed."""
+    """Returns the row. `reading`: the tasks' last reports, summed."""
     joined, queued = int(reading[JOINED_KEY]), int(reading[QUEUED_KEY])
     said = {"partitions": max(partitions, joined), "joined": joined, "queue_bytes": queued, "read_per_s": read_per_s}
     return _row(link, SHARED_FETCH_KIND, said, now_ms)
 
 
 def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float) -> SharedFetchStatus | None:
-    """The last word, while it holds: what was told longer ago says nothing of now."""
+    """Returns the last status; None: older than `holds_s`."""
     for row in rows:
         if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
             return SharedFetchStatus(row.since_ms, **json.loads(row.value))
@@ -248,14 +241,14 @@ def parse_shared_fetch(rows: Iterable[LinkStateRow], now_ms: int, holds_s: float
 
 
 def describe_broadcast(broadcast: str, word: SharedFetchStatus | None) -> str:
-    """Of a link that belongs to a broadcast, in a sentence; empty of others."""
+    """Describes a broadcast's link; empty: no broadcast."""
     if not broadcast:
         return ""
     return f"of broadcast {broadcast}: {word or 'nobody says now how it is read'}"
 
 
 def broadcast_values(broadcast: str, word: SharedFetchStatus | None) -> dict[str, object] | None:
-    """For programs: None of a link of no broadcast; what nobody says now is null."""
+    """For JSON; None: no broadcast; unknown values are null."""
     if not broadcast:
         return None
     now = ("reads", "partitions", "joined", "queue_bytes", "read_per_s")
@@ -263,28 +256,28 @@ def broadcast_values(broadcast: str, word: SharedFetchStatus | None) -> dict[str
 
 
 def end_offsets_ttl_s(ends_s: float) -> float:
-    """An end of the source that was seen longer ago is old: one look was missed, or did not come to an answer."""
+    """Returns the age at which a log end counts as old: one read was missed or unanswered."""
     return 2 * ends_s + END_OFFSETS_TIMEOUT_S
 
 
 def status_ttl_s(receipts_s: float) -> float:
-    """A mirror that has said nothing for longer is not known to run: it speaks with each writing of receipts."""
+    """Returns the age up to which a status shows that its mirror runs; each write of progress renews the status."""
     return max(STATUS_TTL_S_MIN, STATUS_INTERVALS_MISSED * receipts_s)
 
 
 def is_clock_ahead(age_s: float) -> bool:
-    """Whether what is so old by this clock was written by one that is ahead: nobody knows how old it is."""
+    """Whether the writer's clock is ahead, so that the true age is unknown."""
     return age_s < -CLOCK_SKEW_S_MAX
 
 
 def is_fresh(age_s: float, bound_s: float) -> bool:
-    """Whether what was written so long ago is known to be within its bound."""
     return age_s <= bound_s and not is_clock_ahead(age_s)
 
 
 class TopicLag(NamedTuple):
-    """Sums over the topic's partitions; `lag` and `source_end` without those that are `unseen`. `since_ms`: since when
-    the source has had the oldest record that a twin is known to lack; 0 where none is."""
+    """Sums over partitions; `lag` and `source_end` without those `unseen`. `since_ms`: arrival of the oldest record
+    that a twin is known to lack; 0: none.
+    """
 
     partitions: int = 0
     reached: int = 0
@@ -294,7 +287,7 @@ class TopicLag(NamedTuple):
     since_ms: int = 0
 
     def with_one(self, reached: int, end: int, since_ms: int) -> TopicLag:
-        """One partition more; an `end` below 0 was not seen."""
+        """Adds a partition; an `end` below 0 was not seen."""
         unseen = end < 0
         return TopicLag(
             self.partitions + 1,
@@ -307,13 +300,13 @@ class TopicLag(NamedTuple):
 
 
 def _earliest(moments: Iterable[int]) -> int:
-    """0 stands for none."""
+    """Returns the earliest time; 0: none."""
     return min(filter(None, moments), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class LagStatus:
-    """`seen_ms`: when the source was asked for its ends. Partitions that are `unseen` did not answer then."""
+    """`seen_ms`: when log ends were requested. Partitions `unseen` did not answer."""
 
     seen_ms: int
     lag: int
@@ -323,7 +316,7 @@ class LagStatus:
     since_ms: int = 0
 
     def only(self, admits: Callable[[str], bool]) -> LagStatus:
-        """Without topics that the link carries no more, as far as the word names its topics."""
+        """Drops topics that the link no longer replicates."""
         kept = {name: one for name, one in self.topics.items() if admits(name)}
         return self if len(kept) == len(self.topics) else _summed(kept, self.seen_ms)
 
@@ -333,7 +326,7 @@ def summarize_lag(
     seen_ms: int,
     since_ms: Mapping[TopicPartition, int] | None = None,
 ) -> LagStatus:
-    """The word of partitions, each with how far its twin is and where the source ends (below 0: not seen)."""
+    """Sums up `places`: partition, twin's offset, source's log end (below 0: not seen)."""
     topics: dict[str, TopicLag] = {}
     for named, reached, end in places:
         since = (since_ms or {}).get(named, 0)
@@ -348,14 +341,14 @@ def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagStatus:
 
 
 def replicated_offsets(twins: Iterable[TwinRow], positions: Iterable[ReplicatedPosition]) -> dict[TopicPartition, int]:
-    """How far each twin is receipted; one that nothing was carried to yet stands where it began."""
+    """Returns each twin's recorded progress; without any, the anchor."""
     found = {TopicPartition(row.topic, row.partition): row.anchor_offset for row in twins}
     told = {TopicPartition(at.topic, at.partition): at.to_offset for at in positions}
     return {named: told.get(named, anchor) for named, anchor in found.items()}
 
 
 def lag_row(link: str, word: LagStatus) -> LinkStateRow:
-    """As it stands in the store; beyond so many topics without theirs."""
+    """Returns the row, without topics when there are more than `LAG_TOPICS_MAX`."""
     topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= LAG_TOPICS_MAX else {}
     said = {
         "lag": word.lag,
@@ -368,7 +361,7 @@ def lag_row(link: str, word: LagStatus) -> LinkStateRow:
 
 
 def parse_lag(rows: Iterable[LinkStateRow]) -> LagStatus | None:
-    """The last word; None where no look has ever been told of."""
+    """Returns the last status; None: none yet."""
     for row in rows:
         said = json.loads(row.value)
         topics = {name: TopicLag(*numbers) for name, numbers in said["topics"].items()}
@@ -378,5 +371,4 @@ def parse_lag(rows: Iterable[LinkStateRow]) -> LagStatus | None:
 
 
 def _row(link: str, kind: str, said: object, at_ms: int) -> LinkStateRow:
-    """A word as it stands in the store, under its kind."""
     return LinkStateRow(link, kind, "", json.dumps(said, separators=(",", ":")), kind, at_ms)

@@ -1,4 +1,4 @@
-"""One holding of a link's lease: what its pumps are told stands for as long. Pure."""
+"""One lease epoch of a link, and the config of its tasks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from twinshore.state.core.values import LinkIdentity
 
 @dataclass(slots=True)
 class LeaseEpoch:
-    """Who we write as, what flows, on which lane. `units`: what our transactional ids begin with, empty where markers
-    are written directly. `never_cut`: no record of a twin is cut off."""
+    """`identity`: the producer that writes; `flowing`: topics in replication. `units`: prefix of our transactional ids,
+    empty when markers are written directly. `never_cut`: twins are never truncated.
+    """
 
     generation: int
     identity: LinkIdentity
@@ -24,9 +25,9 @@ class LeaseEpoch:
     flowing: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def outdated(self, target: str, state_expiry_ms: int, *, never_cut: bool) -> str:
-        """Why pumps must begin anew with what holds now; empty where they need not."""
+        """Why tasks must restart with new values; empty: they need not."""
         if state_expiry_ms < self.state_expiry_ms:
-            # What they believe to be remembered may be forgotten: they begin anew, and know better.
+            # Producer states that the tasks rely on may have expired: they restart with the new value.
             return f"{PRODUCER_EXPIRY_SETTING} of {target} is shorter now"
         if never_cut == self.never_cut:
             return ""
@@ -43,7 +44,7 @@ class LeaseEpoch:
         desk: tuple[str, int, str],
         settings: MirrorSettings,
     ) -> TaskConfig:
-        """What a tide of this lane is told. `desk`: its host, port and token."""
+        """Returns one attempt's config. `desk`: the coordinator's host, port and token."""
         host, port, token = desk
         return TaskConfig(
             link=self.identity.link,

@@ -1,13 +1,11 @@
-"""Where a topic came from, and whether a link may carry it on. Pure.
+"""Lineage of topics: where a topic came from, and whether a link may replicate it further.
 
-A twin's descent is the path of clusters its records came by, oldest first. It is what stops a ring: a topic never goes
-to a cluster that it has been on, under whatever name. Names alone would not do: east.orders may be somebody's own.
+A twin's lineage is the path of clusters that the records took, oldest first. A topic never goes to a cluster on this
+path, under any name; that stops loops. Names alone do not do: `east.orders` may be of another origin.
 
-What the lines of `twinshore.twins` say of a cluster's topics, and how far that is believed. Pure.
-
-Whoever may write to that topic may say anything of any topic. So a line that calls a topic a twin is a claim. It is
-believed where something else bears it out: the store of this mirror, what this link told the target when it began to
-carry the topic, or the lines of the link that is said to have made the twin, which name the same topic id.
+Anyone with the rights may write to `twinshore.twins`, so a record there is only a claim. A claim counts when confirmed
+by this mirror's store, by what this link told the target at the topic's start, or by the link that is said to have made
+the twin, with the same topic id.
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ _is_word = partial(is_printable, chars_max=NAME_CHARS_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A cluster on the way, by its own id; the name is for sentences."""
-
     cluster_id: str
     name: str
 
@@ -47,7 +43,7 @@ class Lineage:
     path: tuple[Hop, ...]
 
     def onward(self, hop: Hop, topic_id: str) -> Lineage:
-        """Of this topic's twin, one cluster on."""
+        """Returns the lineage of the twin on the next cluster."""
         return Lineage(topic_id, (*self.path, hop))
 
     def way(self) -> str:
@@ -74,7 +70,7 @@ NO_LINEAGE = Lineage("", ())
 
 
 def find_lineage(topic: str, topic_id: str, told: Mapping[str, Lineage]) -> Lineage:
-    """A topic's descent by what is told of its name; what was told of another topic of that name does not count."""
+    """Returns the topic's lineage; records of another topic with the same name do not count."""
     found = told.get(topic)
     if found is None or (found.topic_id and found.topic_id != topic_id):
         return NO_LINEAGE
@@ -82,7 +78,7 @@ def find_lineage(topic: str, topic_id: str, told: Mapping[str, Lineage]) -> Line
 
 
 def explain_not_replicated(link: Link, topic: str, descent: Lineage, target_id: str) -> str:
-    """Why the link does not carry this topic of its source on; empty when it does."""
+    """Returns why the link does not replicate the topic; empty: the link does."""
     if not descent.path:
         if is_heartbeats_topic(topic) and f".{link.target}." in f".{topic}":
             return f"{topic} on {link.source} came from {link.target} and does not go back"
@@ -106,7 +102,7 @@ def _hop(raw: object) -> Hop | None:
 
 K = TypeVar("K")
 V = TypeVar("V")
-LINEAGE_RECORDS_MAX = 200_000  # of each kind: what strangers write must not fill the memory
+LINEAGE_RECORDS_MAX = 200_000  # of each kind: records of strangers must not fill the memory
 SHOWN_MAX = 5
 
 
@@ -121,7 +117,7 @@ class LineageRecords:
     unread: dict[str, int] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One line more; what is none is passed over."""
+        """Takes a record; ignores those of another form."""
         name = (key or b"").decode("utf-8", "replace")
         if TOPIC_NAME_PATTERN.fullmatch(name):
             found = Lineage.from_json(value) if value else None
@@ -131,11 +127,10 @@ class LineageRecords:
             _put(self.made, key, parse_twin_ids(key, value))
 
     def claim(self, topic: str, topic_id: str) -> Lineage:
-        """What is said of this very topic."""
         return find_lineage(topic, topic_id, self.descents)
 
     def written(self) -> frozenset[tuple[str, str]]:
-        """Which topics links say that they write: the cluster that they carry from, and the topic's id."""
+        """Returns the values of `made`."""
         return frozenset(self.made.values())
 
 
@@ -147,8 +142,7 @@ def is_confirmed(written: Collection[tuple[str, str]], claim: Lineage) -> bool:
 
 
 class LineageVerdict(Enum):
-    """SURE: this is the topic's descent. WAITING: its lines may still be on their way. DOUBTED: nothing bears out what
-    is claimed."""
+    """SURE: this is the lineage. WAITING: records may still arrive. DOUBTED: nothing confirms the claim."""
 
     SURE = "sure"
     WAITING = "waiting"
@@ -158,8 +152,9 @@ class LineageVerdict(Enum):
 def judge_lineage(
     claim: Lineage, *, own: Lineage | None, before: Lineage | None, borne_out: bool, waited: bool
 ) -> tuple[LineageVerdict, Lineage]:
-    """What a topic's descent is taken to be. `own`: by this mirror's store. `before`: what this link told the target
-    when it began to carry the topic. `waited`: there was time enough for the lines of an honest link."""
+    """Returns the lineage to act on. `own`: by this store. `before`: what this link told the target at the topic's
+    start. `waited`: an honest link's records would have arrived.
+    """
     if own is not None:
         agrees = claim.topic_id == own.topic_id and _last(claim) == _last(own)
         return LineageVerdict.SURE, claim if agrees else own
@@ -172,7 +167,7 @@ def judge_lineage(
 
 
 def describe_doubtful_lineage(source: str, topics: Collection[str]) -> str:
-    """One sentence for the ledger, however many lines strangers wrote; empty where they speak of no topic."""
+    """One sentence, however many records strangers wrote; empty without topics."""
     if not topics:
         return ""
     return (

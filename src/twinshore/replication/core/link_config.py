@@ -1,14 +1,7 @@
-"""What holds for a link now: its settings, and what operators have said since, also where filters of several links
-clash, as two operators said them at once, or processes have other settings. Pure.
+"""A link's configuration: settings, the store's rows, and operators' overrides (None in one: as in the settings).
 
-A word that clashes is refused when it is said. Where it stands in the store all the same, the newest that clashes does
-not count: the filters of the link's settings hold. Pauses, throttles and priorities hold in any case.
-
-What becomes of links that settings name, beside what the store holds of them, and words of an operator such as
-`topics=["orders.*"]` put into a link's section. Pure: rows and sections, no SQL.
-
-An operator's words as values: what each verb would make of what holds now, and whether a word meets any topic.
-Pure; None means: as the settings say.
+Filters that conflict are refused when set. If they are in the store all the same, as after two changes at once, the
+newest do not count, and the settings' filters apply. Pauses, throttles and priorities always apply.
 """
 
 from __future__ import annotations
@@ -33,7 +26,7 @@ NEVER_CHANGED = -1
 Value = Any
 FILTER_NAMES = ("topics", "exclude")
 PAIR_LIST_NAMES = ("topic_throttles", "priorities")
-# Every name that may stand in the store.
+# Every name that the store may have.
 OVERRIDE_NAMES = (
     *FILTER_NAMES,
     "groups",
@@ -46,11 +39,11 @@ OVERRIDE_NAMES = (
 
 
 class BadValueError(ValueError):
-    """A value that its name cannot have; the sentence says why."""
+    """An invalid value; the message says why."""
 
 
 def parse_value(name: str, raw: Value) -> Any:
-    """What settings make of this value under this name; BadValueError where they make nothing of it."""
+    """Parses the value as in settings; BadValueError when invalid."""
     if name in PAIR_LIST_NAMES:
         if not isinstance(raw, list) or not all(isinstance(one, list) and len(one) == 2 for one in raw):
             raise BadValueError("must be a list of pairs, expression and number")
@@ -64,8 +57,9 @@ def parse_value(name: str, raw: Value) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLink:
-    """`origins`: where each value comes from. `troubles`: rows of the store that make no sense and do not count.
-    `filtered_ms`: when operators last said something of its filters."""
+    """`origins`: where each value comes from. `troubles`: rows that do not count, and why. `filtered_ms`: when
+    operators last changed the filters.
+    """
 
     link: Link
     origins: tuple[tuple[str, str], ...]
@@ -77,7 +71,6 @@ class EffectiveLink:
 
 
 def effective_link(link: Link, rows: Iterable[ControlRow]) -> EffectiveLink:
-    """The link as it holds now."""
     found: dict[str, Any] = {}
     troubles = []
     filtered_ms = NEVER_CHANGED
@@ -98,7 +91,7 @@ def effective_link(link: Link, rows: Iterable[ControlRow]) -> EffectiveLink:
 
 
 def as_json(value: Any) -> str:
-    """As it stands in the store, and in the audit."""
+    """Returns the value as in the store and the audit."""
     return json.dumps([list(one) if isinstance(one, tuple) else one for one in value] if _is_list(value) else value)
 
 
@@ -107,7 +100,7 @@ def _is_list(value: Any) -> bool:
 
 
 def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, EffectiveLink]) -> dict[str, EffectiveLink]:
-    """What holds for each link, with a trouble for each whose filters are not those that operators said."""
+    """Adds a trouble to each link whose overridden filters do not count."""
     begun, found = {link.name: link for link in links}, dict(said)
     while clashes := find_conflicts([one.link for one in found.values()]):
         newest = max(
@@ -116,7 +109,7 @@ def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, Effective
             default="",
         )
         if not newest:
-            break  # the settings themselves: a mirror does not start with such
+            break  # the settings themselves conflict: a mirror does not start with these
         found[newest] = _refused(found[newest], begun[newest], clashes)
     return found
 
@@ -134,8 +127,7 @@ Section = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LinkRemark:
-    """Something worth knowing of a link beside how it stands, as where settings and the store say different things: the
-    store's word stands then."""
+    """A note on a link, such as that settings and store differ; then the store's values apply."""
 
     link: str
     sentence: str
@@ -146,7 +138,7 @@ class LinkRemark:
 
 @dataclass(frozen=True, slots=True)
 class ReconciledLinks:
-    """`rows` are those that are to be written; `links` what each link is then, as a section of settings."""
+    """`rows` are to be written; `links`: all, as sections of settings."""
 
     rows: tuple[LinkRow, ...]
     links: Mapping[str, Section]
@@ -154,12 +146,11 @@ class ReconciledLinks:
 
 
 def dump_section(section: Section) -> str:
-    """A section as the store keeps it: two that say the same are the same text."""
+    """Returns the section's text; equal sections have equal texts."""
     return json.dumps(section, sort_keys=True, separators=(",", ":"))
 
 
 def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: int, by: str) -> ReconciledLinks:
-    """What the links are, where these settings name those of `settings` and the store knows `rows`."""
     known = {row.link: row for row in rows}
     written, differences = [], []
     for name, section in settings.items():
@@ -181,42 +172,39 @@ def reconcile(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: 
 
 
 def parse_section(row: LinkRow) -> dict[str, Any]:
-    """What the row says of the link, as settings would."""
     found: dict[str, Any] = json.loads(row.section)
     return found
 
 
 def select_sections(rows: Iterable[LinkRow], named: Collection[str]) -> dict[str, Section]:
-    """The links that there are by these rows, for settings that name those of `named`, these first. A link that came
-    from settings goes with them: where they do not name it any more, it is not carried."""
+    """Returns the present links, those of `named` (the settings) first. A link from settings that no longer name it is
+    left out.
+    """
     kept = {row.link: row for row in rows if row.state is LinkPresence.KEPT}
     rest = sorted(name for name, row in kept.items() if name not in named and not row.seed)
     return {name: parse_section(kept[name]) for name in [*(name for name in named if name in kept), *rest]}
 
 
 def new_link_row(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
-    """The row of a link that an operator adds: no settings need to name it."""
+    """Returns the row of a link that an operator adds; no settings need name it."""
     return LinkRow(link, LinkPresence.KEPT, dump_section(section), "", 0, now_ms, by)
 
 
 def changed_link_row(row: LinkRow, section: Section, now_ms: int, by: str) -> LinkRow:
-    """The row of a link of which an operator says what it is."""
     return replace(row, section=dump_section(section), changed_ms=now_ms, changed_by=by)
 
 
 def removed_link_row(row: LinkRow, now_ms: int, by: str) -> LinkRow:
-    """The row of a link that is to be carried no more."""
     return replace(row, state=LinkPresence.REMOVED, changed_ms=now_ms, changed_by=by)
 
 
 def settings_link_row(link: str, section: Section, now_ms: int, by: str) -> LinkRow:
-    """The row of a link that is what settings say."""
     said = dump_section(section)
     return LinkRow(link, LinkPresence.KEPT, said, said, 0, now_ms, by)
 
 
 def diff_sections(one: Section, other: Section) -> list[tuple[str, str, str]]:
-    """Name, and what both say, of each value that is not the same in both."""
+    """Returns name and both values of each difference."""
     names = sorted({*one, *other}, key=str)
     return [(name, _said(one, name), _said(other, name)) for name in names if one.get(name) != other.get(name)]
 
@@ -235,7 +223,7 @@ VALUES_EXAMPLE = 'topics=["orders.*"], naming="prefix", groups.enabled=false'
 
 
 def with_values(section: Section, words: Iterable[str]) -> dict[str, Any]:
-    """The section with these values in place of its own; a table within it keeps what is not named."""
+    """Replaces values of the section; a table within keeps what is not named."""
     found = dict(section)
     for word in words:
         try:
@@ -248,7 +236,7 @@ def with_values(section: Section, words: Iterable[str]) -> dict[str, Any]:
 
 
 def without_values(section: Section, names: Iterable[str]) -> dict[str, Any]:
-    """The section without these values: what is usual holds for them again."""
+    """Removes values, so that defaults apply again."""
     found = dict(section)
     for name in names:
         head, _, rest = name.partition(".")
@@ -275,7 +263,7 @@ Override = dict[str, Any]
 
 
 def pause_override(now: EffectiveLink, topics: Sequence[str]) -> Override:
-    """The topics, or the whole link where none is named."""
+    """Pauses the topics, or the whole link if none is named."""
     if not topics:
         return {"paused": True}
     held = now.link.control.paused_topics
@@ -283,7 +271,7 @@ def pause_override(now: EffectiveLink, topics: Sequence[str]) -> Override:
 
 
 def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = False) -> Override:
-    """The topics as they were paused; the link's own pause where none is named. `every`: that and all its topics'."""
+    """Resumes topics, named as they were paused, or the link if none is named. `every`: both."""
     held = now.link.control.paused_topics
     if every:
         return {"paused": False, "paused_topics": ()}
@@ -296,21 +284,21 @@ def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = 
 
 
 def throttle_override(now: EffectiveLink, bytes_s: int, topic: str | None) -> Override:
-    """The link, or the topics that match; 0: no bound any more."""
+    """Limits the link, or matching topics; 0: no limit."""
     if topic is None:
         return {"throttle_bytes_s": bytes_s}
     return {"topic_throttles": _with_pair(now.link.control.topic_throttles, topic, bytes_s)}
 
 
 def priority_override(now: EffectiveLink, topic: str, weight: int) -> Override:
-    """Of the topics that match; 0: as all others."""
+    """Weighs matching topics; 0: the default weight."""
     return {"priorities": _with_pair(now.link.control.priorities, topic, weight)}
 
 
 def filters_override(
     topics: Sequence[str], exclude: Sequence[str], groups: Sequence[str], exclude_groups: Sequence[str]
 ) -> Override:
-    """Those that are named; the others stay as they are."""
+    """Replaces the given filters; empty ones stay."""
     given = {"topics": topics, "exclude": exclude, "groups": groups, "exclude_groups": exclude_groups}
     found = {name: tuple(value) for name, value in given.items() if value}
     if not found:
@@ -319,7 +307,7 @@ def filters_override(
 
 
 def reset_override(names: Sequence[str]) -> Override:
-    """These, or all, as the settings say."""
+    """Drops these overrides, or all."""
     for name in names:
         if name not in OVERRIDE_NAMES:
             raise ConfigError(f"nothing is called {name!r}{did_you_mean(name, OVERRIDE_NAMES)}")
@@ -327,13 +315,13 @@ def reset_override(names: Sequence[str]) -> Override:
 
 
 def _with_pair(pairs: tuple[tuple[str, int], ...], pattern: str, number: int) -> tuple[tuple[str, int], ...]:
-    """The newest goes first: it shall count though an older one matches too."""
+    """The newest pair goes first, and wins over older matches."""
     rest = tuple(pair for pair in pairs if pair[0] != pattern)
     return ((pattern, number), *rest) if number else rest
 
 
 def check_override(wish: Override, link: str) -> Override:
-    """The wish without what it cannot mean; ConfigError that names the value otherwise."""
+    """Raises ConfigError when a value is invalid."""
     for name, value in wish.items():
         if value is None:
             continue
@@ -345,7 +333,7 @@ def check_override(wish: Override, link: str) -> Override:
 
 
 def diff_override(now: EffectiveLink, wish: Override, begins: EffectiveLink) -> list[tuple[str, str, str]]:
-    """Name, before and after, as JSON, of each value that would change; `begins`: the link as its settings have it."""
+    """Returns name, old and new value as JSON. `begins`: the link by settings alone."""
     found = []
     stored = dict(now.origins)
     for name, value in wish.items():
@@ -358,12 +346,12 @@ def diff_override(now: EffectiveLink, wish: Override, begins: EffectiveLink) -> 
 
 
 def matches_replicated_topic(pattern: str, link: Link, topics: Collection[str]) -> bool:
-    """Whether the link carries one of these topics that the expression matches."""
+    """Whether the link admits one of these topics that the pattern matches."""
     return any(re.fullmatch(pattern, topic) and admits(link, topic) for topic in topics)
 
 
 def explain_no_effect(pattern: str, link: Link, topics: Collection[str] | None) -> str:
-    """Why the word changes nothing now, by the source's topics; None where it cannot be asked. Empty where it does."""
+    """Returns why the pattern has no effect; empty: it has one. `topics`: the source's, None: unknown."""
     later = "it holds for one that appears"
     if topics is None:
         return f"whether a topic matches {pattern!r} is not known: {link.source} does not answer; {later}"

@@ -1,17 +1,12 @@
-"""What carrying a topic will take: bytes, markers, filler and seconds, estimated before anything runs. Pure.
+"""Estimates of a replication's cost, and offsets of mapped twins.
 
-An offset of one side, on the other: out of the two extents around it; and which records of the source landed on a
-mapped twin, where a fresh queue may have left some out between them. Pure.
+A mapped twin's records are some of the source's, in the same order; comparing records shows which. Sequences cannot
+tell, for they count what was sent, and a fresh queue may have dropped records before a task died. Of equal records in
+the source the latest counts: then none is sent twice.
 
-Sequences count what was sent, so behind a pump that died they do not say what was dropped before it. The records
-themselves do: those of the twin are some of the source's, in the same order. Where the source has a record more than
-once, to the byte and the millisecond, the latest counts: then nothing is sent a second time.
-
-Where MirrorMaker 2 stopped: its own notes say which record of the source became which of the copy, now and then; the
-records themselves prove the rest. Pure.
-
-From a note on, MirrorMaker writes record by record. So the copy's records behind it must be the source's, one by one,
-and the source's next one is where to go on. Notes that do not prove so are not believed.
+MirrorMaker 2 stores some pairs of source and copy offset, and copies record by record after each. So the copy's records
+after such an offset sync must be the source's, one by one, and the source's next record is where to continue. Offset
+syncs that do not prove so are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +32,7 @@ from twinshore.kafka.protocol.record_batch import Record, next_sequence
 from twinshore.kafka.protocol.visibility import DatedContent
 from twinshore.replication.task.core.config import LandedBatch
 
-# What the mirror does on two cores; a measured rate takes the place of the first.
+# Rates on two cores; a measured rate replaces the first.
 ASSUMED_BYTES_S = 50e6
 MARKERS_PER_S = 20_000.0
 TRANSACTION_MARKERS_PER_S = 3_000.0
@@ -48,7 +43,7 @@ NOTHING_TO_REPLICATE = "nothing is to be carried now"
 
 
 class LogSample(NamedTuple):
-    """A piece of a log: how many offsets it spans, how many of them consumers see, in how many bytes."""
+    """Offsets spanned, offsets that consumers see, bytes."""
 
     offsets: int
     seen: int
@@ -56,7 +51,7 @@ class LogSample(NamedTuple):
 
 
 class PartitionWork(NamedTuple):
-    """One partition: offsets to carry, and those below them that must be filled first."""
+    """Offsets to replicate, and offsets below to fill first."""
 
     offsets: int
     filler: int
@@ -64,7 +59,7 @@ class PartitionWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicationRate:
-    """`measured`: on this link, or only assumed. `closed_units`: the target takes no markers directly."""
+    """`measured`: on this link, else assumed. `closed_units`: the target takes no markers directly."""
 
     bytes_s: float
     measured: bool
@@ -80,8 +75,7 @@ class ReplicationRate:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate. `mode` is exact or mapped; `place`: where a mapped topic goes on; `closed_units`: what writes the
-    markers."""
+    """`mode`: exact or mapped; `place`: where a mapped topic continues; `closed_units`: these write the markers."""
 
     topic: str
     mode: str
@@ -100,7 +94,6 @@ class Cost:
 
     @property
     def figures(self) -> str:
-        """How much there is, and how long it will take."""
         parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets" if self.offsets else NOTHING_TO_REPLICATE]
         if self.markers:
             parts.append(f"{self.markers} markers{' by closed units' if self.closed_units else ''}")
@@ -120,7 +113,7 @@ def estimate_cost(
     rate: ReplicationRate,
     place: str = "",
 ) -> Cost:
-    """The estimate for a topic, its samples standing for all of its partitions."""
+    """Estimates a topic; the samples represent all partitions."""
     ours = list(stretches)
     offsets, filler = sum(one.offsets for one in ours), sum(one.filler for one in ours)
     spanned, seen, size = 0, 0, 0
@@ -144,8 +137,9 @@ def _bytes(count: int) -> str:
 
 
 def match_latest_offsets(landed: Sequence[int], offsets: array[int], marks: array[int]) -> list[int] | None:
-    """At which of the source's `offsets`, whose records have these `marks`, the records lie that `landed` has the marks
-    of, each as late as can be; None where they are not all there."""
+    """Returns the source `offsets`, as late as possible, of the records with marks `landed`; None: some are missing.
+    `marks`: those of the records at `offsets`.
+    """
     found = [0] * len(landed)
     at = len(marks)
     for number in range(len(landed) - 1, -1, -1):
@@ -159,7 +153,7 @@ def match_latest_offsets(landed: Sequence[int], offsets: array[int], marks: arra
 
 
 def map_each_record(fresh: Iterable[LandedBatch], offsets: Sequence[int]) -> list[OffsetRun]:
-    """What landed, with where each of its records lies on the source."""
+    """Returns the offset runs of what landed. `offsets`: the source offset of each record."""
     found: list[OffsetRun] = []
     at = 0
     for one in fresh:
@@ -172,7 +166,7 @@ def map_each_record(fresh: Iterable[LandedBatch], offsets: Sequence[int]) -> lis
 
 
 def offsets_between(begin: int, extents: Iterable[OffsetRun]) -> list[tuple[int, int]]:
-    """The offsets of the source from `begin` on that lie before and between these, in order."""
+    """Returns the source's offset ranges from `begin` on that lie before and between these runs."""
     found = []
     for one in extents:
         if one.source > begin:
@@ -182,8 +176,7 @@ def offsets_between(begin: int, extents: Iterable[OffsetRun]) -> list[tuple[int,
 
 
 class MappedOffset(NamedTuple):
-    """Where an offset of one side is on the other. `exact`: the record itself is there; else it is the next one that
-    both sides have."""
+    """An offset on the other side. `exact`: that of the record itself; else of the next record that both sides have."""
 
     offset: int
     exact: bool
@@ -192,7 +185,7 @@ class MappedOffset(NamedTuple):
 def translate_to_target(
     offset: SourceOffset, before: OffsetRun | None, behind: OffsetRun | None
 ) -> MappedOffset | None:
-    """Where this offset of the source lies on the twin; None where no extent is known."""
+    """Translates a source offset. `before`, `behind`: the runs around; None: no run is known."""
     if before is not None and offset < source_end(before):
         return MappedOffset(before.target + offset - before.source, exact=True)
     if behind is not None:
@@ -203,7 +196,7 @@ def translate_to_target(
 def translate_to_source(
     offset: TargetOffset, before: OffsetRun | None, behind: OffsetRun | None
 ) -> MappedOffset | None:
-    """Where this offset of the twin came from; records that others wrote have none."""
+    """Translates a twin's offset, as `translate_to_target`. Records of other writers have no source offset."""
     if before is not None and offset < target_end(before):
         return MappedOffset(before.source + offset - before.target, exact=True)
     if behind is not None:
@@ -220,14 +213,14 @@ CopyEntry = tuple[int, DatedContent]
 
 
 class OffsetSync(NamedTuple):
-    """The source's record at `source` was written to the copy at `target`."""
+    """The record at `source` was copied to `target`."""
 
     source: int
     target: int
 
 
 def parse_offset_sync(record: Record) -> tuple[TopicPartition, OffsetSync] | None:
-    """What a record of mm2-offset-syncs says; None where it says nothing."""
+    """Parses a record of mm2-offset-syncs; None: another record."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _SHORT.size or len(value) != _OFFSETS.size:
         return None
@@ -239,7 +232,7 @@ def parse_offset_sync(record: Record) -> tuple[TopicPartition, OffsetSync] | Non
 
 
 def collect_offset_syncs(records: Iterable[Record]) -> dict[TopicPartition, list[OffsetSync]]:
-    """The last notes of each partition, oldest first."""
+    """Returns the last `OFFSET_SYNCS_KEPT` of each partition, oldest first."""
     found: dict[TopicPartition, deque[OffsetSync]] = {}
     for record in records:
         read = parse_offset_sync(record)
@@ -249,16 +242,17 @@ def collect_offset_syncs(records: Iterable[Record]) -> dict[TopicPartition, list
 
 
 def find_offset_syncs_topic(names: Iterable[str], alias: str) -> str:
-    """Which of a cluster's topics holds the notes of MirrorMaker's link with the cluster of this alias; "" if none."""
+    """Returns MirrorMaker's topic for the cluster of this alias; empty: none."""
     theirs = [name for name in names if name.startswith("mm2-offset-syncs.") and name.endswith(".internal")]
     meant = f"mm2-offset-syncs.{alias}.internal"
     return meant if meant in theirs else theirs[0] if len(theirs) == 1 else ""
 
 
 def follow_copied_records(source: Iterator[SourceEntry], copy: Iterator[CopyEntry], passed: int = 0) -> int | None:
-    """The source's offset behind the copy's last record, if each of the copy's is the next one of the source's; else
-    None. `passed`: so many were copied before the first that the copy still has. Whether they were is proven by what
-    follows, so one of that must bear a time stamp of the source's."""
+    """Returns the source offset after the copy's last record, if the copy's records are the source's, one by one; else
+    None. `passed`: number of copied records that the copy no longer has. The records that follow prove these, so one
+    must then have a time stamp of the source's.
+    """
     for _ in islice(source, passed):
         pass
     at, dated = -1, not passed
@@ -271,12 +265,12 @@ def follow_copied_records(source: Iterator[SourceEntry], copy: Iterator[CopyEntr
 
 
 def find_tail_offsets(source: Iterable[SourceEntry], tail: Sequence[DatedContent]) -> list[int]:
-    """The source's offsets behind each place where it holds exactly `tail`."""
+    """Returns each source offset right after records equal to `tail`."""
     recent: deque[SourceEntry] = deque(maxlen=len(tail))
     found: list[int] = []
     for one in source:
         recent.append(one)
-        # The last one first: it is hardly ever there, and all are compared only then.
+        # Compares the last one first, since that rarely matches.
         near = len(recent) == len(tail) and tail[-1].copied_from(one[1])
         if near and all(ours.copied_from(theirs) for (_, theirs), ours in zip(recent, tail, strict=True)):
             found.append(one[0] + 1)
@@ -286,5 +280,5 @@ def find_tail_offsets(source: Iterable[SourceEntry], tail: Sequence[DatedContent
 def usable_offset_syncs(
     notes: Mapping[TopicPartition, list[OffsetSync]], named: TopicPartition, end: int
 ) -> list[OffsetSync]:
-    """Notes of a partition that can be true of a copy that ends at `end`, the latest first."""
+    """Returns those that a copy with log end `end` allows, latest first."""
     return [note for note in reversed(notes.get(named, [])) if 0 <= note.target < end and note.source >= 0]

@@ -1,9 +1,4 @@
-"""How a link stands: its word and its sentence, decided here alone from facts that others hand in. Pure.
-
-What a look at both clusters comes to, topic by topic: the steps of a plan as values. Pure.
-
-The driver plans steps and carries them out; what follows, maps, shows or writes down a plan reads them here.
-"""
+"""A link's state, and the steps of a plan, as values."""
 
 from __future__ import annotations
 
@@ -15,18 +10,18 @@ from twinshore.config.model import TopicPartition
 from twinshore.config.sentences import count_phrase
 
 FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
-# How a mirror was stopped whose lease is not given back: the next one waits until it has run out.
+# The mirror stopped without releasing the lease: the next one waits until the lease has expired.
 STOPPED_UNCONFIRMED = "the mirror was stopped; not all pumps said so, or what they had sent may still land"
-# What a reader says where no mirror's word holds.
+# The state when no status is fresh.
 UNKNOWN = "unknown"
 STATES = (FLOWING, WAITING, STANDBY, PAUSED, STOPPED, UNKNOWN)
-# A look that fails for so long holds up topics that an operator waits for.
+# After so long, failing turns hold up topics that an operator waits for.
 SCAN_STALLED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class InactiveLink:
-    """This process does not carry the link: it stands by, or it has stopped. The sentence says why."""
+    """A standby, or stopped; `sentence` says why."""
 
     word: str
     sentence: str
@@ -34,12 +29,12 @@ class InactiveLink:
 
 @dataclass(frozen=True, slots=True)
 class ActiveLink:
-    """What a link carries now. `placed`: partitions on lanes; of these, `unmanned` are on lanes that no pump carries
-    now, and `away` are carried and have a leader that is. `resting`: partitions that incidents stopped. `refused`:
-    topics. `paused`: the whole link, by an operator. `trouble`: what failed at the last look, or as the link began;
-    `hindered_s`: for how long no look has ended, each for something that may pass by itself. `elsewhere`: topics at
-    home on the target, which the link the other way carries. `homeless`: topics that are empty on both sides yet.
-    `apart`: lanes that share a Spark task with no other for now, since such tasks ended in their turns."""
+    """A running link. `placed`: partitions on tasks; `unmanned`: those on tasks without a holder; `away`: those with a
+    holder but no leader. `resting`: partitions stopped by incidents. `refused`: topics. `paused`: the whole link, by an
+    operator. `trouble`: the last turn's failure; `hindered_s`: for how long no turn has completed, for reasons that may
+    pass. `elsewhere`: topics whose home is the target. `homeless`: topics that are empty on both sides. `apart`: tasks
+    in quarantine.
+    """
 
     placed: int
     lanes: int
@@ -57,12 +52,12 @@ class ActiveLink:
 
     @property
     def scan_stalled(self) -> bool:
-        """Whether topics that are on no lane have waited for a look for long."""
+        """Whether new topics have waited long for a survey."""
         return self.hindered_s >= SCAN_STALLED_S
 
     @property
     def stands(self) -> bool:
-        """Whether nothing at all crosses, though there is something that should."""
+        """Whether nothing is replicated, though something should be."""
         wanted = self.placed + self.resting + self.refused + bool(self.trouble)
         return wanted > 0 and self.placed <= self.unmanned + self.away
 
@@ -70,8 +65,7 @@ class ActiveLink:
 def count_partitions(
     placed: Set[TopicPartition], unmanned: Set[TopicPartition], away: Set[TopicPartition], of: ActiveLink
 ) -> ActiveLink:
-    """With these partitions in numbers, each once: what was told of one that is on no lane by now says nothing of the
-    link. `of`: the rest."""
+    """Counts each partition once, without those that are on no task now. `of`: the other figures."""
     alone = unmanned & placed
     return replace(of, placed=len(placed), unmanned=len(alone), away=len((away & placed) - alone))
 
@@ -80,7 +74,7 @@ LinkFacts = InactiveLink | ActiveLink
 
 
 def describe_link_state(now: LinkFacts, away: Sequence[str] = (), held_back: str = "") -> tuple[str, str]:
-    """The word and its sentence. `away`: why nothing can cross by a side now. `held_back`: what quotas let through."""
+    """Returns state and sentence. `away`: why a side lets nothing through now. `held_back`: the quotas' limits."""
     if isinstance(now, InactiveLink):
         return now.word, now.sentence
     besides = [*away, *([now.trouble] if now.trouble else [])]
@@ -93,7 +87,6 @@ def describe_link_state(now: LinkFacts, away: Sequence[str] = (), held_back: str
 
 
 def _parts(now: ActiveLink) -> list[str]:
-    """What is carried, and what is not."""
     parts = [f"{count_phrase(now.placed, 'partition')} on {count_phrase(now.lanes, 'lane')}"]
     if now.refused:
         parts[0] += f", {count_phrase(now.refused, 'topic')} refused"
@@ -120,7 +113,7 @@ def _parts(now: ActiveLink) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """`twin`, here and below: what the twin is called, empty where it has the source's name."""
+    """`twin`, here and below: the twin's name; empty: the source's."""
 
     topic: str
     partitions: int
@@ -131,7 +124,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """`target_topic_id`, here and below: which topic on the target is meant."""
+    """`target_topic_id`, here and below: identifies the target's topic."""
 
     topic: str
     partitions: int
@@ -141,8 +134,6 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Give the twin these settings; it has others."""
-
     topic: str
     settings: tuple[tuple[str, str], ...]
     target_topic_id: str
@@ -151,7 +142,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class CarryTopic:
-    """`starts`: the source's log starts; empty where all are 0. `mapped`: behind data of others, at other offsets."""
+    """`starts`: the source's log starts; empty: all 0. `mapped`: after data of others, with other offsets."""
 
     topic: str
     partitions: int
@@ -164,7 +155,7 @@ class CarryTopic:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """`kind` is the ledger's."""
+    """`kind`: as in the incident log."""
 
     topic: str
     kind: IncidentKind
@@ -175,7 +166,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Nothing is wrong with it; it is a twin that does not go on."""
+    """Leave the topic, such as a twin that is not replicated further."""
 
     topic: str
     sentence: str
@@ -183,7 +174,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class AtHome:
-    """The link carries it because it is written on the link's source."""
+    """The topic's home is the link's source."""
 
     topic: str
     home: str
@@ -191,7 +182,7 @@ class AtHome:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A partition that an open incident has stopped: the rest of its topic is carried without it."""
+    """A partition that an open incident stops; the rest of the topic is replicated."""
 
     topic: str
     partition: int

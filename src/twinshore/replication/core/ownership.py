@@ -1,22 +1,16 @@
-"""Where topics are at home, and so which link of a pair carries them. Pure.
+"""Topic homes: which link of a pair replicates a topic.
 
-A **pair** is two links between the same clusters, one each way, that give twins their source's name. A topic that both
-admit could go round for ever. So each topic has one **home**, the cluster where it is written: the link whose source
-that is carries it, the other link lets it be. The home is a row of the store, and the first row decides. It is born
-where only one answer is possible: from a twin, or from records that one cluster alone holds.
+A **pair** is two links between the same clusters, one each way, whose twins have the source's name. A topic that both
+admit could loop. So each topic has one **home**, the cluster where clients write: only the link from there replicates
+the topic. The home is a row of the store, and the first row wins. A first home is set only when a single answer is
+possible: by a twin, or by records that one cluster alone holds.
 
-Records of switches that were made while the store was dead: what the store takes up of them. Pure.
+Clusters keep home records too. After a switch without this store, these have what the store needs for the same change.
+When they are incomplete, or two clusters differ in the same term, no link may replicate the topic until an operator
+decides.
 
-Such a record stands on the new home of the topics, and is the truth until a process with a store goes on with the
-switch: from then on the store's row says that no cluster keeps it.
-
-What clusters say of homes and a store does not know, and what a store knows and they do not say yet. Pure.
-
-A topic has a first word from when a link carries it: before its first switch, too, no push decides where it is written.
-
-A switch may be made while this store is dead. Then it stands in the home lines of both clusters, with all that this
-store needs to make the same flip. Where the lines do not say enough, or two clusters say different things in one word,
-nobody may carry the topic until somebody decides.
+The new home keeps the record of such a switch. That record counts until a process with a store continues the switch;
+from then on the store's row does, without `kept`.
 """
 
 from __future__ import annotations
@@ -46,8 +40,6 @@ PAIR_SEPARATOR = "<>"
 
 
 class HomeReason(Enum):
-    """What a topic's home was born from, or why it has none."""
-
     TWIN = "a link of the pair carries it from there"
     RECORDS = "there alone it holds records"
     EMPTY = "it is empty on both sides"
@@ -58,21 +50,21 @@ class HomeReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FirstHome:
-    """`home` is empty where the topic has none."""
+    """`home`: empty: undecided."""
 
     home: str
     why: HomeReason
 
     @property
     def contested(self) -> bool:
-        """Whether only an operator can say which side is the home."""
         return self.why in (HomeReason.BOTH_WRITTEN, HomeReason.BOTH_TWINS)
 
 
 @dataclass(frozen=True, slots=True)
 class HomeEvidence:
-    """What is known of a topic without a home. `source`, `target`: whether a record was ever written there, None where
-    that cannot be told. `ours`, `theirs`: whether the link, or its counterpart, carries the topic to a twin."""
+    """What is known of a topic without a home. `source`, `target`: whether a record was ever written there, None:
+    unknown. `ours`, `theirs`: whether the link, or the reverse link, has a twin.
+    """
 
     source: bool | None
     target: bool | None
@@ -81,13 +73,14 @@ class HomeEvidence:
 
 
 def pair_name(link: Link) -> str:
-    """What the two clusters of the link are called together, whichever way it goes."""
+    """Returns the pair's name, the same in either direction."""
     return PAIR_SEPARATOR.join(sorted((link.source, link.target)))
 
 
 def find_home_row(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
-    """Where a topic is at home by the rows of all pairs that hang together with this one: the latest term stands. A
-    topic of this name between other clusters is another one."""
+    """Returns the row with the highest term of all pairs connected with this one: elsewhere the name is another
+    topic's.
+    """
     left, near, found = list(rows), set(pair.split(PAIR_SEPARATOR)), list[HomeRow]()
     while ours := [row for row in left if near.intersection(row.pair.split(PAIR_SEPARATOR))]:
         left = [row for row in left if row not in ours]
@@ -97,7 +90,7 @@ def find_home_row(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
 
 
 def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
-    """The link the other way, where the two are a pair."""
+    """Returns the reverse link; None: the link is in no pair."""
     if link.naming is not TwinNaming.SAME:
         return None
     back = (link.target, link.source)
@@ -105,13 +98,12 @@ def find_reverse_link(link: Link, links: Iterable[Link]) -> Link | None:
 
 
 def is_shared_topic(topic: str, *counterparts: Link) -> bool:
-    """Whether the link the other way admits the topic too. `counterparts`: that link as its settings have it, and as
-    its operators do."""
+    """Whether the reverse link admits the topic. `counterparts`: by settings, and with its overrides."""
     return not is_heartbeats_topic(topic) and any(admits(one, topic) for one in counterparts)
 
 
 def decide_first_home(link: Link, held: HomeEvidence) -> FirstHome:
-    """The home of a topic that has none yet, as far as only one answer is possible."""
+    """Decides the first home, if only one answer is possible."""
     if held.ours and held.theirs:
         return FirstHome("", HomeReason.BOTH_TWINS)
     if held.ours or held.theirs:
@@ -126,28 +118,26 @@ def decide_first_home(link: Link, held: HomeEvidence) -> FirstHome:
 
 
 def homes_elsewhere(link: Link, homes: Mapping[str, HomeRow]) -> dict[str, HomeRow]:
-    """The topics that the link does not carry because their home is not its source."""
     if link.naming is not TwinNaming.SAME:
         return {}
     return {topic: row for topic, row in homes.items() if row.home != link.source}
 
 
 def is_recreated_away(held: HomeEvidence) -> bool:
-    """Whether a topic whose home is said to be the target is written on the source by now: it was made again there, and
-    the home has it no more."""
+    """Whether a topic whose home should be the target was recreated on the source."""
     return held.source is True and held.target is False
 
 
 def topics_moved_here(link: Link, homes: Mapping[str, HomeRow]) -> frozenset[str]:
-    """The topics whose home became the link's source after it had been another, or by somebody's word: what is told of
-    where they came from is past. A home in its first term is only what was seen, and a known twin counts for more."""
+    """Returns topics whose home became the source in a later term than the first: their old lineage no longer counts. A
+    home of the first term was only observed; a known twin counts for more.
+    """
     if link.naming is not TwinNaming.SAME:
         return frozenset()
     return frozenset(topic for topic, row in homes.items() if row.home == link.source and row.term > 1)
 
 
 def explain_no_home(link: Link, topic: str, birth: FirstHome) -> str:
-    """Why the topic has no home."""
     both = f"{link.source} and {link.target}"
     match birth.why:
         case HomeReason.EMPTY:
@@ -161,7 +151,6 @@ def explain_no_home(link: Link, topic: str, birth: FirstHome) -> str:
 
 
 def explain_recreated_away(topic: str, row: HomeRow, link: Link) -> str:
-    """Why nobody carries the topic."""
     return (
         f"topic {topic} holds records on {link.source}, and its home {row.home} holds none: it was made again away "
         "from its home, and nobody carries it"
@@ -169,7 +158,6 @@ def explain_recreated_away(topic: str, row: HomeRow, link: Link) -> str:
 
 
 def home_hint(topic: str, link: Link) -> str:
-    """How an operator decides."""
     return (
         f"`twinshore link home {topic} {link.source}`, or `{link.target}`: what the other cluster holds is then in the "
         "twin's way; or exclude the topic from one of the links"
@@ -177,11 +165,10 @@ def home_hint(topic: str, link: Link) -> str:
 
 
 def explain_homed_elsewhere(topic: str, row: HomeRow, link: Link) -> str:
-    """Why the link lets the topic be."""
     return f"topic {topic} is at home on {row.home}, where it is written: {link.name} does not carry it"
 
 
-# A cluster keeps records of forced switches alone, and of what else it says nothing is taken up.
+# A cluster keeps records of forced switches alone; other records are not taken over.
 FORCED_KIND = "forced"
 ENDED_STATES = ("done", "turned back")
 SWITCH_STATES = (*ENDED_STATES, "going on", "turning back")
@@ -189,14 +176,14 @@ SwitchRecords = Mapping[str, Mapping[str, Any] | None]
 
 
 def find_new_switches(records: SwitchRecords, known: Iterable[SwitchRow], now_ms: int) -> list[SwitchRow]:
-    """Rows that the store shall have: switches that it does not know, or not as they are by now."""
+    """Returns switches that the store lacks, or has in an older state."""
     rows = {row.id: row for row in known}
     found = (_row(switch, record, now_ms) for switch, record in records.items() if record is not None)
     return [row for row in found if row is not None and _is_news(row, rows.get(row.id))]
 
 
 def find_obsolete_records(records: SwitchRecords, known: Iterable[SwitchRow]) -> list[str]:
-    """Switches whose record on the cluster nobody needs any more: the store knows it as well as it is, or better."""
+    """Returns switches whose record on the cluster may go: the store knows as much or more."""
     rows = {row.id: row for row in known}
 
     def is_spent(row: SwitchRow | None, record: Mapping[str, Any] | None) -> bool:
@@ -208,7 +195,7 @@ def find_obsolete_records(records: SwitchRecords, known: Iterable[SwitchRow]) ->
 
 
 def _row(switch: str, record: Mapping[str, Any], now_ms: int) -> SwitchRow | None:
-    """None where it is no record of a switch, as far as that can be told here."""
+    """Parses a record of a switch; None: invalid."""
     match record:
         case {
             "id": str(own),
@@ -235,7 +222,7 @@ def _is_news(row: SwitchRow, before: SwitchRow | None) -> bool:
 
 
 def is_kept_on_cluster(row: SwitchRow) -> bool:
-    """Whether a cluster keeps the record."""
+    """Whether a cluster still keeps the switch's record."""
     try:
         found = json.loads(row.record)
     except ValueError:
@@ -244,7 +231,7 @@ def is_kept_on_cluster(row: SwitchRow) -> bool:
 
 
 def _over(record: Mapping[str, Any]) -> bool:
-    """Whether no process without a store has anything left to do."""
+    """Whether a process without a store has nothing left to do."""
     return record.get("state") in ENDED_STATES or record.get("awaits_store") is True
 
 
@@ -272,8 +259,7 @@ class NewHomeRecords:
 
 @dataclass(frozen=True, slots=True)
 class HomeContext:
-    """What is needed to judge lines. `topic_ids`: by cluster and topic, as they are now. `made_ms`: by link and topic,
-    when the store's twin of it was made."""
+    """`topic_ids`: by cluster and topic. `made_ms`: creation of the store's twin, by link and topic."""
 
     topic_ids: Mapping[tuple[str, str], str]
     made_ms: Mapping[tuple[str, str], int]
@@ -282,7 +268,9 @@ class HomeContext:
 def compare_home_records(
     link: Link, ids: ClusterIds, logs: Iterable[Mapping[str, HomeRecord]], rows: Mapping[str, HomeRow]
 ) -> NewHomeRecords:
-    """`ids`: of the link's source and its target. `logs`: the lines of each of the two. `rows`: the pair's homes."""
+    """Returns what the store lacks. `ids`: cluster ids of source and target. `logs`: their records. `rows`: homes in
+    the store.
+    """
     both = list(logs)
     lines: dict[str, HomeRecord] = {}
     doubts: dict[str, str] = {}
@@ -318,11 +306,11 @@ def clusters_of(link: Link, logs: Iterable[Mapping[str, HomeRecord]], topic: str
 def first_home_record(
     link: Link, topic: str, ids: ClusterIds, logs: HomeRecordPair, *, is_twin: bool, now_ms: int
 ) -> HomeRecord | None:
-    """What the target is to hear of a topic that the link carries; None where nothing is new. `logs`: the lines of
-    source and target. `is_twin`: another link brought the topic to the source, which may not know its home.
+    """Returns the record that the target should get; None: nothing new. `logs`: the records of source and target.
+    `is_twin`: another link brought the topic to the source, which may not know the home.
 
-    A line of the first term that names the target, or that another one contradicts, is of an earlier topic of that
-    name, or a stranger's: the link carries the topic from its home.
+    A first-term record that names the target, or that another contradicts, is an earlier topic's or a stranger's, since
+    the link replicates the topic from the home.
     """
     told, name = current_home(logs), f"link {link.name}"
     line = HomeRecord(topic=topic, home=link.source, cluster_id=ids[0], term=FIRST_TERM, since_ms=now_ms, set_by=name)
@@ -343,7 +331,7 @@ def first_home_record(
 def derive_home_changes(
     link: Link, ids: ClusterIds, lines: Mapping[str, HomeRecord], rows: Mapping[str, HomeRow], there: HomeContext
 ) -> tuple[tuple[HomeChange, ...], dict[str, str]]:
-    """What the store takes up of these lines, and topics that it cannot, each with why."""
+    """Returns the store's changes for these records, and topics where that is impossible, with reasons."""
     made: list[HomeChange] = []
     doubts: dict[str, str] = {}
     for topic, line in lines.items():
@@ -353,7 +341,7 @@ def derive_home_changes(
         if told == (there.topic_ids.get((home, topic)), there.topic_ids.get((other, topic))):
             made.append(_flip(link, line, home, other, there.made_ms))
         elif topic not in rows or rows[topic].home != home:
-            # A switch of other clusters, topics made anew since, or a line that tells too little.
+            # A switch of other clusters, topics recreated since, or an incomplete record.
             doubts[topic] = (
                 f"topic {topic} is at home on {home} in term {line.term}, as the clusters say, and not by a switch "
                 f"between the topics that {link.source} and {link.target} have now"
@@ -363,7 +351,7 @@ def derive_home_changes(
 
 def _flip(link: Link, line: HomeRecord, home: str, other: str, made_ms: Mapping[tuple[str, str], int]) -> HomeChange:
     back = f"{home}->{other}" if line.back else ""
-    # A twin that was made since, as a lost store makes one, is at least as new as the switch: it stays.
+    # A twin created since, as by a mirror with a lost store, is at least as new as the switch: it stays.
     if made_ms.get((back, line.topic), 0) > line.since_ms:
         back = ""
     return HomeChange(
@@ -383,5 +371,5 @@ def _flip(link: Link, line: HomeRecord, home: str, other: str, made_ms: Mapping[
 
 
 def _home(link: Link, ids: ClusterIds, line: HomeRecord) -> str:
-    """What the home is called here; stores may call clusters differently. Empty where it is neither of the two."""
+    """Returns the home's name here (names differ between stores); empty: neither source nor target."""
     return dict(zip(ids, (link.source, link.target), strict=True)).get(line.cluster_id, "")

@@ -1,16 +1,13 @@
-"""What should be mirrored, onto which twins, on which lanes. Pure: both clusters' topics in, a plan out.
+"""Plans topics and twins, and assigns partitions to tasks and tasks to groups.
 
-A topic that cannot be carried exactly is refused by name with the reason and the remedy; nothing of it is touched.
+A topic that cannot be replicated exactly is refused with reason and remedy, and stays untouched.
 
-Which lanes have a Spark task of their own, and which share a raft. Pure: what each carries in, where it belongs out.
+While there are enough Spark tasks, each task runs alone. Beyond that, small tasks share groups, and the busiest keep a
+Spark task of their own.
 
-While there are no more lanes than tasks, each has its own. Beyond that small lanes share rafts, and the busiest keep
-a task of their own.
-
-`Quarantine` are lanes that may share a task with others no more, since such tasks die or freeze in their turns. A task
-that ends unasked says not why. So after the first one each raft says before each turn whose it is, and whose turn was
-the last word of the next one that dies or freezes is put apart. It comes back once its pumps have carried it for some
-time, each time a longer one.
+`Quarantine`: tasks that must run alone, because Spark tasks died or froze in their turns. A Spark task that dies does
+not say why. So after the first death groups report each turn, and a task whose turn it was when a group died or froze
+is put in quarantine, for longer each time.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from twinshore.replication.sync.core.decisions import synced_settings
 
 MAX_LONG = "9223372036854775807"
 TASKS_PER_LINK_MAX = 8
-# What a twin needs for itself, whatever the source says: bytes as they are, any time stamp, nothing lost by age.
+# What every twin needs: bytes as they are, any time stamp, nothing lost by age.
 TWIN_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
@@ -78,20 +75,18 @@ class TargetTopic:
 
 @dataclass(frozen=True, slots=True)
 class KnownTwin:
-    """What the store remembers of a topic's twin."""
-
     source_topic_id: str
     target_topic_id: str
     mapped: bool = False
 
 
 def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tuple[str, str], ...]:
-    """Settings of the twin while it is one: the source's that matter, the link's, and the twin's own above all."""
+    """Returns the twin's settings: the source's that matter, the link's, and those that every twin needs, which win."""
     theirs = dict(source.settings)
     wanted = synced_settings(theirs, link, replication)
     wanted.update(TWIN_SETTINGS)
     if link.queue.fresh and not is_heartbeats_topic(source.name):
-        # A mapped twin's log begins where its own settings say: nobody cuts it.
+        # A mapped twin's log start follows its own retention: it is never cut.
         for name in RETENTION_SETTINGS:
             wanted.pop(name)
             wanted.update({name: theirs[name]} if name in theirs else {})
@@ -103,7 +98,7 @@ def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tu
 
 
 def _lacks(name: str, wanted: str, now: str | None) -> bool:
-    """Whether a twin lacks the setting. Its limit is only ever raised: it may hold larger batches by now."""
+    """Whether the twin lacks the setting. `max.message.bytes` only grows: the twin may have larger batches by now."""
     return int(now or 0) < int(wanted) if name == "max.message.bytes" else now != wanted
 
 
@@ -115,7 +110,7 @@ def plan_topic(
     *,
     target_brokers: int,
 ) -> list[PlanStep]:
-    """The steps for one topic; a single Refuse when it must not be touched."""
+    """Returns the steps for one topic; a single Refuse when the topic must not be touched."""
     mapped = is_mapped(link, target, known)
     refusal = _unfresh(link, source, known) or _refusal(source, target, known, mapped=mapped)
     if refusal:
@@ -126,7 +121,7 @@ def plan_topic(
     if target is None:
         return [Create(source.name, source.partitions, replication, settings, twin)]
     steps: list[PlanStep] = []
-    # A topic cannot be made smaller again: somebody else's grows only once it has been adopted.
+    # A topic cannot shrink again: a foreign one grows only once it has been adopted.
     ours = bool(known) or not mapped
     if target.partitions < source.partitions and ours:
         steps.append(Grow(source.name, source.partitions, target.topic_id, twin))
@@ -143,17 +138,17 @@ def plan_topic(
 
 
 def is_mapped(link: Link, target: TargetTopic | None, known: KnownTwin | None) -> bool:
-    """Whether the twin has offsets of its own: it was adopted so, or it holds data and the link may adopt it."""
+    """Whether the twin has other offsets: adopted so, or with data that the link may adopt."""
     if known:
         return known.mapped
     holds = target is not None and any(end > 0 for _, end in target.spans)
     if target is not None and not holds and link.queue.fresh and not is_heartbeats_topic(target.name):
-        return True  # What is dropped takes no offset there.
+        return True  # Dropped records take no offset there.
     return holds and link.mode is OffsetMode.MAPPED
 
 
 def _unfresh(link: Link, source: SourceTopic, known: KnownTwin | None) -> Refuse | None:
-    """Why a fresh queue, which drops what is old, may not carry the topic."""
+    """Why a fresh queue, which drops old records, may not replicate the topic."""
     if not link.queue.fresh or is_heartbeats_topic(source.name):
         return None
     if source.compacted:
@@ -220,14 +215,14 @@ def _refusal(
 
 
 def _anew(known: KnownTwin) -> str:
-    """How an operator lets the topic begin again."""
+    """Returns how an operator makes a new twin begin."""
     if known.mapped:
         return "stop the mirror, `twinshore mirror forget` it, start the mirror"
     return "let it begin again with `twinshore mirror begin-again` while the mirror runs"
 
 
 def default_task_count(cores: int) -> int:
-    """How many lanes a link has by itself: one full lane costs less than two half-empty ones."""
+    """Returns the number of tasks: one full task costs less than two half-empty ones."""
     return max(1, min(TASKS_PER_LINK_MAX, cores // 2))
 
 
@@ -239,13 +234,14 @@ def assign_partitions(
     rate: Mapping[TopicPartition, float] | None = None,
     fixed: bool = False,
 ) -> dict[TopicPartition, int]:
-    """A lane for each partition: those that have one keep it, the heaviest others go first to the lightest lane.
-    `fixed`: by name alone, so that each link of a broadcast has it on the same lane."""
+    """Returns each partition's task. Assigned ones stay; the others go to the lightest task, heaviest first. `fixed`:
+    by name alone, so that each link of a broadcast has a partition on the same task.
+    """
     if fixed:
         return {named: (crc32(named.topic.encode()) + named.partition) % lanes for named in partitions}
     now, rate = now or {}, rate or {}
     found: dict[TopicPartition, int] = {}
-    # A partition nobody has measured yet weighs a little, so that many quiet ones still spread evenly.
+    # An unmeasured partition weighs a little, so that many quiet ones still spread evenly.
     weight = {named: rate.get(named, 0.0) + 1.0 for named in partitions}
     load = [0.0] * lanes
     for named in weight:
@@ -263,7 +259,7 @@ def assign_partitions(
 def plan_moves(
     placed: Mapping[TopicPartition, int], rate: Mapping[TopicPartition, float], lanes: int, *, unfair: float = 1.5
 ) -> list[tuple[TopicPartition, int]]:
-    """Which partitions should change lanes so that none carries much more than its share; empty when it is fair."""
+    """Returns moves after which no task has much more than a fair share."""
     load = [0.0] * lanes
     for named, lane in placed.items():
         load[lane] += rate.get(named, 0.0)
@@ -286,21 +282,21 @@ def plan_moves(
 
 
 TaskKey = tuple[str, int]
-# So long after such an end rafts say whose turn it is: each turn costs raft and driver some microseconds more.
+# So long after a death groups report turns: each turn costs the group and this process some microseconds more.
 SUSPICION_S = 3600.0
-# So long a lane has to be carried without a break before it shares a task again; twice as long the next time.
+# So long a task must run undisturbed before quarantine ends; twice as long the next time.
 QUARANTINE_S = 600.0
 QUARANTINE_DOUBLINGS_MAX = 8
 STANDBYS_MAX = 2
 SPARK_TASKS_EXTRA = 4
-SPARK_TASKS_MIN = 2  # one carries, and its heir stands by
-# Rafts of lanes that belong together have numbers from here on.
+SPARK_TASKS_MIN = 2  # a holder and its standby
+# Groups of broadcasts have numbers from here on.
 BROADCAST_GROUP_FIRST = 1000
 BROADCAST_GROUPS_MAX = 64
-# A lane that carries so many bytes a second is busy; one that is alone stays so until it carries a quarter of it.
+# A task with so many bytes a second is busy; one that runs alone stays so down to a quarter of that.
 BUSY_BYTES_S = 2e6
 CALM_RATIO = 0.25
-# A lane weighs this much for being there, whatever it carries: quiet ones spread evenly.
+# Every task weighs at least this much, so that quiet ones spread evenly.
 TASK_BASE_BYTES_S = 1e5
 
 TaskT = TypeVar("TaskT")
@@ -308,7 +304,7 @@ TaskT = TypeVar("TaskT")
 
 @dataclass(slots=True)
 class QuarantinedTask:
-    """`times`: how often it was put apart. `since_s`: since when nothing has spoken against it."""
+    """`times`: number of quarantines. `since_s`: since when nothing has gone wrong."""
 
     times: int
     since_s: float
@@ -324,12 +320,13 @@ class Quarantine:
         self._doubt_until_s = 0.0
 
     def tells(self, now_s: float) -> bool:
-        """Whether a task that begins now is to say whose turn it is."""
+        """Whether an attempt that begins now must report turns."""
         return now_s < self._doubt_until_s
 
     def ended(self, turn: TaskKey | None, now_s: float) -> bool:
-        """A task of a raft has died or frozen. `turn`: the lane whose turn it was, as far as it has said so. Whether
-        that lane is put apart now."""
+        """A group's attempt died or froze. `turn`: the task of the last reported turn, if any. Returns whether that
+        task is in quarantine from now on.
+        """
         self._doubt_until_s = now_s + SUSPICION_S
         if turn is None or turn in self.apart:
             return False
@@ -339,7 +336,7 @@ class Quarantine:
         return True
 
     def turn(self, unmanned: frozenset[TaskKey], now_s: float) -> frozenset[TaskKey]:
-        """Lanes that may share a task again. `unmanned`: those that nobody carries now."""
+        """Returns the tasks whose quarantine ends. `unmanned`: tasks without a holder now."""
         for lane in self.apart & unmanned:
             self._suspects[lane].since_s = now_s
         free = frozenset(lane for lane in self.apart if now_s >= self._innocent_at_s(lane))
@@ -358,7 +355,7 @@ class Quarantine:
 
 
 def spark_task_count(cores: int, lanes: int, setting: int) -> int:
-    """How many Spark tasks carry lanes at once, heirs counted: as set, or by the cores and by the lanes of a link."""
+    """Returns how many Spark tasks run at once, with standbys."""
     return max(setting, SPARK_TASKS_MIN) if setting else max(cores, lanes) + SPARK_TASKS_EXTRA
 
 
@@ -368,16 +365,16 @@ def assign_task_groups(
     tasks: int,
     apart: Set[TaskT] = frozenset(),
 ) -> dict[TaskT, int | None]:
-    """For each lane the number of its raft; None: a separate task. `rates`: bytes a second, of all lanes; `now`:
-    where those belong that are carried already; `apart`: those that may share with no other. Whoever has a raft stays
-    on it."""
+    """Returns each task's group; None: a Spark task of its own. `rates`: bytes a second of all tasks; `now`: present
+    groups of running tasks; `apart`: tasks in quarantine. A task keeps the group unless busy enough to run alone.
+    """
     standing = max(1, tasks - STANDBYS_MAX)
     if len(rates) <= standing:
         return dict.fromkeys(rates)
     rafts = (standing + 1) // 2
     room, apart = standing - rafts, apart & rates.keys()
     alone = _alone({lane: rate for lane, rate in rates.items() if lane not in apart}, now, max(0, room - len(apart)))
-    # Those apart may take the place of an heir. Where they are too many, they share a raft among themselves.
+    # Tasks in quarantine may take a standby's Spark task. If they are too many, they share a group among themselves.
     own = None if len(apart) <= max(1, room) else rafts
     found: dict[TaskT, int | None] = dict.fromkeys(alone) | dict.fromkeys(apart, own)
     load = [0.0] * rafts
@@ -394,7 +391,7 @@ def assign_task_groups(
 
 
 def _alone(rates: Mapping[TaskT, float], now: Mapping[TaskT, int | None], most: int) -> set[TaskT]:
-    """The busiest, so many at most. Who is alone already gives way only to one that carries a good deal more."""
+    """Returns the busiest tasks, `most` at most. One that runs alone gives way only to a much busier one."""
 
     def weight(lane: TaskT) -> float:
         return rates[lane] / CALM_RATIO if now.get(lane, 0) is None else rates[lane]

@@ -1,4 +1,4 @@
-"""What pumps tell, in the store's words: receipts, and rows that wait for the ledger. Pure."""
+"""Converts task reports into rows of the store: progress, and incidents that wait to be written."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from twinshore.state.core.progress_rules import RefusedProgress
 from twinshore.state.core.values import BATCHES_KEPT, Incident, ProgressRecord, SourceBatch, SourceProducer
 
 INCIDENT_ROWS_PER_WRITE = 500
-WRITE_SHRINK_FACTOR = 8  # times fewer at once, of those among which one was refused
+WRITE_SHRINK_FACTOR = 8  # a part with a refused row is retried in parts smaller by this factor
 
 IncidentKey = tuple[object, ...]
 
 
 def incident_key(link: str, stopped: PartitionIncident) -> tuple[object, ...]:
-    """What makes an incident one and the same, however often it is told."""
+    """Returns a key that is the same for repeated reports."""
     place = link, stopped.topic, stopped.partition, stopped.kind, stopped.from_offset
     if stopped.kind not in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
         return place
-    # As the ledger has it: what was told of may be a part, and what was passed may halt the next pump.
+    # As in the incident log: a report may cover a part only, and what one attempt skipped may stop the next.
     effect = (stopped.policy or stop_policy(stopped.kind, stopped.partition)).effect
     return *place, stopped.to_offset, effect
 
 
 def to_incident(link: str, stopped: PartitionIncident) -> Incident:
-    """What stopped or troubles a partition, as the ledger has it."""
     policy = stopped.policy or stop_policy(stopped.kind, stopped.partition)
     side = stopped.side or stopped.kind.side
     offsets = stopped.from_offset, stopped.to_offset
@@ -36,7 +35,7 @@ def to_incident(link: str, stopped: PartitionIncident) -> Incident:
 
 
 def salvage_refused_progress(refused: RefusedProgress) -> tuple[ProgressRecord, ...]:
-    """What stays of a refused receipt: where a mapped twin's records lie is true whoever tells it."""
+    """Returns what stays of refused progress: the offset map of a mapped twin holds, whichever mirror reports."""
     one, at = refused.receipt, refused.position_offset
     if at is None or not one.extents or one.from_offset == one.to_offset:
         return ()
@@ -45,7 +44,6 @@ def salvage_refused_progress(refused: RefusedProgress) -> tuple[ProgressRecord, 
 
 
 def to_progress_row(link: str, entry: PartitionProgress) -> ProgressRecord:
-    """A pump's account in the store's words."""
     batches: dict[tuple[int, int], list[SourceBatch]] = {}
     for producer_id, epoch, base_sequence, last_sequence, base_offset, timestamp in entry.producers:
         seen = batches.setdefault((producer_id, epoch), [])
@@ -71,32 +69,31 @@ def to_progress_row(link: str, entry: PartitionProgress) -> ProgressRecord:
 
 
 class PendingIncidents:
-    """Many at once, as an overload brings some each tenth of a second and an outage leaves thousands. Those among which
-    one is refused come behind the others, ever fewer at once, in the end alone, so that it keeps no other from the
-    store. That a store is away says nothing of any of them."""
+    """Incidents that wait for the store, written many at a time: an outage leaves thousands. A part with a refused row
+    goes behind the others and is split further, in the end to single rows, so that one row holds up no other.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[IncidentKey, tuple[str, PartitionIncident]] = {}
-        self._most: dict[IncidentKey, int] = {}  # of those among which one was refused
+        self._most: dict[IncidentKey, int] = {}  # rows at once, for those of a part with a refused row
         self._failed: set[IncidentKey] = set()  # in this turn
-        self._taken = False  # whether any was, in this turn
-        self._before: dict[IncidentKey, int] = {}  # how many at once before they failed with the store perhaps away
+        self._taken = False  # whether any part was written in this turn
+        self._before: dict[IncidentKey, int] = {}  # rows at once before a failure that may be the store's
 
     def put(self, link: str, stopped: PartitionIncident) -> None:
-        """Told again while the first telling waits for the store, it is one incident all the same."""
+        """An incident reported again while waiting stays one."""
         self._rows[incident_key(link, stopped)] = link, stopped
 
     def __iter__(self) -> Iterator[tuple[str, PartitionIncident]]:
         return iter(self._rows.values())
 
     def forget(self, link: str, topic: str) -> None:
-        """The topic begins anew."""
         for place, (of, stopped) in list(self._rows.items()):
             if (of, stopped.topic) == (link, topic):
                 self._gone(place)
 
     def turn(self) -> Iterator[list[IncidentKey]]:
-        """What waits now, part by part; after each it is to be said what became of it."""
+        """Yields parts; call `written` or `failed` after each."""
         self._taken, self._failed = False, set()
         left = sorted(self._rows, key=lambda place: -self._at_once(place))
         while left:
@@ -106,11 +103,12 @@ class PendingIncidents:
             yield part
 
     def rows(self, places: Sequence[IncidentKey]) -> list[tuple[str, PartitionIncident]]:
-        """What stands at these."""
         return [self._rows[place] for place in places]
 
     def written(self, places: Collection[IncidentKey]) -> None:
-        """They are in the store. If it was away until now, what it refused then it refused for that."""
+        """The part is stored. Refusals of earlier turns in which nothing was stored do not count: the store may have
+        been away.
+        """
         for place in places:
             self._gone(place)
         if not self._taken:
@@ -119,7 +117,7 @@ class PendingIncidents:
         self._taken = True
 
     def failed(self, places: Collection[IncidentKey]) -> None:
-        """One of these is not taken, or none is now. They go behind the others."""
+        """One row was refused, or the store is away. The part goes behind the others."""
         self._rows.update({place: self._rows.pop(place) for place in places})
         self._failed.update(places)
         for place in places:

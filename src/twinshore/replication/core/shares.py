@@ -1,6 +1,4 @@
-"""Throttles and weights of a link as bounds of its lanes, shared out among those that need them. Pure: what each spent,
-and whether it wanted more, in.
-"""
+"""Divides a link's throttles among tasks and topics, by what each used and wanted."""
 
 from __future__ import annotations
 
@@ -11,10 +9,10 @@ from typing import NamedTuple, TypeVar
 from twinshore.config.model import PRIORITY_DEFAULT, LinkControl
 from twinshore.replication.task.core.messages import TaskRateLimits
 
-IDLE_SHARE = 0.005  # of the whole, for one that needs nothing now: with it the first bytes cross at once
+IDLE_SHARE = 0.005  # of the whole, for one that needs nothing now: the first bytes then pass at once
 IDLE_SHARE_TOTAL = 0.05  # and no more than this for all of them together
 HEADROOM_FACTOR = 1.1
-# A topic that uses so much of its own throttle cannot use more of the link's.
+# A topic that uses this part of its own throttle cannot use more of the link's.
 OWN_THROTTLE_RATIO = 0.8
 UsageByTask = Mapping[int, Mapping[str, list[float]]]
 
@@ -22,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class ThrottleUse(NamedTuple):
-    """What one fetched per second, and whether its bucket held it back."""
+    """Bytes fetched a second, and whether the throttle held more back."""
 
     bytes_s: float
     hungry: bool
@@ -34,8 +32,9 @@ NO_USE = ThrottleUse(0.0, hungry=False)
 def divide_rate(
     total: float, uses: Mapping[K, ThrottleUse], weights: Mapping[K, float] | None = None
 ) -> dict[K, float]:
-    """Bytes per second for each; never more than `total` together. One that is not held back keeps a little more than
-    it uses, those that are share the rest by their weights, which are 1 unless given."""
+    """Returns bytes a second for each, `total` together at most. A user that is not held back keeps a little more than
+    its use; the others share the rest by weight (default 1).
+    """
     if not uses:
         return {}
     weight = {one: (weights or {}).get(one, 1.0) for one in uses}
@@ -54,7 +53,7 @@ def divide_rate(
 def task_rate_limits(
     control: LinkControl, placed: Mapping[int, Iterable[str]], used: UsageByTask
 ) -> dict[int, TaskRateLimits]:
-    """Each lane's bounds: `placed` says which topics are on it, `used` what it said it used of the last ones."""
+    """Returns each task's limits. `placed`: the topics of each task; `used`: what each used of the last limits."""
     topics = sorted({topic for ours in placed.values() for topic in ours})
     own: dict[tuple[int, str], float] = {}
     for topic in topics:
@@ -90,7 +89,7 @@ def _weighed(
     used: UsageByTask,
     own: Mapping[tuple[int, str], float],
 ) -> dict[tuple[int, str], float]:
-    """A weight is a topic's, on however many lanes it lies: first the topic's share, then its lanes' parts of that."""
+    """Divides first among topics, then among their tasks, for a weight is a topic's on however many tasks."""
     places: dict[str, dict[int, ThrottleUse]] = defaultdict(dict)
     for lane, ours in placed.items():
         for topic in ours:
@@ -115,6 +114,6 @@ def _use(used: UsageByTask, lane: int, name: str) -> ThrottleUse:
 
 
 def _within(used: UsageByTask, lane: int, topic: str, own: Mapping[tuple[int, str], float]) -> ThrottleUse:
-    """Held back by its own throttle, a topic takes no more of the link's than that."""
+    """A topic held back by the topic's throttle needs no more of the link's."""
     use, bound = _use(used, lane, topic), own.get((lane, topic), 0.0)
     return use._replace(hungry=False) if bound and use.bytes_s >= OWN_THROTTLE_RATIO * bound else use

@@ -1,4 +1,4 @@
-"""What really runs, by the heartbeats that arrived. Pure: heartbeats seen in, links, paths and a drawing out."""
+"""What runs, as shown by heartbeats that arrived: links, paths and a drawing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def beat_ms(value: bytes | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class NewestHeartbeat:
-    """The newest heartbeat of a topic. `path`: the clusters it came by, the one where it was seen last."""
+    """`path`: the clusters passed, last the one where the heartbeat was read."""
 
     path: tuple[str, ...]
     age_s: float
@@ -38,7 +38,9 @@ class NewestHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ObservedLink:
-    """`state`: runs, silent (its last heartbeat is old), unseen (none ever arrived), unknown (nobody to ask)."""
+    """`state`: runs, silent (the last heartbeat is old), unseen (none ever arrived), unknown (the target does not
+    answer).
+    """
 
     link: str
     state: str
@@ -46,14 +48,15 @@ class ObservedLink:
     naming: str
     chain: bool
     settings: bool
-    # The broadcast that it belongs to; empty: none.
+    # The link's broadcast; empty: none.
     broadcast: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """`away`: clusters that could not be asked, and why. `homes`: by pair of clusters and home, how many topics are
-    written there that links carry both ways."""
+    """`away`: clusters that do not answer, and why. `homes`: pair, home, and number of the pair's topics with that
+    home.
+    """
 
     links: tuple[ObservedLink, ...]
     paths: tuple[NewestHeartbeat, ...]
@@ -61,14 +64,13 @@ class Topology:
     homes: tuple[tuple[str, str, int], ...] = ()
 
     def as_values(self) -> dict[str, object]:
-        """For programs."""
+        """For JSON."""
         paths = [{"path": list(beat.path), "age_s": round(beat.age_s, 3)} for beat in self.paths]
         away = [{"cluster": name, "error": why} for name, why in self.away]
         homes = [{"pair": pair, "home": home, "topics": count} for pair, home, count in self.homes]
         return {"links": [asdict(link) for link in self.links], "paths": paths, "away": away, "homes": homes}
 
     def describe_broadcasts(self) -> list[str]:
-        """A sentence for each broadcast: its source, and the targets that are read for together."""
         targets: dict[tuple[str, str], list[str]] = {}
         for link in self.links:
             source, _, target = link.link.partition("->")
@@ -77,7 +79,6 @@ class Topology:
         return [f"broadcast {name}: {source} -> {', '.join(found)}" for (name, source), found in targets.items()]
 
     def describe_homes(self) -> list[str]:
-        """A sentence for each pair."""
         by_pair: dict[str, list[str]] = {}
         for pair, home, count in self.homes:
             by_pair.setdefault(pair, []).append(f"{count_phrase(count, 'topic')} at home on {home}")
@@ -98,7 +99,7 @@ def parse_heartbeat_path(topic: str, seen_on: str, clusters: Iterable[str]) -> t
 
 
 def build_topology(links: Sequence[Link], beats: Iterable[NewestHeartbeat], away: Mapping[str, str]) -> Topology:
-    """Every link of the settings and every other that was seen; `away`: clusters that could not be asked, and why."""
+    """Joins the settings' links with all others seen."""
     found = sorted((beat for beat in beats if len(beat.path) > 1), key=lambda beat: (len(beat.path), beat.path))
     ages = {f"{beat.path[0]}->{beat.path[1]}": beat.age_s for beat in found if len(beat.path) == 2}
     seen = [_seen(link, ages.pop(link.name, None), away) for link in links]
@@ -120,7 +121,7 @@ def _state(age_s: float | None) -> str:
 
 
 def draw_topology(seen: Topology) -> list[str]:
-    """A tree for each cluster that records come from: where they go, and how old the last heartbeat there is."""
+    """Draws a tree for each cluster of origin, with ages of the last heartbeats."""
     ages = {beat.path: beat.age_s for beat in seen.paths}
     lines: list[str] = []
     for origin in sorted({path[0] for path in ages}):

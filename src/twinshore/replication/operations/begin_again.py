@@ -1,4 +1,4 @@
-"""Agreeing that a topic begins again: its old twin goes, with what it holds, and a new one is made."""
+"""Approves that a topic begins again with a new twin, which deletes the old one; and reads the audit."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """Of these links together, or of all links of the settings; by one actor, of one kind, about one topic or group,
-    where one is named; only those older than the row with the id `before`."""
+    """Audit rows of these links, or all, by these filters; only rows older than id `before`."""
 
     links: Sequence[str] = ()
     kind: str = ""
@@ -32,14 +31,13 @@ class AuditRequest:
 
 
 def read_audit(asked: AuditRequest, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
-    """The newest, newest first; the page that follows is what is `before` the id of the last."""
+    """Returns rows, newest first; for the next page, set `before` to the last id."""
     links = tuple(one.name for one in settings.chosen(asked.links))
     wanted = AuditFilter(links, asked.kind, asked.actor, asked.topic, asked.group, asked.before)
     return store.audit.page(wanted, limit=last)
 
 
 def describe_change(row: AuditRow) -> str:
-    """One change, for people."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at_ms / 1000))
     change = f"{row.before or '-'} -> {row.after or '-'}"
     return f"{when} {row.link}: {row.kind} {row.subject}: {change} ({row.outcome})"
@@ -47,7 +45,7 @@ def describe_change(row: AuditRow) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BeginAgain:
-    """`even_uncarried` agrees that what the link did not carry is deleted too."""
+    """`even_uncarried` approves deleting records that the link did not replicate."""
 
     topic: str
     links: Sequence[str] = ()
@@ -56,7 +54,7 @@ class BeginAgain:
 
 @dataclass(frozen=True, slots=True)
 class BeginAgainStep:
-    """The agreement to just what was `seen`."""
+    """An approval of exactly what was `seen`."""
 
     link: str
     topic: str
@@ -68,7 +66,7 @@ class BeginAgainStep:
 
 
 def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginAgainStep]:
-    """Only a topic that is stopped for it begins again. Both clusters are asked what goes with the old twin."""
+    """Plans an approval, only for a topic stopped as recreated. Asks both clusters what would be deleted."""
     link, topic = settings.only(asked.links), asked.topic
     _refuse_unstopped(store, link, topic)
     seen = preview_twin(link, settings, store, topic)
@@ -80,7 +78,7 @@ def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginAgain
 
 
 def act(planned: Plan[BeginAgainStep], store: Store, *, by: str) -> Iterator[BeginAgainStep]:
-    """The running mirror does it, as far as what it finds then is what was agreed to."""
+    """Stores the approval; the running mirror begins again if the twin is still as approved."""
     for step in planned.steps:
         now_ms = wall_ms()
         told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}", by, step.topic)
@@ -104,7 +102,7 @@ def _refusal(link: Link, topic: str, seen: TwinPreview, *, even_uncarried: bool)
 
 
 def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
-    """Only a topic that both sides do not agree about begins again, and no mapped one."""
+    """Refuses topics not stopped as recreated, and mapped ones."""
     rows = [row for row in store.ledger.rows(link.name, open_only=True) if row.incident.kind == RECREATED_KIND]
     stopped = {row.incident.topic for row in rows}
     if topic not in stopped:

@@ -1,4 +1,4 @@
-"""What an operator changes on a link while it runs: pauses, throttles, priorities, filters."""
+"""Changes operators' overrides of a running link: pauses, throttles, priorities, filters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ASK_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """Nothing of the link, or of topics that match one of these expressions, is carried until resumed."""
+    """Replicate nothing of the link, or of topics that match one of these patterns, until resumed."""
 
     link: str
     topics: Sequence[str] = ()
@@ -51,7 +51,7 @@ class PauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
-    """Ends the link's own pause, or that of these topics; `every` ends both."""
+    """End the link's own pause, or that of these topics; `every`: both."""
 
     link: str
     topics: Sequence[str] = ()
@@ -60,7 +60,7 @@ class ResumeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleRequest:
-    """Bounds what the link carries, or what each topic that matches `topic` carries; 0: no bound."""
+    """Limit the link, or each topic that matches `topic`; 0: no limit."""
 
     link: str
     bytes_s: int
@@ -69,7 +69,7 @@ class ThrottleRequest:
 
 @dataclass(frozen=True, slots=True)
 class PriorityRequest:
-    """Topics that match go before those of a lower weight, or behind those of a higher; 0: as all others."""
+    """Replicate matching topics before those of a lower weight; 0: the default weight."""
 
     link: str
     topic: str
@@ -78,7 +78,7 @@ class PriorityRequest:
 
 @dataclass(frozen=True, slots=True)
 class FilterRequest:
-    """Other expressions in place of the link's filters; those that are empty stay."""
+    """Replace the link's filters; empty ones stay."""
 
     link: str
     topics: Sequence[str] = ()
@@ -89,7 +89,7 @@ class FilterRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """Takes back what operators said of these values, or of all: the settings hold again."""
+    """Drop the overrides of these values, or all: the settings apply again."""
 
     link: str
     names: Sequence[str] = ()
@@ -100,7 +100,7 @@ ControlRequest = PauseRequest | ResumeRequest | ThrottleRequest | PriorityReques
 
 @dataclass(frozen=True, slots=True)
 class ValueStep:
-    """A value that changes; before and after as JSON."""
+    """A changed value; before and after as JSON."""
 
     link: str
     name: str
@@ -113,7 +113,7 @@ class ValueStep:
 
 @dataclass(frozen=True, slots=True)
 class ControlChange(Plan[ValueStep]):
-    """`seen`: the version of the link's control that it was planned on."""
+    """`seen`: the version that was planned on."""
 
     asked: ControlRequest = ResetRequest("")
     wish: Override | None = None
@@ -121,7 +121,7 @@ class ControlChange(Plan[ValueStep]):
 
 
 def plan(asked: ControlRequest, settings: Settings, store: Store) -> ControlChange:
-    """Which values would change; ConfigError where the wish cannot be, or where filters could loop or collide."""
+    """Plans the change; ConfigError when it is invalid, or when filters could loop or collide."""
     link = settings.link(asked.link)
     if isinstance(asked, ResumeRequest) and asked.every and asked.topics:
         raise ConfigError("--all and --topic: one or the other")
@@ -136,15 +136,14 @@ def plan(asked: ControlRequest, settings: Settings, store: Store) -> ControlChan
     kept = [row for row in standing if row.name not in rows]
     then = effective_link(link, [*kept, *(row for row in rows.values() if row)])
     if names & set(FILTER_NAMES):
-        # Only filters can clash: a link is paused, whatever is wrong with them.
+        # Only filters can conflict: a link is paused even if they do.
         check_links(links_with_candidate(settings.links, store, then))
     shown = () if steps else (f"{link.name}: nothing to change",)
     return ControlChange(steps, shown, asked=asked, wish=wish, seen=seen)
 
 
 def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) -> Iterator[ValueStep]:
-    """Does it in one transaction, with the audit. Where somebody else was quicker it is planned anew, on what they did;
-    ConfigError where that happens again and again."""
+    """Executes all in one transaction. Plans again when another change came first; ConfigError after `TRIES_MAX`."""
     for _ in range(TRIES_MAX):
         link, now_ms = planned.asked.link, wall_ms()
         rows = _rows(link, planned.wish or {}, {step.name for step in planned.steps}, now_ms, by)
@@ -159,14 +158,12 @@ def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) ->
 
 
 def remarks(asked: ControlRequest, settings: Settings, store: Store, *, done: bool) -> list[str]:
-    """What an operator should know behind it: expressions that meet no topic now, for which the source is asked, and
-    pauses that stay once it is done."""
+    """Returns patterns that match no topic of the source now, and pauses that remain."""
     now = effective_link(settings.link(asked.link), store.controls.of(asked.link)).link
     return [*_unmet(asked, settings, now, store), *(_still_paused(asked, now) if done else [])]
 
 
 def build_override(asked: ControlRequest, now: EffectiveLink) -> Override:
-    """What it makes of what holds now."""
     match asked:
         case PauseRequest():
             return link_config.pause_override(now, asked.topics)
@@ -183,7 +180,6 @@ def build_override(asked: ControlRequest, now: EffectiveLink) -> Override:
 
 
 def _named(asked: ControlRequest) -> Sequence[str]:
-    """The expressions for topics that begin to hold."""
     match asked:
         case PauseRequest():
             return asked.topics
@@ -213,7 +209,7 @@ def _still_paused(asked: ControlRequest, now: Link) -> list[str]:
 
 
 def _source_topics(settings: Settings, link: Link) -> set[str] | None:
-    """None where the source cannot be asked from here."""
+    """Returns the source's topics; None: no answer."""
     try:
         source = KafkaCluster(
             settings.cluster(link.source), client_id=LINK_CLIENT_ID, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S
@@ -236,7 +232,7 @@ def _rows(link: str, wish: Override, names: set[str], now_ms: int, by: str) -> d
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """`text` is the value as JSON; `origin` says where it comes from."""
+    """`text`: the value as JSON; `origin`: settings or store."""
 
     name: str
     text: str
@@ -245,27 +241,26 @@ class EffectiveValue:
 
 @dataclass(frozen=True, slots=True)
 class LinkOverview:
-    """A link as it holds now. `troubles`: what operators said that does not count."""
+    """A link as in effect. `troubles`: overrides that do not count."""
 
     link: str
     naming: str
     chain: bool
     values: tuple[EffectiveValue, ...]
     troubles: tuple[str, ...]
-    # What the settings say otherwise: the store's word stands.
+    # Where the settings differ: the store's values apply.
     differs: tuple[str, ...] = ()
-    # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
+    # The link's broadcast, and how reads are shared by the mirror's last status, while that is fresh.
     broadcast: str = ""
     reading: SharedFetchStatus | None = None
     queue: QueueRules = field(default_factory=QueueRules)
 
     @property
     def says_of_broadcast(self) -> str:
-        """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
+        """Describes the broadcast; empty: none."""
         return describe_broadcast(self.broadcast, self.reading)
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
         about: dict[str, Any] = {"link": self.link, "naming": self.naming, "chain": self.chain}
         about["broadcast"] = broadcast_values(self.broadcast, self.reading)
         about["queue"] = self.queue.policy.value
@@ -274,7 +269,7 @@ class LinkOverview:
 
 
 def list_effective_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[LinkOverview]:
-    """These links, or all; by the settings alone where there is no store yet."""
+    """Returns these links, or all; by settings alone when there is no store yet."""
     if store is None:
         return [_held(effective_link(one, ()), ()) for one in settings.chosen(names)]
     found = load_links(settings, store)

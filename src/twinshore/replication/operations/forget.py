@@ -1,4 +1,4 @@
-"""A topic's twin is forgotten, so that a new one may begin; under no mirror that is at work."""
+"""Forgets a topic's twin, so that a new one may begin. No mirror may run the link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ForgetTopic:
-    """The topic's twin, on the one link that knows it, or on these."""
+    """`links`: empty: the only link that knows the topic."""
 
     topic: str
     links: Sequence[str] = ()
@@ -29,7 +29,7 @@ class ForgetTopic:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTopicStep:
-    """`partitions`: how many the link knows; 0 of a topic of which only the ledger speaks."""
+    """`partitions`: 0: the topic is in the incident log alone."""
 
     link: str
     topic: str
@@ -42,7 +42,7 @@ class ForgetTopicStep:
 
 
 def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTopicStep]:
-    """ConfigError where no link knows the topic, or several do and none is named."""
+    """Plans the change; ConfigError when no link knows the topic, or several do and none is named."""
     topic = asked.topic
     known = {name: _topics(store, name) for name in _links(asked.links, settings, store)}
     ours = [name for name in known if topic in known[name]]
@@ -57,8 +57,9 @@ def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTop
 def act(
     planned: Plan[ForgetTopicStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
 ) -> Iterator[ForgetTopicStep]:
-    """RefusedError, before anything is forgotten, while a mirror runs one of the links. No mirror begins meanwhile.
-    `tell` hears what is waited for."""
+    """Executes the steps. RefusedError, before any change, while a mirror runs one of the links; none can begin until
+    this ends. `tell` gets what is waited for.
+    """
     seen = {
         step.link: refuse_while_mirror_runs(store, step.link, settings.mirror.lease_s, tell) for step in planned.steps
     }
@@ -74,12 +75,12 @@ def _forget(store: Store, link: str, topic: str, by: str) -> None:
     now_ms = wall_ms()
     told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
     store.forget_topic(link, topic, rows_to_forget(link, topic), [told])
-    # What stopped the old twin's partitions does not stop the new one's.
+    # Incidents of the old twin do not stop the new one.
     _close_forgotten(store, link, topic, now_ms)
 
 
 def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
-    """All links of the settings, or those named: also one that only the store knows still."""
+    """Returns the chosen links, also ones that only the store knows."""
     arrows = [parse_link_name(name) for name in names]
     gone = [name for name in arrows if all(link.name != name for link in settings.links) and store.twins.count(name)]
     chosen = [name for name in arrows if name not in gone]
@@ -87,7 +88,7 @@ def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
 
 
 def _topics(store: Store, link: str) -> dict[str, int]:
-    """How many partitions the link knows of each topic; 0 of one of which only the ledger speaks, as a whole."""
+    """Returns the number of known partitions of each topic; 0: only an incident of the whole topic."""
     told = [row.incident for row in store.ledger.rows(link, open_only=True)]
     known = {incident.topic: 0 for incident in told if incident.partition < 0 and incident.topic}
     for row in store.twins.of(link):
@@ -96,7 +97,7 @@ def _topics(store: Store, link: str) -> dict[str, int]:
 
 
 def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
-    """Closes what stops any partition of the topic, and what was said of it as a whole: nobody knows it any more."""
+    """Closes incidents that stop a partition, and those of the whole topic."""
     stops = [
         row for named, rows in read_stopped_partitions(store, link).items() if named.topic == topic for row in rows
     ]

@@ -1,5 +1,5 @@
-"""Where topics are at home: what the store says, what both clusters show of topics without a home, and an operator's
-word on such a topic. To move a home from under a twin that is carried is a switch, and refused here.
+"""Lists topic homes, and sets the home of a topic that has none. Moving the home of a replicated topic is a switch, and
+refused here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ ASK_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TopicHomeEntry:
-    """A topic that both links of a pair admit. `home` is empty where it has none, and `sentence` then says why; `term`
-    is 0 where no row of the store says it yet."""
+    """A topic that both links of a pair admit. `home`: empty: undecided; `sentence` says why; `term`: 0: no row in the
+    store.
+    """
 
     pair: str
     topic: str
@@ -39,21 +40,19 @@ class TopicHomeEntry:
 
 @dataclass(frozen=True, slots=True)
 class HomeOverview:
-    """`away`: of which pairs' topics without a home nothing is known now, and why."""
+    """`away`: pairs whose topics without a home are unknown now, with reasons."""
 
     topics: tuple[TopicHomeEntry, ...]
     away: tuple[tuple[str, str], ...]
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
         away = [{"pair": pair, "error": why} for pair, why in self.away]
         return {"topics": [asdict(one) for one in self.topics], "away": away}
 
 
 @dataclass(frozen=True, slots=True)
 class SetHome:
-    """The topic is written on this cluster: the link from there carries it. `links`: one of the pair, where several
-    pairs have that cluster."""
+    """Make this cluster the topic's home. `links`: one of the pair, when the cluster is in several."""
 
     topic: str
     home: str
@@ -62,7 +61,7 @@ class SetHome:
 
 @dataclass(frozen=True, slots=True)
 class SetHomeStep:
-    """`seen`: the term that stood when it was planned, 0 where there was none."""
+    """`seen`: the term that was planned on, 0: none."""
 
     pair: str
     topic: str
@@ -77,7 +76,7 @@ class SetHomeStep:
 
 
 def list_link_pairs(settings: Settings, store: Store | None, links: Sequence[str] = ()) -> list[tuple[Link, Link]]:
-    """Each pair of links that these are one of, as they hold now; all where none is named."""
+    """Returns each pair with one of these links, as in effect; all if none is named."""
     held = effective_links(settings.links, store) if store else {one.name: None for one in settings.links}
     now = [one.link if one else settings.link(name) for name, one in held.items()]
     chosen = {one.name for one in settings.chosen(links)}
@@ -90,7 +89,7 @@ def list_link_pairs(settings: Settings, store: Store | None, links: Sequence[str
 
 
 def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOverview:
-    """The homes of all topics that pairs share. Topics without a row are asked for on both clusters."""
+    """Returns all homes of pairs. Asks both clusters about topics without a row."""
     topics: list[TopicHomeEntry] = []
     away: list[tuple[str, str]] = []
     for link, back in list_link_pairs(settings, store, links):
@@ -105,8 +104,7 @@ def list_homes(links: Sequence[str], settings: Settings, store: Store) -> HomeOv
 
 
 def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
-    """Both clusters are asked what they hold. RefusedError where a link carries the topic already, or where the records
-    that are there say something else."""
+    """Plans the change. RefusedError when a link replicates the topic already, or when records contradict the home."""
     link, back = _pair_with(asked, settings, store)
     topic, pair, links = asked.topic, ownership.pair_name(link), (link.name, back.name)
     if not (admits(link, topic) and ownership.is_shared_topic(topic, back)):
@@ -132,7 +130,7 @@ def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
 
 
 def act(planned: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHomeStep]:
-    """RefusedError where somebody else was quicker: another home stands there, or a link has begun to carry it."""
+    """Executes the step. RefusedError when another home was set since, or a link has begun to replicate the topic."""
     for step in planned.steps:
         now_ms = wall_ms()
         outcome, topic = f"by {by}", step.topic
@@ -149,8 +147,8 @@ def act(planned: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHom
 
 
 def _pair_with(asked: SetHome, settings: Settings, store: Store) -> tuple[Link, Link]:
-    """The link from the home, and its way back."""
-    settings.cluster(asked.home)  # ConfigError for a wrong name
+    """The link from the home, and the reverse link."""
+    settings.cluster(asked.home)  # ConfigError: unknown cluster
     found = [
         (one, other)
         for pair in list_link_pairs(settings, store, asked.links)

@@ -1,6 +1,4 @@
-"""The ledger: what made twins differ from their sources, with its offsets, also what is over; and stopped partitions
-that an operator resumes.
-"""
+"""Lists the incident log, with closed incidents; and resumes stopped partitions."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ StoppedRows = dict[TopicPartition, list[IncidentRow]]
 
 @dataclass(frozen=True, slots=True)
 class IncidentRequest:
-    """Of these links together, or of all links of the settings; of one kind, about one topic, where one is named; only
-    open ones; only those older than the row with the id `before`."""
+    """Incidents of these links, or all, by these filters; only rows older than id `before`."""
 
     links: Sequence[str] = ()
     kind: str = ""
@@ -46,7 +43,7 @@ class IncidentRequest:
 
 
 def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, last: int) -> tuple[IncidentRow, ...]:
-    """The newest, newest first; the page that follows is what is `before` the id of the last."""
+    """Returns rows, newest first; for the next page, set `before` to the last id."""
     kinds = [one.value for one in IncidentKind]
     if asked.kind and asked.kind not in kinds:
         raise ConfigError(f"--kind: no such incident {asked.kind!r}", hint=f"one of: {join_names(kinds, len(kinds))}")
@@ -57,7 +54,7 @@ def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, 
 
 
 def describe_incident(row: IncidentRow) -> str:
-    """One row, for people; the last offset is the last that it is about."""
+    """Describes a row; the last offset is inclusive."""
     one = row.incident
     place = f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
     where = f" {place}:" if place else ""
@@ -67,15 +64,13 @@ def describe_incident(row: IncidentRow) -> str:
 
 
 def incident_values(row: IncidentRow) -> dict[str, object]:
-    """One row, for programs; `to_offset` is the one behind the last. `parts`: of a row that many were joined to."""
+    """Returns a row for JSON; `to_offset` is exclusive. `parts`: how many rows were joined."""
     times = {"id": row.id, "opened_ms": row.opened_ms, "closed_ms": row.closed_ms}
     return {**times, **asdict(row.incident), "parts": row.parts}
 
 
 @dataclass(frozen=True, slots=True)
 class LinkAccess:
-    """Both clusters, and whom the link writes as."""
-
     source: KafkaCluster
     target: KafkaCluster
     identity: LinkIdentity
@@ -84,8 +79,9 @@ class LinkAccess:
 def explain_still_stopped(
     incident: Incident, row: TwinRow, twin: TopicPartition, sides: LinkAccess, stand: EpochOffset = NO_EPOCH_OFFSET
 ) -> str:
-    """Why the partition would only stop again; empty where the cause is gone or cannot be looked at. `stand`: as far
-    as known, which history of the source was carried."""
+    """Why the partition would stop again; empty: the cause is gone or unknown. `stand`: replicated offset and leader
+    epoch, as far as known.
+    """
     named = TopicPartition(incident.topic, incident.partition)
     try:
         if incident.kind in LOG_END_KINDS:
@@ -95,7 +91,7 @@ def explain_still_stopped(
         if incident.kind in SIZE_KINDS:
             return _size(named, incident.from_offset, twin, sides)
     except KafkaError:
-        # Who cannot be asked now is asked by the pump.
+        # Unknown now: the task asks again.
         return ""
     return ""
 
@@ -131,7 +127,7 @@ def _size(named: TopicPartition, offset: int, twin: TopicPartition, sides: LinkA
 
 @dataclass(frozen=True, slots=True)
 class ResumeStopped:
-    """The topic's partitions that are stopped, or one of them, on all links that know it or on these."""
+    """The topic's stopped partitions, or one, on these links, or on all that know the topic."""
 
     topic: str
     partition: int | None = None
@@ -140,7 +136,7 @@ class ResumeStopped:
 
 @dataclass(frozen=True, slots=True)
 class ResumeStep:
-    """`rows` of the ledger stop the partition, and are closed."""
+    """`rows`: the open incidents that stop the partition."""
 
     link: str
     named: TopicPartition
@@ -151,7 +147,7 @@ class ResumeStep:
 
 
 def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeStep]:
-    """Which partitions go on; those are refused whose cause still stands, as far as it can be looked at."""
+    """Plans to resume; refuses partitions whose cause is seen to persist."""
     steps: list[ResumeStep] = []
     refused: list[str] = []
     stopped: set[str] = set()
@@ -178,11 +174,11 @@ def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeS
 
 
 def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep]:
-    """The running mirror takes the partitions up within seconds."""
+    """Closes the incidents; the running mirror resumes the partitions within seconds."""
     for step in planned.steps:
         now_ms = wall_ms()
         for row in step.rows:
-            if store.ledger.close(row.id, now_ms=now_ms):  # Else somebody else has closed it since.
+            if store.ledger.close(row.id, now_ms=now_ms):  # Else another process has closed the row.
                 change = f"{row.incident.kind} at offset {row.incident.from_offset}"
                 told = AuditRow(
                     now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}", by, step.named.topic
@@ -192,17 +188,17 @@ def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeS
 
 
 def _reasons(link: Link, settings: Settings, store: Store, stopped: StoppedRows) -> dict[TopicPartition, str]:
-    """Why each partition would only stop again; empty where nothing is known against it."""
+    """As `explain_still_stopped`."""
     identity = store.links.identity(link.name)
     if identity is None:
-        return dict.fromkeys(stopped, "")  # A link that never wrote has nothing to look at.
+        return dict.fromkeys(stopped, "")  # A link that never wrote has nothing to check.
     twins = {TopicPartition(row.topic, row.partition): row for row in store.twins.of(link.name)}
     mapped = {TopicPartition(*where) for where in store.extents.reached(link.name)}
     told = {
         TopicPartition(at.topic, at.partition): EpochOffset(at.source_epoch, at.to_offset)
         for at in store.receipts.positions(link.name)
     }
-    # At offsets of its own a mapped twin cannot be looked at so; its pump does it.
+    # A mapped twin has other offsets: its task checks.
     known = {named: twins[named] for named in stopped if named in twins and named not in mapped}
     reasons = dict.fromkeys(stopped, "")
     with LinkClients(link, settings, patience_s=PATIENCE_S) as ends:

@@ -1,7 +1,4 @@
-"""An operator adds, changes, turns or removes a link. Mirrors that run take it up by themselves.
-
-Which links there are, what settings say otherwise, and which were removed.
-"""
+"""Adds, changes, reverses, removes and lists links. Running mirrors follow by themselves."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class AddLink:
-    """A link that is to be carried from now on. `values` are words such as `topics=["orders.*"]`."""
+    """Add a link. `values` are texts such as `topics=["orders.*"]`."""
 
     link: str
     values: Sequence[str] = ()
@@ -51,7 +48,7 @@ class AddLink:
 
 @dataclass(frozen=True, slots=True)
 class ChangeLink:
-    """Other values for a link: these, those of `unset` as usual, or `as_settings` all as the settings say."""
+    """Values of `unset` get their defaults; `as_settings`: all as in the settings."""
 
     link: str
     values: Sequence[str] = ()
@@ -61,14 +58,12 @@ class ChangeLink:
 
 @dataclass(frozen=True, slots=True)
 class ReverseLink:
-    """The link's source becomes its target, and its target its source."""
-
     link: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveLink:
-    """The link is carried no more. Nothing of what it wrote is touched."""
+    """Stop replicating the link. Written records stay."""
 
     link: str
 
@@ -78,8 +73,6 @@ LinkRequest = AddLink | ChangeLink | ReverseLink | RemoveLink
 
 @dataclass(frozen=True, slots=True)
 class LinkStep:
-    """What becomes of one link: `what` is a word such as "removed"."""
-
     link: str
     what: str
     values: str = ""
@@ -90,8 +83,9 @@ class LinkStep:
 
 @dataclass(frozen=True, slots=True)
 class LinkChange(Plan[LinkStep]):
-    """`rows` are to be put in place of those of revision `seen`; `words` are what operators said of a link that is
-    `turned` into the other."""
+    """`rows` replace those of revision `seen`; `words`: overrides that move along when a link is `turned` into the
+    other.
+    """
 
     asked: LinkRequest = AddLink("")
     rows: tuple[LinkRow, ...] = ()
@@ -102,7 +96,7 @@ class LinkChange(Plan[LinkStep]):
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """The links as they are: `rows` by name, with what settings say anew, and `sections` of those that are carried."""
+    """`rows` by name, with what is new in the settings; `sections`: of present links."""
 
     revision: int
     rows: Mapping[str, LinkRow]
@@ -115,7 +109,7 @@ class _Now:
 
 
 def plan(asked: LinkRequest, settings: Settings, store: Store, *, by: str = "") -> LinkChange:
-    """What would change; ConfigError where the link cannot be so, or where links could loop or collide."""
+    """Plans the change; ConfigError when the link would be invalid, or when links could loop or collide."""
     now = _now(settings, store)
     asked = replace(asked, link=parse_link_name(asked.link))
     match asked:
@@ -137,8 +131,9 @@ def plan(asked: LinkRequest, settings: Settings, store: Store, *, by: str = "") 
 
 
 def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> Iterator[LinkStep]:
-    """Does it in one transaction, with the audit. ConfigError where the links are others by now, so that something else
-    would be done than was planned; RefusedError where it is refused by now."""
+    """Executes all in one transaction. ConfigError when another plan would result by now; RefusedError when the change
+    is refused by now.
+    """
     for _ in range(TRIES_MAX):
         found = plan(planned.asked, settings, store, by=by)
         if found.refused and not planned.refused:
@@ -195,7 +190,7 @@ def _turn(asked: ReverseLink, now: _Now, store: Store, by: str) -> LinkChange:
         why = f"link {other} is there already: of a pair, each topic is turned for itself"
         return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint="remove one of them first"))
     for mine, theirs in ((asked.link, target), (other, source)):
-        # The twin of heartbeats is called by its source and never goes back: it stands in nobody's way.
+        # A twin of heartbeats is named after its source and never goes back, so it does not matter.
         if twins := sorted({row.topic for row in store.twins.of(mine) if not is_heartbeats_topic(row.topic)}):
             why = (
                 f"{mine} has twins on {theirs} ({join_names(twins, NAMED_MAX)}). Turned, the link would write twins of "
@@ -231,7 +226,7 @@ def _remove(asked: RemoveLink, now: _Now, settings: Settings, store: Store, by: 
 def _unless_it_goes_back(
     asked: AddLink | ChangeLink, found: LinkChange, now: _Now, settings: Settings, store: Store
 ) -> LinkChange:
-    """What is refused to a turn is refused to a link that is removed and added the other way round."""
+    """Refuses a removed link that is added in reverse as `_turn` does."""
     (link,) = parse_links({asked.link: parse_section(found.rows[0])}, settings)
     before = parse_valid_link({asked.link: now.sections[asked.link]}, settings) if asked.link in now.sections else ()
     seen = check_reverse_link(link, next(iter(before), None), now.sections.keys(), now.rows.values(), store)
@@ -249,17 +244,17 @@ def _unless_it_goes_back(
 
 
 def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:
-    """What is changed beside every link of the store, whose settings may be others than these."""
+    """Checks against every link of the store, also those of other settings."""
     rows = {**now.rows, **{row.link: row for row in found.rows}}
     for row in found.rows:
         if row.state is LinkPresence.KEPT:
-            parse_links({row.link: parse_section(row)}, settings)  # all that is wrong with it, in words
+            parse_links({row.link: parse_section(row)}, settings)  # raises all that is wrong with the section
     mine = {row.link for row in found.rows}
     links: list[Link] = []
     for name, section in sorted(select_sections(rows.values(), rows.keys()).items(), key=lambda one: one[0] in mine):
         links += parse_valid_link(
             {name: section}, settings
-        )  # what cannot be is carried by nobody who has these settings
+        )  # with these settings no process replicates an invalid link
     for link, sentence in find_mixed_broadcasts(links):
         if link.name in mine:
             raise ConfigError(f"link {link.name}: {sentence}")
@@ -277,8 +272,7 @@ def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> No
 
 
 def _of_broadcast(rows: Iterable[LinkRow], now: _Now) -> Iterator[str]:
-    """What is to be known of a link that names a broadcast: a name that nobody else has, and a queue that others have
-    and it has not."""
+    """Notes on a broadcast's link: a name that no other link has, and a queue policy unlike the others'."""
     for row in rows:
         section = parse_section(row)
         name = section.get("broadcast")
@@ -292,7 +286,7 @@ def _of_broadcast(rows: Iterable[LinkRow], now: _Now) -> Iterator[str]:
 
 
 def _of_queue(rows: Iterable[LinkRow], settings: Settings, store: Store) -> Iterator[str]:
-    """What becomes of the twins that are there, where a link's queue is fresh."""
+    """Notes on existing twins of a link whose queue becomes fresh."""
     for link in parse_links({row.link: parse_section(row) for row in rows}, settings):
         mapped = {topic for topic, _ in store.extents.reached(link.name)}
         exact = {row.topic for row in store.twins.of(link.name) if not is_heartbeats_topic(row.topic)} - mapped
@@ -311,12 +305,13 @@ def _in_words(section: Section) -> str:
     return ", ".join(f"{name} {value}" for name, _, value in diff_sections({}, section)) or "all topics"
 
 
-REMOVED_SHOWN_MS = 24 * 3_600_000  # so long a removed link is named that left nothing
+REMOVED_SHOWN_MS = 24 * 3_600_000  # so long a removed link without twins is listed
 
 
 def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Settings:
-    """The settings with the links that there are. `log` hears where the store cannot say it; they are the settings'
-    then. StoreVersionError where it has another version's tables."""
+    """Returns settings with the store's links. When the store does not answer, logs that and keeps the settings' links.
+    StoreVersionError when the tables are of another version.
+    """
     try:
         store = open_if_exists(settings)
         if store is None:
@@ -331,8 +326,7 @@ def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Setting
 
 
 def list_link_remarks(settings: Settings, store: Store, *, now_ms: int) -> list[LinkRemark]:
-    """What settings say otherwise than the store, and links that were removed: while twins of theirs stay, or for a
-    day."""
+    """Returns differences of settings and store, and removed links: for a day, or as long as they have twins."""
     found = load_links(settings, store)
     gone = {row.link: row for row in found.removed}
     others = {(row.link, row.revision) for row in found.rows if row.state is LinkPresence.KEPT}

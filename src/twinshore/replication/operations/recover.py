@@ -1,8 +1,7 @@
-"""A link whose store is lost goes on with this one, and nothing is copied again.
+"""Restores a link's lost store, so that replication continues and nothing is copied again.
 
-The store is put together again from what the link's target says: its notes and twins, the source beside them. What a
-note says of a twin counts only as far as both topics are still those, and a look like
-any pump's finds the twin to be this link's, with the source's last record.
+The target has what is needed: the link's records and the twins, compared with the source. A recorded twin counts only
+if both topic ids still match, and if an inspection like a task's finds this link's records up to the last one.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ LOST_FOR_GOOD = (
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPartition:
-    """A twin's partition that is put back. `end`: where it stands, -1 where only a pump's look will tell."""
+    """`end`: the twin's offset, -1: only a task can find out."""
 
     row: TwinRow
     end: int
@@ -59,10 +58,10 @@ class RecoveredPartition:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """`left`: topics that are not put back, with the reason. `holder`: whose the link is now; None: nobody's.
-    `identity`: whom the target says that it writes as; None where that is not to be had, or not to be taken: the
-    holder has never begun, or `kept`, this store has twins that it wrote as somebody else. `whole`: the link is this
-    store's, which knows all that is found; what is `left` then no recovery puts back."""
+    """`left`: topics that are not restored, with reasons. `holder`: the store with the claim, None: none. `identity`:
+    the recorded producer; None: the holder has never begun, or `kept`: this store has twins of another identity.
+    `whole`: this store holds the link and knows all of `found`; then no recovery restores `left`.
+    """
 
     own: str
     source_id: str
@@ -76,7 +75,7 @@ class Recovery:
 
 
 class Recoverer:
-    """`look` changes nothing; `recover` makes the link this store's and fills the store with what was found."""
+    """`look` changes nothing; `recover` takes the link over and fills the store."""
 
     def __init__(self, link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> None:
         self._link, self._store = link, store
@@ -84,7 +83,7 @@ class Recoverer:
         self._notes = LinkClaim(link, store, target)
 
     def look(self) -> Recovery:
-        """What stands on the target, each twin looked at; ConfigError where nothing is told of the link."""
+        """Reads the target and inspects each twin; ConfigError when nothing is recorded of the link."""
         link, source_id, target_id = self._link, self._source.cluster_id(), self._target.cluster_id()
         told = self._notes.look(source_id)
         writer, holder = told.writer, told.holder()
@@ -127,7 +126,7 @@ class Recoverer:
         return Recovery(self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole)
 
     def recover(self, seen: Recovery, by: str) -> None:
-        """Makes it so; doing it twice does no harm. The link first, so that no other store begins meanwhile."""
+        """Idempotent. Takes the link over first, so that no other store begins."""
         self._notes.take_over(seen.source_id)
         store, link, now_ms = self._store, self._link.name, wall_ms()
         before = store.links.identity(link)
@@ -144,7 +143,7 @@ class Recoverer:
         store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
 
     def _rows(self, told: Mapping[str, list[TwinAnchors]]) -> tuple[list[TwinRow], dict[str, str]]:
-        """Rows of the twins whose topics are still those, and why the others are left."""
+        """Returns rows of twins whose topic ids still match, and why others are left."""
         link, known = self._link, read_known_twins(self._store, self._link)
         theirs = self._source.metadata(sorted(told), refresh=True).topics if told else {}
         twins = {topic: link.twin_of(topic) for topic in told}
@@ -180,7 +179,7 @@ class Recoverer:
         return rows, left
 
     def _looked(self, identity: LinkIdentity, rows: Sequence[TwinRow]) -> list[RecoveredPartition]:
-        """Looks until each partition can be judged, or for as long as that may take."""
+        """Inspects until each partition can be judged, for `PATIENCE_S` at most."""
         waiting = {TopicPartition(row.topic, row.partition): row for row in rows}
         found: list[RecoveredPartition] = []
         deadline_s = time.monotonic() + PATIENCE_S
@@ -200,7 +199,6 @@ class Recoverer:
 
 @contextmanager
 def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Recoverer]:
-    """With clients of its own on both clusters."""
     with LinkClients(link, settings, patience_s=PATIENCE_S) as ends:
         yield Recoverer(link, store, ends.source, ends.target)
 
@@ -219,7 +217,7 @@ def _judged(identity: LinkIdentity, row: TwinRow, seen: TargetState, *, last: bo
 
 
 def _stands(one: RecoveredPartition, now_ms: int) -> ProgressRecord:
-    """Where receipts begin: what came before was told to the lost store."""
+    """Returns the first progress row: earlier progress was in the lost store."""
     row, lag = one.row, max(0, one.source_end - one.end)
     return ProgressRecord(
         link=row.link,
@@ -239,14 +237,12 @@ def _stands(one: RecoveredPartition, now_ms: int) -> ProgressRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecoverLink:
-    """The link becomes this store's, with what its target says of it."""
-
     link: str
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOverLinkStep:
-    """Whose the link is; `whose` is empty where it is this store's already."""
+    """`whose`: the present holder; empty: this store."""
 
     link: str
     whose: str
@@ -261,8 +257,6 @@ class TakeOverLinkStep:
 
 @dataclass(frozen=True, slots=True)
 class RestorePartitionStep:
-    """A partition of a twin that this store knows again."""
-
     link: str
     found: RecoveredPartition
 
@@ -275,8 +269,6 @@ class RestorePartitionStep:
 
 @dataclass(frozen=True, slots=True)
 class SkippedTopicStep:
-    """A topic that is not put back, and why."""
-
     link: str
     topic: str
     why: str
@@ -290,7 +282,7 @@ RecoverStep = TakeOverLinkStep | RestorePartitionStep | SkippedTopicStep
 
 @dataclass(frozen=True, slots=True)
 class RecoverPlan(Plan[RecoverStep]):
-    """`seen` on the target, while no mirror was at work under this `lease`."""
+    """`seen` while no mirror ran under this `lease`."""
 
     link: str = ""
     seen: Recovery | None = None
@@ -298,8 +290,9 @@ class RecoverPlan(Plan[RecoverStep]):
 
 
 def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Callable[[str], None]) -> RecoverPlan:
-    """Each twin is looked at as a pump does. RefusedError while a mirror runs the link here; `tell` hears what is
-    waited for."""
+    """Plans the recovery; inspects each twin. RefusedError while a mirror runs the link here; `tell` gets what is
+    waited for.
+    """
     link = settings.link(asked.link)
     lease = refuse_while_mirror_runs(store, link.name, settings.mirror.lease_s, tell)
     with open_recoverer(settings, link, store) as recoverer:
@@ -324,7 +317,7 @@ def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Callable
 
 
 def act(planned: RecoverPlan, settings: Settings, store: Store, *, by: str) -> Iterator[RecoverStep]:
-    """All of it at once, the link first. RefusedError where a mirror has begun since."""
+    """Executes all steps, the link first. RefusedError when a mirror has begun since."""
     if planned.seen is None or not planned.steps:
         return
     link = settings.link(planned.link)

@@ -1,7 +1,4 @@
-"""Where an offset of a mapped topic lies on the other side, or its map: runs of offsets with one difference.
-
-What running links would begin with, and what each topic will take: looked at, and none of it done.
-"""
+"""Looks up offsets of mapped topics, and plans what running links would do, without doing any of that."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ OFFSET_RUNS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class OffsetQuery:
-    """An offset of one side, or with neither the last so many extents."""
+    """An offset of one side; with neither, the last `most` offset runs."""
 
     topic: str
     partition: int = 0
@@ -48,8 +45,9 @@ class OffsetQuery:
 
 @dataclass(frozen=True, slots=True)
 class OffsetLookup:
-    """`source` and `target` belong together; what is not known is None. `exact`: the record itself is there; else it is
-    the next one that both sides have. `back`: the target's offset was asked for."""
+    """`source` and `target` belong together; None: unknown. `exact`: the record itself; else the next one that both
+    sides have. `back`: the target's offset was given.
+    """
 
     link: str
     topic: str
@@ -60,7 +58,7 @@ class OffsetLookup:
     back: bool
 
     def as_values(self) -> dict[str, Any]:
-        """For programs: what was asked for comes first."""
+        """Returns values for JSON, the queried offset first."""
         place = {"link": self.link, "topic": self.topic, "partition": self.partition}
         ends = {"source": self.source, "target": self.target}
         return {**place, **(dict(reversed(ends.items())) if self.back else ends), "exact": self.exact}
@@ -72,7 +70,7 @@ class OffsetLookup:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsetRun:
-    """An extent of a partition: its offsets differ by one number on both sides."""
+    """Source and target offsets differ by one number."""
 
     link: str
     topic: str
@@ -80,7 +78,6 @@ class PartitionOffsetRun:
     extent: OffsetRun
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
         return {"link": self.link, "topic": self.topic, "partition": self.partition, **self.extent._asdict()}
 
     def sentence(self) -> str:
@@ -92,7 +89,7 @@ class PartitionOffsetRun:
 
 
 def look_up_offsets(asked: OffsetQuery, settings: Settings, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
-    """On each link that carries the topic as mapped; ConfigError where none does."""
+    """Returns offsets or runs; ConfigError when no link has a mapped twin of the topic."""
     if asked.source_offset is not None and asked.target_offset is not None:
         raise ConfigError("--source-offset and --target-offset: one or the other")
     found: list[OffsetLookup | PartitionOffsetRun] = []
@@ -120,7 +117,7 @@ def _of_link(asked: OffsetQuery, link: str, store: Store) -> list[OffsetLookup |
     return [PartitionOffsetRun(*key, one) for one in store.extents.of(*key, limit=asked.most)]
 
 
-# Kinds of which there may be a line for each topic, rule or user: one of them in words. All others are shown each.
+# Kinds that may have a line for each topic, rule or user: these are counted. All others are shown one by one.
 _COUNTED = {
     decisions.SETTING_KIND: "topic setting",
     decisions.ACL_KIND: "ACL",
@@ -131,7 +128,6 @@ NAMED_MAX = 3
 
 
 def summarize_plan(link: str, steps: Iterable[PlanStep | Cost], besides: Iterable[Change | Remark]) -> list[str]:
-    """The lines for one link."""
     topics: dict[str, list[PlanStep | Cost]] = {}
     for step in steps:
         topics.setdefault(step.topic, []).append(step)
@@ -139,7 +135,7 @@ def summarize_plan(link: str, steps: Iterable[PlanStep | Cost], besides: Iterabl
 
 
 def _topic(steps: Sequence[PlanStep | Cost]) -> list[str]:
-    """One line, unless a topic is refused for several reasons."""
+    """One line, unless the topic is refused for several reasons."""
     refused = [describe_step(step) for step in steps if isinstance(step, Refuse | Stay)]
     if refused:
         return refused
@@ -178,7 +174,7 @@ def _rest(step: Rest) -> str:
 
 
 def _besides(link: str, lines: Sequence[Change | Remark]) -> list[str]:
-    """A line each for what speaks of a topic as a whole or of the link, counts for the rest."""
+    """A line each for a whole topic or the link, counts for the rest."""
     each = [str(line) for line in lines if line.kind not in _COUNTED or line.subject == link]
     rest = [line for line in lines if line.kind in _COUNTED and line.subject != link]
     changes = Counter(line.kind for line in rest if isinstance(line, Change))
@@ -194,25 +190,24 @@ def _counts(found: Counter[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """By link: each step, what follows besides records, and why nobody can tell what a link would do."""
+    """By link: steps, `besides`: changes other than records, `away`: why the plan is unknown."""
 
     steps: tuple[tuple[str, PlanStep | Cost], ...]
     besides: tuple[tuple[str, PreviewLine], ...]
     away: tuple[tuple[str, str], ...]
 
     def as_values(self) -> list[dict[str, Any]]:
-        """For programs."""
         values: list[dict[str, Any]] = [{"link": name, "step": "unknown", "sentence": why} for name, why in self.away]
         values += [_values(name, step) for name, step in self.steps]
         return values + [{"link": name, "step": _kind(line), **asdict(line)} for name, line in self.besides]
 
     def sentences(self) -> list[str]:
-        """For people, every step and value: first what is not known."""
+        """Returns every step and value; unknown plans first."""
         said = [f"{name}: {describe_step(step)}" for name, step in self.steps]
         return [*self._unknown(), *said, *(f"{name}: {line}" for name, line in self.besides), *self._nothing()]
 
     def lines(self) -> list[str]:
-        """For people, a line for each topic: first what is not known."""
+        """Returns a line for each topic; unknown plans first."""
         said: list[str] = []
         for link in dict.fromkeys(name for name, _ in (*self.steps, *self.besides)):
             steps = [step for name, step in self.steps if name == link]
@@ -235,8 +230,9 @@ class RunPlan:
 def plan_run(
     links: Sequence[str], settings: Settings, store: Store, *, rate_bytes_s: float = 0.0, log: Callable[[str], None]
 ) -> RunPlan:
-    """Asks both clusters of each link; one that does not answer is the word on its link. `rate_bytes_s`: for durations;
-    0: as it was measured. StoreError where the store could not be written."""
+    """Plans each link; a cluster's failure goes into `away`. `rate_bytes_s`: for durations; 0: as measured. StoreError
+    when the store is not writable.
+    """
     chosen = settings.chosen(links)
     check_chosen_links(settings, chosen)
     store.leases.check_writable()

@@ -1,4 +1,4 @@
-"""An operator's no to deletions of twins, and an operator's yes to one that waits."""
+"""Operators' decisions on deletions of twins: keep a twin, or approve a deletion that waits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TWIN_GONE = "its twin is gone already"
 
 @dataclass(frozen=True, slots=True)
 class TwinPreview:
-    """A topic and its twin now. `against`: why the mirror would not delete the twin whatever is agreed."""
+    """`against`: why the mirror would not delete the twin even with approval, if anything."""
 
     topic: str
     source: ObservedTopic
@@ -49,7 +49,7 @@ class TwinPreview:
     against: str
 
     def lines(self) -> list[str]:
-        """What goes with the twin, and what of it the link did not carry."""
+        """What would be deleted, and what of it the link did not replicate."""
         if self.target.presence is not Presence.THERE:
             return ["its twin is gone already: nothing is deleted"]
         lost = [
@@ -59,13 +59,13 @@ class TwinPreview:
         return [describe_ranges(self.topic, self.spans), *lost]
 
     def word(self, at_ms: int) -> Approval:
-        """An agreement to just what is shown."""
+        """An approval of exactly this preview."""
         ends = tuple((partition, last + 1) for partition, _, last in find_unreplicated(self.spans))
         return Approval(at_ms, self.source.topic_id, ends)
 
 
 def explain_unseen_twin(link: Link, settings: Settings, store: Store, topic: str) -> str:
-    """Why the topic's twin is not seen on the target now, GONE where it says that there is none; empty where it is."""
+    """Returns why the twin is not visible on the target; TWIN_GONE: there is none; empty: visible."""
     twin = link.twin_of(topic)
     try:
         with LinkClients(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as ends:
@@ -79,7 +79,7 @@ def explain_unseen_twin(link: Link, settings: Settings, store: Store, topic: str
 
 
 def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> TwinPreview:
-    """Asks both clusters; KafkaError where one does not answer, or is not the link's."""
+    """Asks both clusters; KafkaError when one does not answer, or is another cluster."""
     now = effective_links(settings.links, store)[link.name]
     kept = {row.subject for row in store.link_states.of(link.name, KEEP_TWIN)}
     never = NEVER_DELETE_REASON if settings.safety.never_delete else ""
@@ -98,7 +98,7 @@ def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> Tw
 
 @dataclass(frozen=True, slots=True)
 class KeepTwin:
-    """Nothing deletes the topic's twin, or with `every` any twin of the links; `undo` takes that back."""
+    """Forbid deleting the topic's twin; `every`: all twins of the links; `undo` ends that."""
 
     topic: str = ""
     links: Sequence[str] = ()
@@ -108,7 +108,7 @@ class KeepTwin:
 
 @dataclass(frozen=True, slots=True)
 class KeepTwinStep:
-    """`topic` is EVERY_TOPIC for all; `kept` is what operators keep then."""
+    """`topic`: ALL_TOPICS for all; `kept`: the subjects kept afterwards."""
 
     link: str
     topic: str
@@ -122,7 +122,7 @@ class KeepTwinStep:
 
 @dataclass(frozen=True, slots=True)
 class AllowDeletion:
-    """Agrees to a deletion that a policy would do, and that waits for a word."""
+    """Approve a deletion of the policy that waits."""
 
     topic: str
     links: Sequence[str] = ()
@@ -130,8 +130,6 @@ class AllowDeletion:
 
 @dataclass(frozen=True, slots=True)
 class AllowDeletionStep:
-    """The word to the running mirror."""
-
     link: str
     topic: str
 
@@ -141,8 +139,7 @@ class AllowDeletionStep:
 
 
 def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwinStep]:
-    """A word that keeps may be about all links that have the topic; one that lets go is about one link alone. It is
-    said only of a twin that is there, as far as the target can be asked."""
+    """Plans to keep twins. `undo` concerns a single link. A twin must exist to be kept, if the target answers."""
     topic = asked.topic or ALL_TOPICS
     if bool(asked.topic) is asked.every:
         raise ConfigError("name a topic, or give --all", hint="one or the other")
@@ -177,7 +174,7 @@ def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwi
 
 
 def act_keep(planned: Plan[KeepTwinStep], store: Store, *, by: str) -> Iterator[KeepTwinStep]:
-    """A running mirror obeys at once: it asks right before each deletion."""
+    """Stores the decision; a running mirror obeys at once, since every deletion checks this first."""
     for step in planned.steps:
         now_ms = wall_ms()
         row = LinkStateRow(step.link, KEEP_TWIN, step.topic, "", "kept", now_ms)
@@ -188,7 +185,7 @@ def act_keep(planned: Plan[KeepTwinStep], store: Store, *, by: str) -> Iterator[
 
 
 def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[AllowDeletionStep]:
-    """Asks both clusters what goes with the twin; refused where anything speaks against it."""
+    """Plans an approval; asks both clusters, and refuses when anything forbids the deletion."""
     link, topic = settings.only(asked.links), asked.topic
     memories = parse_lifecycle_states(store.link_states.of(link.name))
     waiting = sorted(
@@ -212,7 +209,7 @@ def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[
 
 
 def act_delete(planned: Plan[AllowDeletionStep], store: Store, *, by: str) -> Iterator[AllowDeletionStep]:
-    """The running mirror looks at everything again before it deletes."""
+    """Stores the approval; the running mirror checks everything again before the deletion."""
     for step in planned.steps:
         now_ms = wall_ms()
         told = AuditRow(
