@@ -37,7 +37,7 @@ from twinshore.replication.task.core.messages import (
 from twinshore.replication.task.core.task_core import STANDBY_S_MAX
 from twinshore.runtime.scheduler import supervise
 
-TASK_MODULES = ("twinshore.replication.task.runner", "twinshore.replication.task.runner")
+TASK_MODULES = ("twinshore.replication.task.runner",)
 
 
 class TaskEngine(Protocol):

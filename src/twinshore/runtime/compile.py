@@ -26,7 +26,7 @@ from typing import Final
 import twinshore
 from twinshore.kafka.protocol.batch_join import LOOPS_MODULE, disable_loops, enable_loops, load_loops
 
-COMPILED_MODULES: Final = ("twinshore.kafka.protocol.compiled", LOOPS_MODULE, "twinshore.proof.core.compiled")
+COMPILED_MODULES: Final = (LOOPS_MODULE, "twinshore.proof.core.compiled")
 STAMP_FILE: Final = "compiled.built"
 _PATIENCE: Final = 5  # niceness of a build
 # A starting mirror needs both cores of a small machine, until it replicates: so long after Spark is up.
