@@ -1,6 +1,6 @@
-"""How a link stands, as `twinshore status` shows it: the mirror's last word while it holds, lag by ends that are fresh.
+"""Link status for `twinshore status`: the mirror's last status while fresh, and lag from fresh log ends.
 
-What is old says so. Where no mirror looks at the source any more, the source is asked from here, for a moment.
+Old figures are marked as old. If no mirror reads the source any more, this process asks the source briefly.
 """
 
 from __future__ import annotations
@@ -62,9 +62,12 @@ PAUSED_TOPICS_NAMED_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class LinkLag:
-    """By ends of the source that were seen `age_s` ago: by the mirror, by this process, or once, as the store has it.
-    `unseen` partitions are not in it. `oldest_s`: for how long the source has had the oldest record that a twin lacks;
-    None where that is not known."""
+    """Lag by source ends that were read `age_s` seconds ago. `seen_by`: the mirror, this process, or the store's last
+    figures.
+
+    `unseen` partitions are not counted. `oldest_s`: how long the source has had the oldest record missing on a twin;
+    None if unknown.
+    """
 
     records: int
     age_s: float
@@ -74,7 +77,7 @@ class LinkLag:
 
     @property
     def known(self) -> bool:
-        """Whether it is so now."""
+        """Whether the figure is current."""
         return self.seen_by != LAG_FROM_STORE
 
     def __str__(self) -> str:
@@ -84,9 +87,11 @@ class LinkLag:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic's partitions together; offsets are sums over them. None is not known now. One that is `excluded` by the
-    filters that hold now was carried before, and has no lag; one that is `refused` was never begun with: it has no
-    twin that could end anywhere."""
+    """A topic's partitions together; offsets are sums. None means not known now.
+
+    `excluded`: the current filters exclude the topic, which was replicated before; such a topic has no lag. `refused`:
+    replication never began, so there is no twin and no twin end.
+    """
 
     topic: str
     partitions: int
@@ -105,8 +110,11 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """A link as `status` shows it. `word` is None where no mirror has ever run it, `lag` where no end was ever seen;
-    `why_old`: why nobody could ask for its ends now. `paused`: what operators let rest of it, with its topics."""
+    """A link as `status` shows it.
+
+    `word`: the mirror's last status, None if no mirror ever ran the link. `lag` is None if no end was ever read.
+    `why_old`: why the ends cannot be read now. `paused`: patterns that operators paused, with their topics.
+    """
 
     link: str
     state: str
@@ -135,17 +143,17 @@ class LinkView:
 
     @property
     def stale(self) -> bool:
-        """A mirror has spoken of it, and it does not any more."""
+        """Whether a mirror reported this link but no longer does."""
         return self.state == UNKNOWN and self.word is not None
 
     @property
     def runs(self) -> bool:
-        """Whether a mirror says now how it stands."""
+        """Whether a mirror reports the link's status now."""
         return self.state not in (UNKNOWN, STOPPED)
 
     @property
     def says(self) -> str:
-        """The link's sentence, or why there is none to believe."""
+        """The link's sentence, or why none is current."""
         if self.word is None:
             return "no mirror has run it with this store yet: start `twinshore mirror run`"
         if self.stale:
@@ -178,14 +186,14 @@ class LinkView:
 
     @property
     def says_of_standby(self) -> str:
-        """Who stands by; empty where nobody says so, or nobody else speaks of the link."""
+        """Names the standby mirror; empty if none reports, or if the shown status is the standby's own."""
         if self.standby is None or self.state == STANDBY:
             return ""
         return f"{_who(self.standby.who)} stands by: {self.standby.sentence}"
 
     @property
     def says_of_lag(self) -> str:
-        """Why the lag is not what it is now; empty where it is."""
+        """Why the lag is not current; empty if it is."""
         if self.lag is None or self.lag.known:
             return ""
         ahead = self.lag.age_s < 0
@@ -194,7 +202,7 @@ class LinkView:
 
     @property
     def says_of_recovery_point(self) -> str:
-        """What would be lost with the source; empty where no end of it was ever seen."""
+        """What would be lost with the source; empty if no end was ever read."""
         if self.lag is None:
             return ""
         source, _, target = self.link.partition("->")
@@ -203,13 +211,12 @@ class LinkView:
 
     @property
     def says_of_broadcast(self) -> str:
-        """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
+        """The link's broadcast, and how its source is read there; empty without a broadcast."""
         return describe_broadcast(self.broadcast, self.reading)
 
     @property
     def says_of_operators(self) -> tuple[str, ...]:
-        """Topics that rest though their link flows, twins that nothing may delete, and what operators alone can see
-        to."""
+        """Paused topics, twins that nothing may delete, and tasks for operators."""
         pauses = [
             f"paused by operators: topics {pattern!r} "
             f"({join_names(topics, PAUSED_TOPICS_NAMED_MAX) or 'none that has a twin'})"
@@ -223,7 +230,7 @@ class LinkView:
 
     @property
     def says_of_incidents(self) -> tuple[str, ...]:
-        """Each open row in a sentence; one of the whole link has no topic to name."""
+        """A sentence for each open incident. An incident of the whole link names no topic."""
         return tuple(_of_incident(row) for row in self.incidents)
 
 
@@ -243,9 +250,11 @@ def read_link_views(
     topics: bool = False,
     pool: ConnectionPool | None = None,
 ) -> list[LinkView]:
-    """How these links stand now, or all; their topics too where they are asked for. A source that does not answer is
-    waited for once; `pool`: by whoever looks more than once. `clock` gives the time in ms, and
-    is read behind whatever is judged by it: a look may take seconds, in which a mirror writes on."""
+    """Reads the status of these links, or all; with `topics` also of their topics.
+
+    A source that does not answer is waited for once. `pool`: pass one to read repeatedly. `clock` returns milliseconds
+    and is read after the data it judges: a call may take seconds, during which mirrors write.
+    """
     holds_s = status_ttl_s(settings.mirror.receipts_s)
     settings = settings.with_links(load_links(settings, store).links)
     words = {word.link: word for word in store.links.statuses()}
@@ -284,7 +293,7 @@ def read_link_views(
 
 
 def _paused(store: Store, link: str, control: LinkControl) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The expressions that operators paused, each with the topics that it meets now."""
+    """The paused patterns, each with the topics that match now."""
     topics = sorted({row.topic for row in store.twins.of(link)}) if control.paused_topics else []
     return tuple(
         (pattern, tuple(topic for topic in topics if re.fullmatch(pattern, topic))) for pattern in control.paused_topics
@@ -292,7 +301,7 @@ def _paused(store: Store, link: str, control: LinkControl) -> tuple[tuple[str, t
 
 
 def _who(owner: str) -> str:
-    """The host and process, without what tells two of the same number apart."""
+    """The host and process without the suffix that distinguishes equal process ids."""
     return owner.rpartition(" ")[0] or owner
 
 
@@ -309,20 +318,20 @@ def _proven(
 
 
 def _age_s(at_ms: int, now_ms: int) -> float:
-    """How old it is; below 0 where the clock that wrote it is ahead by more than clocks differ."""
+    """Age in seconds; negative if the writer's clock is ahead by more than the allowed skew."""
     age_s = (now_ms - at_ms) / 1000
     return age_s if is_clock_ahead(age_s) else max(0.0, age_s)
 
 
 def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
-    """The last word's, while it holds. Who stopped in good order said so once, and it stays true."""
+    """The last reported state while fresh. STOPPED stays true: a mirror writes it once, as it stops in good order."""
     if word is None or not (is_fresh(age_s, holds_s) or word.state == STOPPED):
         return UNKNOWN
     return word.state
 
 
 class _Seen(NamedTuple):
-    """The lag, what it comes from, and why it is old where it is."""
+    """The lag, the figures behind it, and why they are old."""
 
     lag: LinkLag | None
     word: LagStatus | None
@@ -339,7 +348,7 @@ def _lag(
     *,
     topics: bool,
 ) -> _Seen:
-    """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
+    """The mirror's lag if fresh, else the source's own ends, else the last known lag."""
     asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
     told = parse_lag(store.link_states.of(link.name, LAG_KIND))
     told = told and told.only(partial(admits, link))  # the filters may be younger than the look
@@ -358,13 +367,13 @@ def _lag(
 
 
 def _lag_of(word: LagStatus, age_s: float, seen_by: str, told: LagStatus | None, now_ms: int) -> LinkLag:
-    """`told`: the mirror's last word, behind which all came that it knows nothing of."""
+    """`told`: the mirror's last figures. Records unknown to the mirror came after them."""
     since_ms = told.since_ms or told.seen_ms if told and (word.lag or seen_by == LAG_FROM_STORE) else 0
     return LinkLag(word.lag, age_s, seen_by, word.unseen, _missing_s(word, since_ms, now_ms))
 
 
 def _missing_s(word: LagStatus | TopicLag, else_ms: int, now_ms: int) -> float | None:
-    """For how long the oldest missing record has been missing: since `else_ms` where the word does not say it."""
+    """How long the oldest missing record has been missing, in seconds; since `else_ms` if the figures do not say it."""
     if since_ms := word.since_ms or else_ms:
         return max(0, now_ms - since_ms) / 1000
     return None if word.lag or word.unseen else 0.0
@@ -373,8 +382,11 @@ def _missing_s(word: LagStatus | TopicLag, else_ms: int, now_ms: int) -> float |
 def _ask(
     store: Store, settings: Settings, link: Link, now_ms: int, pool: ConnectionPool, *, before: bool
 ) -> LagStatus | str:
-    """By the source's own ends and the receipts, as far as there are twins; why it cannot be asked from here. `before`:
-    there were twins."""
+    """Lag of existing twins by the source's own ends and the progress reports, or why the source cannot be read from
+    here.
+
+    `before`: twins were known earlier.
+    """
     reached = replicated_offsets(store.twins.of(link.name), store.receipts.positions(link.name))
     refused = refused_topics(store, link.name)
     if not reached and not refused:
@@ -443,7 +455,7 @@ def _by_topic(
 
 
 def describe_age(age_s: float) -> str:
-    """How old, in few words."""
+    """Describes an age in few words."""
     return f"{format_age(age_s)} old" if age_s >= 0 else f"clock {format_age(-age_s)} ahead"
 
 
@@ -451,7 +463,7 @@ LIVE_FIELDS = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
 
 
 def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
-    """The view for programs: null is what is not known now."""
+    """The view as JSON values; null means not known now."""
     values: dict[str, Any] = {} if view.word is None else asdict(view.word)
     if not view.runs:
         values |= dict.fromkeys(LIVE_FIELDS) | {"last_state": view.word.state if view.word else None}
@@ -496,7 +508,7 @@ CLUSTER_AWAY_KINDS = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 @dataclass(frozen=True, slots=True)
 class SilentCluster:
-    """`rows`: the open rows of its links that say it."""
+    """`rows`: the open incidents of its links that report it."""
 
     name: str
     rows: tuple[IncidentRow, ...]
@@ -512,7 +524,7 @@ class SilentCluster:
 
 
 def find_silent_clusters(views: Iterable[LinkView]) -> list[SilentCluster]:
-    """Those that links wait for, by their open incidents."""
+    """Clusters that links wait for, by their open incidents."""
     rows: dict[str, list[IncidentRow]] = {}
     for view in views:
         for row in view.incidents:
@@ -522,7 +534,7 @@ def find_silent_clusters(views: Iterable[LinkView]) -> list[SilentCluster]:
 
 
 def describe_link(view: LinkView, silent: Iterable[SilentCluster]) -> str:
-    """The link's sentence, but for causes that are told of a whole cluster."""
+    """The link's sentence, without causes already shown for a whole cluster."""
     said = view.says
     for one in silent:
         for row in one.rows:
@@ -532,7 +544,7 @@ def describe_link(view: LinkView, silent: Iterable[SilentCluster]) -> str:
 
 
 def describe_open_incidents(view: LinkView, silent: Iterable[SilentCluster]) -> list[str]:
-    """Its open rows, but for those that are told of a whole cluster."""
+    """The open incidents, without those already shown for a whole cluster."""
     told = {row.id for one in silent for row in one.rows}
     return [said for row, said in zip(view.incidents, view.says_of_incidents, strict=True) if row.id not in told]
 

@@ -1,6 +1,6 @@
-"""The monitor's own /metrics and /health: read from its state when asked.
+"""`twinshore delay watch`: one process that samples every link, judges, keeps the history and reports alarms.
 
-`twinshore delay watch`: one process that samples every link, judges, keeps the history and calls.
+Also serves the monitor's /metrics and /health, from its state at the time of the request.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class MonitorState(Protocol):
 
 
 class DelayCollector(Collector):
-    """Keeps no figures of its own."""
+    """Builds the monitor's metrics from its state; stores none."""
 
     def __init__(self, monitor: MonitorState, alarms: AlarmManager) -> None:
         self._monitor, self._alarms = monitor, alarms
@@ -108,7 +108,9 @@ def _gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
 
 
 def _by_topic(state: MonitoredLink) -> Mapping[str, tuple[int, float]]:
-    """Of topics that the last reading could see whole: no figure is better than one of old that looks like today's."""
+    """Lag records and age in seconds of each topic that was read completely. No figure is better than an old one that
+    looks current.
+    """
     found: dict[str, tuple[int, float]] = {}
     read, failures = state.read, state.failures
     for place, view in list(state.views.items()):
@@ -120,7 +122,7 @@ def _by_topic(state: MonitoredLink) -> Mapping[str, tuple[int, float]]:
 
 @contextmanager
 def serve_metrics(section: DelaySection, monitor: MonitorState, alarms: AlarmManager) -> Iterator[MetricsServer]:
-    """Serves both while the context lasts."""
+    """Serves /metrics and /health while the context lasts."""
 
     def links() -> dict[str, Any]:
         return {name: {"sampled_ms": at_ms} for name, at_ms in monitor.sampled_ms.items()}
@@ -147,7 +149,7 @@ MIRROR_SUSPECT_S = 3.0
 
 
 class Clock:
-    """Milliseconds since 1970 that move only by `settle`: a machine's clock may be set while we measure ages."""
+    """Milliseconds since 1970 that jump only in `settle`: the machine's clock may be set while ages are measured."""
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
         self._wall, self._steady = wall, steady
@@ -157,7 +159,7 @@ class Clock:
         return int((self._base + self._steady()) * 1000)
 
     def settle(self) -> int:
-        """Takes over the machine's clock where it was set, or went on while the machine slept: by how much."""
+        """Adopts the machine's clock if it was set or the machine slept. Returns the shift in ms, 0 for none."""
         off_s = self._wall() - self._steady() - self._base
         if abs(off_s) <= CLOCK_OFFSET_MAX_S:
             return 0
@@ -166,7 +168,7 @@ class Clock:
 
 
 class Monitor:
-    """Watches these links until `stop`. `log` gets one line per event."""
+    """Monitors these links until `stop`. `log` gets one line per event."""
 
     def __init__(self, settings: Settings, links: Sequence[Link], log: Callable[[str], None]) -> None:
         if not links:
@@ -195,7 +197,7 @@ class Monitor:
         self._stop.set()
 
     def run(self) -> None:
-        """Until `stop`, SIGINT, SIGTERM or SIGHUP."""
+        """Runs until `stop`, SIGINT, SIGTERM or SIGHUP."""
         process.on_shutdown_signal(self.stop)
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
@@ -259,7 +261,7 @@ class Monitor:
         self._saved_ms = 0
 
     def _waiting(self) -> list[LinkSample]:
-        """All that came since: after a turn that took long they are judged together, as things stand now."""
+        """All samples since the last turn. After a slow turn they are judged together, by the current time."""
         found: list[LinkSample] = []
         with suppress(queue.Empty):
             found.append(self._samples.get(timeout=SAMPLE_WAIT_S))
@@ -273,11 +275,11 @@ class Monitor:
         return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
 
     def _resting(self) -> Mapping[tuple[str, str], frozenset[int]]:
-        """By link and topic."""
+        """Stopped partitions by link and topic."""
         return {(name, topic): on for name, state in self.states.items() for topic, on in state.resting.items()}
 
     def _away(self) -> list[AlertCondition]:
-        """Of clusters that were asked by now."""
+        """Conditions of the clusters that were sampled at least once."""
         return check_away_clusters(
             {
                 link.name: {name: self.states[link.name].away.get(name, "") for name in (link.source, link.target)}
@@ -302,7 +304,8 @@ class Monitor:
                 engine.give(sample.tick, sample.readings)
 
     def _keep(self, store: Store, alarms: AlarmManager, now_ms: int) -> None:
-        """The store may be away for a while: nothing stops for that, and the next time brings it all."""
+        """Writes beat, figures and alarms to the store. A failed write stops nothing; the next one brings everything.
+        """
         if time.monotonic() - self._beaten_s < MONITOR_BEAT_INTERVAL_S:
             return
         self._beaten_s = time.monotonic()
@@ -354,7 +357,7 @@ class Monitor:
         alarms.judge([AlertCondition(STORE_ALARM_KEY, False), *signs], now_ms)
 
     def _unproven(self, store: Store, link: Link, now_ms: int) -> list[AlertCondition]:
-        """Of what the link carries, and what it proves without carrying it."""
+        """Checks what the link replicates, and what it proves without replicating."""
         carried = [one for one in store.twins.carried(link.name) if admits(link, one.topic)]
         left = {one.topic for one in store.twins.of(link.name)} - {one.topic for one in carried}
         rows = [row for row in store.proofs.of(link.name) if row.topic not in left and admits(link, row.topic)]
@@ -368,7 +371,7 @@ class Monitor:
             self._log(f"this monitor ends, and the store could not be told: {error.message}")
 
     def _sample(self, link: Link, store: Store) -> None:
-        """A link's thread: a cluster that does not answer delays no other link."""
+        """The thread of one link, so that an unreachable cluster delays no other link."""
         ends = LinkClients(
             link, self._settings, client_id="twinshore-delay", patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
         )
@@ -394,7 +397,7 @@ class Monitor:
             sampler.close()
 
     def _expected(self, link: str) -> ExpectedNames:
-        """Asked from the link's thread: topics that were seen before, or are late."""
+        """Called in the link's thread. Returns topics that were seen before, and topics and groups that are late."""
         late = [key for key in self._alarmed if key.link == link and key.topic]
         topics = self.states[link].topics | {key.topic for key in late}
         return ExpectedNames(topics, frozenset(key.group for key in late if key.group))

@@ -1,6 +1,6 @@
-"""Tells alarms to a webhook: JSON by POST, in a separate thread, so that a slow one holds nothing up.
+"""Sends alarms to a webhook and keeps the open alarms in the store, where a restarted process finds them.
 
-The alarms that stand, kept in the store: whoever starts again goes on with what another has raised.
+The webhook gets JSON by POST from a separate thread, so a slow one blocks nothing.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ DELIVERY_RETRY_DELAY_S = 1.0
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirected POST arrives as a GET without its body, and its token at whatever host the answer names."""
+    """Refuses redirects: a redirected POST arrives as a GET without body, with the token, at any host the response
+    names.
+    """
 
     def redirect_request(self, *_: object) -> None:
-        """None makes the redirect an error."""
+        """Returns None, which makes the redirect an error."""
 
 
 class Webhook:
-    """`tell` returns at once. What could not be delivered after some tries is said in the log."""
+    """Sends events in its own thread; `tell` returns at once. Failed deliveries are logged after some attempts."""
 
     def __init__(self, url: str, token: Secret, timeout_s: float, log: Callable[[str], None]) -> None:
         self._url, self._token, self._timeout_s, self._log = url, token, timeout_s, log
@@ -64,7 +66,7 @@ class Webhook:
             self._log(f"the webhook does not keep up; not told: {event.sentence}")
 
     def close(self) -> None:
-        """Tells what is waiting, once each, and ends."""
+        """Sends each waiting event once, and stops."""
         self._closed.set()
         with suppress(queue.Full):
             self._waiting.put_nowait(None)
@@ -89,7 +91,7 @@ class Webhook:
             self._log(f"the webhook was not reached ({why}); not told: {event.sentence}")
 
     def _post(self, event: AlarmEvent) -> str:
-        """Why it did not work; empty when it did."""
+        """Returns why the request failed; empty on success."""
         headers = {"Content-Type": "application/json"}
         try:
             if self._token:
@@ -116,7 +118,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 
 def encode_event(event: AlarmEvent) -> bytes:
-    """The body; `text` is what chat services show."""
+    """The request body; chat services show `text`."""
     key = event.key
     body = {
         "text": f"{event.happening.upper()}: {describe_event(event)}",
@@ -146,7 +148,7 @@ CAUSE_KINDS = frozenset({AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED})
 
 
 def build_alarm_timings(section: DelaySection, *, mirror_s: float = 0.0) -> dict[AlarmKind, AlarmTiming]:
-    """How each kind behaves, as the settings say. `mirror_s`: for how long a mirror may stay suspected of silence."""
+    """Timing of each alarm kind by the settings. `mirror_s`: how long a mirror may stay suspected of silence."""
     rise_s = {kind: 0.0 if kind in IMMEDIATE_KINDS else section.rise_s for kind in AlarmKind}
     rise_s |= dict.fromkeys(CAUSE_KINDS, CAUSE_RISE_S) | {AlarmKind.MIRROR: mirror_s}
     # By then all that a cause stops has been late for long enough to say so.
@@ -158,8 +160,9 @@ def build_alarm_timings(section: DelaySection, *, mirror_s: float = 0.0) -> dict
 def open_alarm_manager(
     settings: DelaySettings, store: Store, stack: ExitStack, log: Callable[[str], None], *, mirror_s: float = 0.0
 ) -> AlarmManager:
-    """Those that a process judges by these settings. They are told where these say, until the stack ends; `mirror_s` as
-    of `build_alarm_timings`."""
+    """Opens an alarm manager by these settings; messages go to the webhook until the stack closes. `mirror_s` as in
+    `build_alarm_timings`.
+    """
     section, url = settings.section, settings.hook_url
     tell: Callable[[AlarmEvent], None] = lambda _event: None  # noqa: E731  # nobody to be told
     if url:
@@ -171,7 +174,7 @@ def open_alarm_manager(
 
 
 class AlarmManager:
-    """Of some links and kinds; `tell` gets what operators shall hear, `log` every event."""
+    """Keeps the alarms of some links and kinds. `tell` gets events for operators, `log` every event."""
 
     def __init__(
         self,
@@ -189,13 +192,13 @@ class AlarmManager:
         self.book: dict[AlarmKey, ActiveAlarm] = {}
 
     def leave(self, kind: AlarmKind, links: Collection[str]) -> None:
-        """Another process has these from now on: nothing of them is over."""
+        """Hands these alarms to another process without clearing them."""
         for key in [key for key in self.book if key.kind == kind and key.link in links]:
             del self.book[key]
             self._ids.pop(key, None)
 
     def load(self, links: Collection[str] | None, kinds: Collection[AlarmKind]) -> None:
-        """Takes over what stands open, of these links or of all."""
+        """Takes over the open alarms of these links, or of all."""
         for row in self._store.delay.alarms(open_only=True, limit=None):
             if (links is not None and row.link not in links) or row.kind not in kinds:
                 continue
@@ -206,11 +209,13 @@ class AlarmManager:
             self.book[key] = ActiveAlarm(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
 
     def move(self, by_ms: int) -> None:
-        """After the clock was set: what has lasted so long goes on to last."""
+        """Shifts all times after the clock was set: alarms keep their durations."""
         self.book = {key: shift_alarm_clock(one, by_ms) for key, one in self.book.items()}
 
     def judge(self, signs: Iterable[AlertCondition], now_ms: int) -> list[AlarmEvent]:
-        """What happened by these signs; it is told at once and saved as soon as the store can be written."""
+        """Applies these conditions and returns the events, which are sent at once and saved when the store can be
+        written.
+        """
         quiet = is_quiet(self._quiet, now_ms)
         self.book, events = update_alarms(self.book, signs, now_ms, self._manners, quiet=quiet)
         for event in events:
@@ -224,7 +229,7 @@ class AlarmManager:
         return events
 
     def save(self) -> None:
-        """Brings the history up to date; what cannot be written now is kept for the next time."""
+        """Writes the history. What cannot be written is kept for the next call."""
         while self._unsaved:
             try:
                 self._keep(self._unsaved[0])
@@ -235,8 +240,11 @@ class AlarmManager:
             self._unsaved.pop(0)
 
     def refresh(self) -> None:
-        """Brings what stands in the store up to date: whoever looks there reads what is so now, not what was told. What
-        another process has closed, of a cluster that both watch, is raised again while it is still wrong here."""
+        """Updates the sentences of open alarms in the store to the current ones.
+
+        Two monitors may watch one cluster. An alarm that the other closed is raised again while the condition still
+        holds here.
+        """
         stands = {row.id for row in self._store.delay.alarms(open_only=True, limit=None)} if self._ids else set()
         for key, one in self.book.items():
             row = self._ids.get(key)

@@ -1,8 +1,8 @@
-"""Reads both clusters of a link: ends of logs, topic ids, groups' places, the newest heartbeat. Asks, judges nothing.
+"""Reads both clusters of a link: log ends, topic ids, committed offsets of groups and the newest heartbeat.
 
-It needs no mirror of ours: where the store knows a twin its axis is the source's own, anywhere else only differences
-tell. A topic that never was on the target is not watched; a mirror says why it is not. One that was, or that the store
-knows a twin of, is asked for by name where the list of all topics leaves it out.
+The link needs no Twinshore mirror. If the store knows an exact twin, its offsets are the source's; otherwise only
+differences count. A topic that was never on the target is not monitored; its mirror reports why. A topic that was
+monitored, or that has a twin in the store, is requested by name if the list of all topics omits it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PartitionEnds = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class LastHeartbeat:
-    """The newest that arrived on the target: where it lies, and when it was written, by its writer's clock."""
+    """The newest heartbeat on the target: its offset, and its write time by the writer's clock."""
 
     offset: int
     written_ms: int
@@ -60,11 +60,13 @@ class LastHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LinkSample:
-    """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
-    read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why; `deleted`: those of
-    them that the source has no more, and how far each of their partitions is known to have crossed. `away`: clusters
-    that do not answer, and why. `stopped`: topics of which the mirror has stopped a partition, by its ledger;
-    `resting`: those partitions, -1 for all."""
+    """A reading of a link at one time.
+
+    `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be read; "" is the whole
+    link. `over`: topics whose replication is no longer expected, and why. `deleted`: those of them that the source
+    lacks, with the replicated offset of each partition. `away`: clusters that do not answer, and why. `stopped`: topics
+    with a stopped partition, by the incident log. `resting`: those partitions, -1 for all.
+    """
 
     link: str
     at_ms: int
@@ -82,7 +84,7 @@ class LinkSample:
 
 
 class ExpectedNames(NamedTuple):
-    """Topics that were watched before or are late, and groups that are late."""
+    """Topics that were monitored before or are late, and groups that are late."""
 
     topics: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -90,7 +92,7 @@ class ExpectedNames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the store says of the link. `old`: it does not answer any more, and this is its last word."""
+    """What the store knows of the link. `old`: the store no longer answers, and this is the last known state."""
 
     link: Link
     twins: Mapping[tuple[str, int], str]
@@ -104,8 +106,10 @@ class _Told:
 
 
 class Sampler:
-    """One link's. Use it from one thread; it raises nothing that a cluster or the store says. `expected`: what
-    lists must not leave out without a word."""
+    """Reads one link. Use from one thread. Errors of clusters and store are not raised but reported in the sample.
+
+    `expected`: names that a topic or group list must not omit silently.
+    """
 
     def __init__(
         self,
@@ -137,7 +141,7 @@ class Sampler:
         self._target.close()
 
     def sample(self, now_ms: Callable[[], int], tick: int) -> LinkSample:
-        """The link now; groups and the heartbeat only where a tick asks for them."""
+        """Reads the link now. Groups and the heartbeat are read only if `tick` >= 0."""
         began_s = time.monotonic()
         failures: dict[str, str] = {}
         readings: list[LagReading] = []
@@ -185,7 +189,7 @@ class Sampler:
         self._look_again_s = time.monotonic() + METADATA_REFRESH_S
 
     def _both(self) -> tuple[ClusterMetadata, ClusterMetadata]:
-        """The source and the target. Each is asked whatever the other says: whether it is away is told of each."""
+        """Metadata of source and target. Both are always requested, to know of each whether it is away."""
         found: list[ClusterMetadata] = []
         failed: KafkaError | None = None
         for cluster in (self._source, self._target):
@@ -201,7 +205,9 @@ class Sampler:
 
     @contextmanager
     def _heard(self, cluster: KafkaCluster) -> Iterator[None]:
-        """Notes whether any broker of the cluster answers: whatever it says, the cluster is there."""
+        """Records whether any broker of the cluster answers. Any error code from a broker proves that the cluster is
+        there.
+        """
         try:
             yield
         except KafkaError as error:
@@ -211,7 +217,7 @@ class Sampler:
         self._away.pop(cluster.name, None)
 
     def _seek(self) -> None:
-        """What became of the topics that should be seen on both sides and are not, or not with all partitions."""
+        """Finds out why expected topics are missing on a side, or lack partitions."""
         link = self._told.link
         known = {topic for topic, _ in self._told.twins} | self._expected().topics
         names = sorted(known - {name for name, (*_, whole) in self._topics.items() if whole})
@@ -229,11 +235,12 @@ class Sampler:
         self._deleted = frozenset(name for name, one in found.items() if one.deleted)
 
     def _crossed(self, topic: str) -> dict[int, int]:
-        """By partition, on the source's axis: as far as there are receipts."""
+        """Replicated source offset of each partition, by progress reports."""
         return {partition: to for (name, partition), to in self._told.receipted.items() if name == topic}
 
     def _ask_store(self) -> None:
-        """Its last word will do while it is away; what was never heard will not."""
+        """Reads the store. While the store is away, the last known state is kept; raises StoreError if there is none.
+        """
         if time.monotonic() < self._ask_again_s:
             return
         name = self._link.name
@@ -350,9 +357,11 @@ class Sampler:
 
 
 def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) -> dict[str, HomeRow]:
-    """The topics that the link the other way carries, and whose delay is shown there. One that was made again away from
-    its home is carried by nobody: the ledger says so of this link, which shows it. What else the ledger says of such a
-    topic was said before it moved. `rows`: the open ones."""
+    """Topics that the reverse link replicates and monitors. `rows`: open incidents of this link.
+
+    A topic that was recreated away from its home is replicated by neither link. The incident log of this link says so,
+    and this link shows the topic. Older incidents of a reversed topic date from before its move.
+    """
     away = homes_elsewhere(link, store.homes.of(pair_name(link)))
     strayed = {row.incident.topic for row in rows if row.incident.kind is IncidentKind.HOME_UNDECIDED}
     return {topic: row for topic, row in away.items() if topic not in strayed}
@@ -361,7 +370,7 @@ def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) 
 def find_stopped_partitions(
     link: Link, rows: Iterable[IncidentRow]
 ) -> tuple[dict[str, str], dict[str, frozenset[int]]]:
-    """Topics of which something rests, with a sentence, and the partitions that do: -1 for all of a topic."""
+    """Topics with stopped partitions, each with a sentence, and those partitions; -1 stands for the whole topic."""
     said: dict[str, str] = {}
     resting: dict[str, frozenset[int]] = {}
     for one in (row.incident for row in rows):
@@ -396,7 +405,7 @@ def _shared(
 def _read(
     cluster: KafkaCluster, parts: list[TopicPartition], failures: dict[str, str], named: Mapping[str, str]
 ) -> PartitionEnds:
-    """The ends of all; where that fails, of each topic that can be read. `named`: the source's name of a topic."""
+    """Reads all ends, or those of each readable topic. `named`: the source's name of a topic."""
     try:
         found, failed = cluster.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)
     except KafkaError as error:

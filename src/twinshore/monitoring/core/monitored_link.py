@@ -1,4 +1,4 @@
-"""One link as the monitor knows it: what is waiting, how each place stands, when it was last read and judged. Pure."""
+"""What the monitor knows of one link: unreplicated ends, lag of each partition, last readings and verdicts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ PERIODS_UNREAD_MAX = 2
 
 @dataclass(slots=True)
 class MonitoredLink:
-    """Readings in, signs out. `began_ms` stands for every moment that has not been yet."""
+    """Takes readings of one link and returns alert conditions. `began_ms` is the default for every time not yet known.
+    """
 
     link: str
     began_ms: int
@@ -92,8 +93,9 @@ class MonitoredLink:
         self.judged_ms = self.judged_ms or self.began_ms
 
     def restore(self, rows: Iterable[PartitionDelayRow]) -> None:
-        """Takes over what an earlier monitor saw, so that a backlog does not look young after a restart, and a topic
-        that is out of sight by now is missed."""
+        """Restores what an earlier monitor saved, so that a backlog keeps its age after a restart and a topic that has
+        vanished since is noticed.
+        """
         for row in rows:
             if not row.group:
                 waiting = tuple(EndSighting(*pair) for pair in json.loads(row.waiting))
@@ -103,7 +105,9 @@ class MonitoredLink:
                 self.seen_ms[row.topic] = max(row.at_ms, self.seen_ms.get(row.topic, 0))
 
     def anew(self, now_ms: int, moved_ms: int) -> MonitoredLink:
-        """As after a restart, for a clock that has moved: backlogs are as old as before, all else is not known yet."""
+        """Returns the state for a clock that moved by `moved_ms`, as after a restart: backlogs keep their age, the rest
+        is unknown.
+        """
         found = MonitoredLink(self.link, now_ms)
         for place, one in self.arrivals.items():
             waiting = tuple(seen._replace(at_ms=seen.at_ms + moved_ms) for seen in one.waiting)
@@ -122,8 +126,10 @@ class MonitoredLink:
         over: Mapping[str, str] = MappingProxyType({}),
         deleted: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
     ) -> None:
-        """After a sample. Only what `over` names is gone: all else that it leaves out could not be seen. `deleted`:
-        topics that the source has no more, and how far their partitions have crossed."""
+        """Applies a sample. Only topics in `over` are gone; any other topic without a reading could not be read.
+
+        `deleted`: topics that the source lacks, with the replicated offset of each partition.
+        """
         self.samples += 1
         self.failures = {topic: why for topic, why in failures.items() if topic not in LINK_PARTS}
         self.beat_hushed = False
@@ -152,32 +158,32 @@ class MonitoredLink:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that should be seen."""
+        """Topics that should be readable."""
         return frozenset(self.seen_ms.keys() - {""})
 
     def unseen(self, now_ms: int, bound_ms: float) -> frozenset[str]:
-        """Those of which the last figures are older."""
+        """Topics whose last figures are older than `bound_ms`."""
         return frozenset(topic for topic in self.topics - self.left if now_ms - self.seen_ms[topic] > bound_ms)
 
     def asked_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
-        """After a sample at a tick, which asks for groups and heartbeats too, unless the link could not be read."""
+        """Applies a tick's sample to groups and heartbeats, which are read unless the link could not be read."""
         for part in LINK_PARTS if "" not in failures else ():
             since_ms, _ = self.parts.get(part) or (now_ms, "")
             self.parts[part] = (since_ms, failures[part]) if part in failures else None
 
     def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
-        """After a look at the newest heartbeat on the target."""
+        """Applies the newest heartbeat on the target."""
         if offset != self.beat_offset:
             # The first that is found may be the last one that ever came.
             self.beat_alive = self.beat_offset >= 0
             self.beat_offset, self.beat_seen_ms, self.beat_late_ms = offset, now_ms, max(0, now_ms - written_ms)
 
     def unheard(self, now_ms: int) -> None:
-        """While a link is paused no heartbeat is expected; the silence counts from its end."""
+        """Restarts the heartbeat timer: a paused link expects no heartbeat."""
         self.beat_seen_ms, self.beat_hushed = now_ms if self.beat_seen_ms else 0, True
 
     def ruled(self, judged: Iterable[WindowVerdict], now_ms: int) -> None:
-        """After verdicts of the windows."""
+        """Applies verdicts of the windows."""
         for one in judged:
             self.why = one.why or self.why
             since_ms, _, _ = self.unjudged.pop(one.place, (now_ms, 0, ""))
@@ -190,7 +196,7 @@ class MonitoredLink:
     def signs(
         self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float, period_s: float
     ) -> list[AlertCondition]:
-        """Everything that can be said now, the windows' verdicts apart; nothing is well of which nothing is known."""
+        """All conditions known now, except window verdicts. Without knowledge nothing counts as well."""
         silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
         fresh = [view for place, view in self.views.items() if place in self.read]
         # With nothing to judge (no topics, all of them paused, no reading at all) the windows are not to blame.
@@ -224,13 +230,14 @@ class MonitoredLink:
         ]
 
     def vouches(self, sign: AlertCondition) -> bool:
-        """Whether the sign may be believed: nothing is well of a topic of which not all could be read, or of which a
-        partition is stopped."""
+        """Whether the condition is reliable. A topic that is partly unreadable or stopped is never reported well."""
         return sign.wrong or not (sign.key.topic in self.failures or sign.key.topic in self.stopped)
 
     def knows_no_more(self, key: AlarmKey, now_ms: int) -> str:
-        """Why an alarm of a topic or group of this link can never be right again: what it is about is known to be over,
-        or a group was not named for long. Empty where that is not so."""
+        """Why an alarm of a topic or group of this link can never clear by a reading; empty if it can.
+
+        The topic is over, or the group has not been read for long.
+        """
         if key.link != self.link or not key.topic:
             return ""
         since_ms, why = self.over.get(key.topic, (now_ms, ""))
@@ -246,7 +253,7 @@ class MonitoredLink:
         return f"{key.group} has no place there any more" if now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS else ""
 
     def rows(self) -> list[PartitionDelayRow]:
-        """For the store."""
+        """Rows for the store."""
         return [
             PartitionDelayRow(
                 *(view.place.link, view.place.topic, view.place.partition, view.place.group),
@@ -262,7 +269,7 @@ class MonitoredLink:
         return [list(one) for one in known.waiting] if known and not place.group else []
 
     def _last(self, topic: str, now_ms: int) -> str:
-        """The last figures of a topic that cannot be read, and their age."""
+        """The last figures of an unreadable topic, and their age."""
         known = [view for place, view in self.views.items() if place.topic == topic and not place.group]
         if not known:
             return ""
@@ -271,7 +278,7 @@ class MonitoredLink:
         return f"{(now_ms - at_ms) / 1000:.0f} s ago it lacked {lag:,} records, the oldest for {oldest_s:.1f} s"
 
     def _lost(self, now_ms: int) -> dict[str, LostRecords]:
-        """What never crossed of topics that the source has no more, as far as anybody has seen it; for a while."""
+        """Known unreplicated records of deleted topics, for `LOST_RECORDS_KEPT_MS`."""
         found = {}
         for topic in self.left & self.deleted.keys():
             since_ms, why = self.over[topic]
@@ -287,7 +294,7 @@ class MonitoredLink:
         return found
 
     def _forget(self, now_ms: int) -> None:
-        """Topics that are known to be over, and partitions and groups that a topic which is read has no more."""
+        """Drops topics that are over, and partitions and groups that a readable topic no longer has."""
         if now_ms - self.seen_ms[""] > LAG_KEPT_MS:
             return
         gone = {topic for topic, (since_ms, _) in self.over.items() if now_ms - since_ms > LAG_KEPT_MS}
@@ -306,7 +313,7 @@ class MonitoredLink:
 
 
 def _furthest(before: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
-    """How far each partition has crossed: what receipts said once stays true when they are forgotten."""
+    """The replicated offset of each partition. Progress once reported stays true after the store drops the report."""
     return {number: max(before.get(number, 0), now.get(number, 0)) for number in before.keys() | now.keys()}
 
 

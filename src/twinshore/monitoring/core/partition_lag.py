@@ -1,26 +1,21 @@
-"""What was read of both clusters: values that the windows, the recovery point and the alarms are judged by; and what
-became of a topic that should be seen and is not: over for good, or out of sight. Pure.
+"""Lag, recovery point and the published delay windows of one partition.
 
-A broker's list of all topics leaves out those that are gone and those that its asker may not describe, without a word.
-Asked for a topic by name it tells the two apart, so that only what it says by name counts.
+A broker's list of all topics silently omits deleted topics and those that the client may not describe. A request by
+name tells the two apart, so only answers by name count.
 
-The recovery point in seconds: for how long the oldest records that have not crossed have been there. Pure.
+The recovery point in seconds is how long the oldest unreplicated records have existed. Its clock starts when this
+monitor first sees the source's end beyond the target's, never at record timestamps, which belong to the application.
 
-Counted from when this monitor first saw an end of the source that lies beyond the target's, never from timestamps in
-records, which are the application's: a backfill of last year's data is young, and a batch of tomorrow's is not.
+`advance_window` is the published sliding-window algorithm, one call per tick and partition. "MQ_Sync_Monitor" keeps
+four long arrays as rings of four (A_maxOffset, A_consumeOffset, B_maxOffset, B_consumeOffset) and one number, times.
+Every PT it reads both clusters. From times >= 3 on it judges, and times always grows by one. B gets three PT for what A
+did in one, since a sync may start just before a reading and take over a second. Only differences count, so the offsets
+of both clusters need not be equal.
 
-The published sliding-window algorithm, exactly: one `advance_window` per tick of each place. And around it, never
-inside, what its text leaves open: when a window must begin anew (`apply_reading`). Pure.
-
-"MQ_Sync_Monitor" keeps four long arrays used as rings of four, A_maxOffset, A_consumeOffset, B_maxOffset and
-B_consumeOffset, and one number, times. Every PT it reads both clusters; from times >= 3 on it judges, and whatever the
-judgement, times grows by one. B is given three PT for what A did in one, since a sync may lie just before a reading and
-take longer than a second. Only differences count, so the two clusters' numbers need not be equal.
-
-A window compares ticks that are one PT apart, of one log on each side. It begins anew, and so judges nothing for three
-ticks, when that is not so: a tick is missing or its length is another, a topic was recreated, an offset went back, a
-link is paused. A window that cannot judge for long is an alarm of its own, so beginning anew never hides anything for
-good.
+`apply_reading` adds what the publication leaves open: when a window restarts. A window compares ticks one PT apart, of
+one log on each side. It restarts, and judges nothing for three ticks, if a tick is missing or the period changed, a
+topic was recreated, an offset went back, or the link is paused. A window without a verdict for long raises its own
+alarm, so restarts never hide a delay for good.
 """
 
 from __future__ import annotations
@@ -48,8 +43,8 @@ _HEAD = 200
 
 
 def shorten_group_id(group: str) -> str:
-    """What a group is called here: its id, unless that is longer than a store keeps, or none can; then its beginning
-    and a digest of all of it."""
+    """The group's name in the store: its id, or, if too long or with a NUL, its beginning and a digest of the whole id.
+    """
     if len(group) <= GROUP_NAME_CHARS_MAX and "\0" not in group:
         return group
     return (
@@ -58,7 +53,7 @@ def shorten_group_id(group: str) -> str:
 
 
 class MonitoredPartition(NamedTuple):
-    """What is watched: a partition of a link, by its source's name; with a group, where that group stands in it."""
+    """A partition of a link, by its source's name; with `group`, that group's committed offset in the partition."""
 
     link: str
     topic: str
@@ -71,7 +66,7 @@ class MonitoredPartition(NamedTuple):
 
 
 class OffsetRelation(StrEnum):
-    """How the target's offsets can be laid on the source's."""
+    """How the target's offsets relate to the source's."""
 
     EXACT = "exact"  # A twin: they are the same.
     MAPPED = "mapped"  # Twinshore knows what lies where.
@@ -79,9 +74,9 @@ class OffsetRelation(StrEnum):
 
 
 class LagReading(NamedTuple):
-    """A place at one tick. `source_id` and `target_id` are topic ids. A commit is None where the group has none.
+    """A partition at one tick. `source_id` and `target_id` are topic ids. A commit is None if the group has none.
 
-    `carried` is the target's end on the source's axis, for a mapped twin; -1 where nobody knows it.
+    `carried`: the end of a mapped twin in the source's offsets; -1 if unknown.
     """
 
     place: MonitoredPartition
@@ -99,7 +94,7 @@ class LagReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How a place stands. Where the axis is foreign, lag and recovery point are the least they can be."""
+    """Lag of one partition. With a foreign `axis`, lag and recovery point are lower bounds."""
 
     place: MonitoredPartition
     at_ms: int
@@ -112,8 +107,11 @@ class PartitionLag:
 
 
 class MissingTopic(NamedTuple):
-    """`over`: nobody expects it to be carried any more, so that nothing is late. `why` is a sentence's end. `deleted`:
-    the source has it no more."""
+    """Why a topic was not read.
+
+    `over`: replication is no longer expected, so nothing is late. `why`: ends a sentence. `deleted`: the source lacks
+    the topic.
+    """
 
     over: bool
     why: str
@@ -121,8 +119,7 @@ class MissingTopic(NamedTuple):
 
 
 def explain_missing_topic(link: Link, name: str, source: int | None, target: int | None) -> MissingTopic:
-    """What is so of a topic of the source, by the error codes with which both clusters answer to its name; None where
-    one said nothing."""
+    """Explains a missing topic by the error codes of both clusters. A code is None if the cluster gave no answer."""
     if is_heartbeats_topic(name):
         return MissingTopic(True, "heartbeats are watched by themselves")
     if not admits(link, name):
@@ -153,15 +150,18 @@ AGE_BUCKET_LOG = log(1.1)
 
 
 class EndSighting(NamedTuple):
-    """At this moment the source's end was seen to be here, for the first time."""
+    """When the source's end was first seen at this offset."""
 
     at_ms: int
     end: int
 
 
 class UnreplicatedEnds(NamedTuple):
-    """What of the source has not crossed, oldest first. `least_gap`: the smallest difference of both ends ever seen,
-    which is what lies between them when nothing is missing, where the two number their records differently."""
+    """Unreplicated ends of the source, oldest first.
+
+    `least_gap`: the smallest difference of both ends ever seen. With foreign offsets, this is the difference when
+    nothing is missing.
+    """
 
     waiting: tuple[EndSighting, ...] = ()
     seen_end: int = -1
@@ -171,7 +171,7 @@ class UnreplicatedEnds(NamedTuple):
 
 
 def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[UnreplicatedEnds, PartitionLag]:
-    """What still waits after this reading, and how the place stands."""
+    """Returns the ends still unreplicated after this reading, and the partition's lag."""
     if _other_log(before, reading):
         before = UnreplicatedEnds()
     gap = reading.source_end - reading.target_end
@@ -201,15 +201,21 @@ def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[Unreplica
 
 
 def get_mapped_end(furthest: OffsetRun, end: int, told: int) -> int:
-    """The mapped twin's end on the source's axis. Where all of its furthest extent is there `told` decides, how far
-    receipts reach on the source: offsets without records, a transaction's end, are in no extent."""
+    """The mapped twin's end in the source's offsets.
+
+    If the whole furthest offset run is there, `told` counts: the source offset that progress reports reach. Offsets
+    without records, such as a transaction's end, are in no run.
+    """
     into = max(0, min(end - furthest.target, furthest.length))
     return max(furthest.source + into, told if end >= target_end(furthest) else 0)
 
 
 def thin_sightings(waiting: Sequence[EndSighting], most: int = END_SIGHTINGS_MAX) -> tuple[EndSighting, ...]:
-    """At most so many, unless years lie between them. Those of about the same age are joined to the older moment and
-    the later end, so that an age is never too small, and too large by a tenth at most."""
+    """Reduces the sightings to at most `most`, unless they span years.
+
+    Sightings of about the same age merge to the older time and the later end, so an age is never too small and at most
+    a tenth too large.
+    """
     if len(waiting) <= most:
         return tuple(waiting)
     newest_ms = waiting[-1].at_ms
@@ -221,12 +227,12 @@ def thin_sightings(waiting: Sequence[EndSighting], most: int = END_SIGHTINGS_MAX
 
 
 def find_worst_lag(views: Iterable[PartitionLag]) -> PartitionLag | None:
-    """The place that is furthest behind, in time and then in records."""
+    """The partition furthest behind, by time and then by records."""
     return max(views, key=lambda view: (view.recovery_point_ms, view.lag_records), default=None)
 
 
 def _crossed(reading: LagReading, least_gap: int) -> int:
-    """The target's end on the source's axis."""
+    """The target's end in the source's offsets."""
     if reading.axis is OffsetRelation.EXACT:
         return reading.target_end
     if reading.axis is OffsetRelation.MAPPED and reading.carried >= 0:
@@ -235,7 +241,7 @@ def _crossed(reading: LagReading, least_gap: int) -> int:
 
 
 def _other_log(before: UnreplicatedEnds, reading: LagReading) -> bool:
-    """Whether this is no continuation: a topic made anew, or a source's end that went back."""
+    """Whether the log is another: a topic was recreated, or the source's end went back."""
     made_anew = any(
         was and now and was != now
         for was, now in ((before.source_id, reading.source_id), (before.target_id, reading.target_id))
@@ -254,7 +260,7 @@ _EMPTY: OffsetRing = (0, 0, 0, 0)
 
 
 class TickOffsets(NamedTuple):
-    """One tick: A is the source, B the target; "max" a log's end, "consume" what the group has committed."""
+    """One tick. A is the source, B the target; "max" is a log's end, "consume" the group's committed offset."""
 
     a_max: int
     b_max: int
@@ -263,14 +269,14 @@ class TickOffsets(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """What A must move by in one PT before B is asked at all: a topic that moves less counts as quiet."""
+    """How far A must move in one PT before B is checked. A topic that moves less counts as quiet."""
 
     min_delay_latest_offset: int = 0
     min_delay_consume_offset: int = 0
 
 
 class DelayWindow(NamedTuple):
-    """The four rings; `times` is the tick that comes next."""
+    """The four rings. `times` counts ticks and is the number of the next one."""
 
     times: int = 0
     a_max: OffsetRing = _EMPTY
@@ -280,8 +286,10 @@ class DelayWindow(NamedTuple):
 
 
 class DelayVerdict(NamedTuple):
-    """What a tick showed. The `_sub` are how far A moved from the first reading
-    to the second, and B from the first to the last."""
+    """The verdict of a tick.
+
+    The `_sub` fields: how far A moved from the first reading to the second, and B from the first to the last.
+    """
 
     judged: bool
     latest_delayed: bool = False
@@ -296,7 +304,7 @@ NO_VERDICT_YET = DelayVerdict(judged=False)
 
 
 def advance_window(window: DelayWindow, seen: TickOffsets, thresholds: Thresholds) -> tuple[DelayWindow, DelayVerdict]:
-    """The window after one more PT, and its verdict."""
+    """Advances the window by one PT and returns the verdict."""
     times = window.times
     now = DelayWindow(
         times,
@@ -310,7 +318,8 @@ def advance_window(window: DelayWindow, seen: TickOffsets, thresholds: Threshold
 
 
 def increment_tick_count(times: int) -> int:
-    """times + 1; beyond the largest number it goes on where the same slots follow and judging has begun."""
+    """Returns times + 1. After the maximum, counting restarts where the same ring slots follow and judging has begun.
+    """
     return times + 1 if times < TICK_COUNT_MAX else TICK_COUNT_RESTART
 
 
@@ -334,7 +343,7 @@ def _put(ring: OffsetRing, times: int, value: int) -> OffsetRing:
 
 
 def _moved(ring: OffsetRing, times: int, until: int) -> int:
-    """From the oldest of the four readings to the one that is `until` readings back."""
+    """The difference between the oldest of the four readings and the one `until` readings back."""
     return ring[(times - until) % RING_SLOTS] - ring[(times - 3) % RING_SLOTS]
 
 
@@ -343,7 +352,7 @@ PAUSED_REASON, NO_COMMITTED_OFFSET_REASON = "paused", "the group has no place on
 
 
 class WindowState(NamedTuple):
-    """A window with what it must know of its last tick; `restarts` counts how often it began anew, `why` the last."""
+    """A window and its last tick. `restarts` counts window restarts; `why` is the reason of the last."""
 
     window: DelayWindow = DelayWindow()
     tick: int = -1
@@ -357,10 +366,10 @@ class WindowState(NamedTuple):
 def apply_reading(
     before: WindowState, reading: LagReading, tick: int, thresholds: Thresholds
 ) -> tuple[WindowState, DelayVerdict]:
-    """The place after this tick, and what the published algorithm says of it. The last tick again changes nothing.
+    """Applies a tick's reading and returns the published algorithm's verdict. Repeating the last tick changes nothing.
 
-    A smaller one is no repetition, since whoever keeps states judges what comes again from the state before it: the
-    clock was set back, or ticks are of another length now, and all that follow will be smaller too.
+    A smaller tick is no repetition: engines that replay a reading start from the state before it. So the clock was set
+    back or the period changed, and all later ticks will be smaller too.
     """
     if tick == before.tick:
         return before, NO_VERDICT_YET
@@ -376,7 +385,7 @@ def apply_reading(
 
 
 def _offsets(reading: LagReading) -> TickOffsets | None:
-    """None where nothing is to be compared: paused, or a group that has not committed on the source."""
+    """None if there is nothing to compare: paused, or a group without a commit on the source."""
     if reading.paused:
         return None
     if not reading.place.group:
