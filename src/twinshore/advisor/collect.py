@@ -1,12 +1,7 @@
-"""Where a cluster's consumer groups stand, and how old the records are that they read next.
+"""Reads a live cluster within bounded time: brokers, topics, consumer groups, and links from the store.
 
-Looks at a live cluster, within bounded time. Whatever it may not or cannot see is told, never passed over.
-
-It asks and changes nothing. Groups are looked at twice, some seconds apart, so that it shows whether they move.
-
-What the links from a cluster have of its topics: by the store, by how the links stand, and by both sides' settings.
-
-Where there is no store, or it has no link from the cluster, there is nothing to see and nothing to miss.
+Everything is read only. What cannot be read becomes a blind spot. Groups are read twice, some seconds apart, to see
+whether they advance. Without a store, or without a link from the cluster, there are no links to read.
 """
 
 from __future__ import annotations
@@ -63,7 +58,10 @@ LogBounds = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
 class GroupCollector:
-    """`missed` and `trying` hear what could not be seen."""
+    """Reads committed offsets of groups, and the age of the next records.
+
+    `missed` and `trying` record what could not be read.
+    """
 
     def __init__(
         self, kafka: KafkaCluster, missed: OnMissed, trying: Callable[[str], AbstractContextManager[None]]
@@ -72,7 +70,7 @@ class GroupCollector:
         self._groups = ConsumerGroups(kafka)
 
     def groups(self, topics: Mapping[str, TopicSnapshot]) -> tuple[ConsumerGroupSnapshot, ...]:
-        """Each group that reads by offsets, with its places in these topics."""
+        """Groups with committed offsets in these topics."""
         with self._trying("consumer groups"):
             listed = self._groups.listed()
             self._missed("groups of broker", {str(node): error for node, error in listed.away.items()})
@@ -81,7 +79,7 @@ class GroupCollector:
         return ()
 
     def _held(self, groups: Mapping[str, GroupListing]) -> dict[str, frozenset[TopicPartition]]:
-        """What members hold. It shows those that have committed nothing yet."""
+        """Partitions assigned to members, which also reveals groups that have committed nothing yet."""
         by_node: dict[int, list[str]] = {}
         for name, one in groups.items():
             if one.live and one.kind == CLASSIC_TYPE:
@@ -137,7 +135,7 @@ class GroupCollector:
         return tuple(found)
 
     def _ends(self, parts: Iterable[TopicPartition]) -> LogBounds:
-        """Of each partition that answers; those of topics deleted meanwhile are no partitions any more."""
+        """Log starts and ends of the partitions that answer, without topics deleted in the meantime."""
         known = list(parts)
         if not known:
             return {}, {}
@@ -149,7 +147,7 @@ class GroupCollector:
         return starts, ends
 
     def without_markers(self, groups: tuple[ConsumerGroupSnapshot, ...]) -> tuple[ConsumerGroupSnapshot, ...]:
-        """The same, knowing of each place near its log's end how much of what is left no consumer is given."""
+        """Sets `markers` of positions near the log end."""
         ends: dict[tuple[TopicPartition, int], int] = {}
         for group in groups:
             for one in group.places:
@@ -181,10 +179,10 @@ class GroupCollector:
     def waiting(
         self, groups: tuple[ConsumerGroupSnapshot, ...], now_ms: int, waited_ms: int
     ) -> tuple[ConsumerGroupSnapshot, ...]:
-        """The same, knowing whether the record that each group reads next has waited for so long, by time stamps.
+        """Sets `waits`: whether each group's next record has waited for `waited_ms`, by timestamps.
 
-        Many clients commit by the clock, as Kafka Streams and Kafka Connect do: with younger ones they are at work. One
-        question for each leader tells it. A record of before that was stamped later hides one that waits.
+        Kafka Streams, Kafka Connect and others commit periodically, so younger records may belong to a working group.
+        One request per leader suffices. An earlier record with a later timestamp hides one that waits.
         """
         wanted = {
             TopicPartition(place.topic, place.partition)
@@ -210,10 +208,10 @@ class GroupCollector:
         horizon_ms: int,
         part: float,
     ) -> tuple[ConsumerGroupSnapshot, ...]:
-        """The same with the ages of records that retention comes to within the horizon, that have waited for so large
-        a part of it already, and that are still to be read.
+        """Sets `next_age_ms` of unread records that retention reaches within the horizon and that have used `part` of
+        it.
 
-        Which these are is asked of each leader in one question; their batches are read one by one.
+        One request per leader finds them; then each batch is read.
         """
         by_retention: dict[int, dict[TopicPartition, int]] = {}
         for group in groups:
@@ -236,7 +234,7 @@ class GroupCollector:
         return replace_positions(groups, judged)
 
     def _older(self, parts: Iterable[TopicPartition], than_ms: int) -> dict[TopicPartition, int]:
-        """Up to which offset each log's records are older."""
+        """The offset below which all records of each log are older."""
         asked = list(parts)
         first, refused = self._kafka.first_since_each(asked, than_ms) if asked else ({}, {})
         self._missed("times of records in", {str(named): error for named, error in refused.items()})
@@ -269,7 +267,7 @@ class GroupCollector:
 
 
 def count_trailing_markers(headers: Iterable[BatchHeader], offset: int, end: int) -> int:
-    """How many offsets from this one to the log's end are those of markers, by batches read from it on."""
+    """Counts offsets of transaction markers from `offset` to the log's end, in batches read from there."""
     return sum(
         min(one.last_offset + 1, end) - max(one.base_offset, offset)
         for one in headers
@@ -307,9 +305,10 @@ BROKER_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class CollectScope:
-    """`topics`: expressions, none means all. `apart_s`: between both looks at groups. `horizon_ms`: how far ahead
-    retention is looked at, `part`: of records that are as old as this part of it. `waited_ms`: how long the next record
-    of a group that stands still has waited. `within_s`: how long all questions may take together."""
+    """`topics`: regular expressions, none for all. `apart_s`: time between both readings of groups. `horizon_ms`: how
+    far ahead retention counts, for records at least `part` of retention old. `waited_ms`: how long a stuck group's next
+    record has waited. `within_s`: time limit of the whole collection.
+    """
 
     topics: tuple[str, ...] = ()
     apart_s: float = 10.0
@@ -324,7 +323,7 @@ class CollectScope:
 
 @dataclass(slots=True)
 class BlindSpotCollector:
-    """What could not be seen is gathered here."""
+    """Collects what could not be read."""
 
     unseen: list[BlindSpot] = field(default_factory=list)
 
@@ -332,7 +331,7 @@ class BlindSpotCollector:
         self.unseen.append(BlindSpot(what, error.message, error.hint))
 
     def missed(self, what: str, refused: Mapping[str, KafkaError]) -> None:
-        """Of many that are refused alike: how many, which one for example, and why."""
+        """Notes similar failures as one: their number, an example and its reason."""
         if refused:
             name, error = next(iter(refused.items()))
             these = f"{what} {name}" if len(refused) == 1 else f"{what} {name} and {len(refused) - 1} more"
@@ -354,8 +353,11 @@ def collect_cluster(
     wait: Callable[[float], None],
     before: tuple[Sequence[RecordedPosition], int] | None = None,
 ) -> ClusterSnapshot:
-    """The cluster as it is now; KafkaError where it does not answer at all. `clock` gives the time in ms, `wait` waits
-    between both looks at groups. `before`: places of an earlier look, and when it was; then one look is enough."""
+    """Reads the cluster now. Raises KafkaError if no broker answers.
+
+    `clock` returns ms; `wait` sleeps between both readings of groups. `before`: positions and time of an earlier
+    reading, which replaces the first of the two.
+    """
     eyes = BlindSpotCollector()
     with _opened(cluster, wanted.within_s) as (kafka, each):
         with kafka.errand():
@@ -396,8 +398,7 @@ def collect_cluster(
 
 
 def collect_topic(cluster: Cluster, name: str) -> ClusterSnapshot:
-    """One topic alone, and what its cluster elects; no topic where there is none of this name. Groups are not asked
-    for."""
+    """Reads one topic and its cluster's election rules, without groups. No topic if the name is unknown."""
     eyes = BlindSpotCollector()
     with _opened(cluster, COLLECT_TIMEOUT_S) as (kafka, each), kafka.errand():
         seen = kafka.metadata([name])
@@ -420,7 +421,7 @@ def collect_topic(cluster: Cluster, name: str) -> ClusterSnapshot:
 
 @contextmanager
 def _opened(cluster: Cluster, patience_s: float) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    """For what the whole cluster tells, and for what each broker tells by itself."""
+    """One client for cluster-wide requests, one for requests to single brokers."""
     ways = {"client_id": "twinshore-advise", "pool": ConnectionPool()}
     with (
         closing(KafkaCluster(cluster, patience_s=patience_s, call_s=REQUEST_TIMEOUT_S, **ways)) as kafka,  # type: ignore[arg-type]
@@ -476,7 +477,7 @@ def _partitions(
 
 
 def _moving(part: PartitionSnapshot, move: PartitionReassignment | None) -> PartitionSnapshot:
-    """With the replicas of before, where it is on the move. Metadata names those that are copied among them."""
+    """Restores the replicas before a reassignment; metadata lists new ones among them."""
     before = tuple(node for node in part.replicas if move is None or node not in move.adding)
     if move is None or not before:
         return part
@@ -492,8 +493,10 @@ def _known(settings: Mapping[str, ConfigEntry] | None) -> Mapping[str, ConfigVal
 def _brokers(
     each: KafkaCluster, seen: ClusterMetadata, eyes: BlindSpotCollector
 ) -> tuple[tuple[BrokerSnapshot, ...], BrokerFeatures]:
-    """Each by itself: only it tells its settings. One that is silent hinders no other. Of features those that are
-    finalized: a broker that has just come may not have heard of them."""
+    """Reads each broker alone, since only the broker knows its settings and a silent one must not block others.
+
+    Features are those finalized at the highest level: a new broker may not know them yet.
+    """
     found: list[BrokerSnapshot] = []
     told = BrokerFeatures(0, 0)
     refused: dict[str, KafkaError] = {}
@@ -513,7 +516,7 @@ def _brokers(
 
 
 def _may_hide(brokers: Sequence[BrokerSnapshot], eyes: BlindSpotCollector) -> None:
-    """Kafka leaves out of its lists what a user may not describe, without a word."""
+    """Kafka silently omits from its lists what a user may not describe."""
     if any(one.says("authorizer.class.name") for one in brokers):
         why = "the cluster has an authorizer, and Kafka leaves out of its lists what a user may not describe"
         hint = "advise as a user with Describe on all topics, on all groups and on the cluster"
@@ -526,7 +529,7 @@ LINK_TIMEOUT_S = 5.0
 def collect_links(
     cluster: str, settings: Settings, store: Store, *, clock: Callable[[], int], eyes: BlindSpotCollector
 ) -> tuple[LinkSnapshot, ...]:
-    """Each link whose source the cluster is, without topics that are at home elsewhere."""
+    """Links whose source is this cluster, without topics whose home is elsewhere."""
     settings = settings.with_links(load_links(settings, store).links)
     found, shared = [], one_shot_connections("twinshore-advise")
     for link in settings.links:
@@ -542,8 +545,7 @@ def collect_links(
 
 @dataclass(frozen=True, slots=True)
 class TwinComparison:
-    """`differs`: by topic, the settings that its twin has, and those that it should have. The rest as
-    `LinkSnapshot`."""
+    """`differs`: by topic, the twin's settings and the expected ones. The rest as in `LinkSnapshot`."""
 
     differs: Mapping[str, tuple[tuple[str, str | None, str | None], ...]] = field(default_factory=dict)
     lacks: tuple[Acl, ...] = ()
@@ -575,7 +577,8 @@ def _compared(
 def _with_rights(
     found: TwinComparison, comparing: ClusterComparison, topics: list[str], eyes: BlindSpotCollector
 ) -> TwinComparison:
-    """As `mirror plan` compares them, also where they do not follow. What waits for a switch is not lacking."""
+    """Compares ACLs as `mirror plan` does, even if they are not synced. An ACL that waits for a switch is not missing.
+    """
     name = comparing.link.name
     theirs = read_acls(comparing.source)
     if theirs is None:

@@ -1,10 +1,5 @@
-"""Habits of any client: connections, questions where topics are, and how old it is. Pure.
-
-Habits of consumers: how they ask for records, and how they commit. Pure.
-
-Habits of producers: how they send, and what they wait for. Pure.
-
-All rules about habits, in the order of the report.
+"""Client rules in report order: about any client (connections, metadata requests, age), consumers (fetches, commits)
+and producers (batches, acknowledgements).
 """
 
 from __future__ import annotations
@@ -186,7 +181,9 @@ ANY_CLIENT_RULES = (
 
 
 def _busy_polling(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    """What several consumers of one id ask together is no habit: so it goes by how long each answer may wait."""
+    """Judges by how long each response may wait: several consumers may share one id, so the request rate is no
+    evidence.
+    """
     for key, use in client.of(TrafficKind.FETCH):
         flow = use.flow
         empty_s, part = use.per_s(flow.empty), compute_share(flow.empty, flow.requests)

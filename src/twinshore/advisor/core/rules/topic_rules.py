@@ -1,7 +1,5 @@
-"""Rules about partitions as they are now: leaders, and replicas in sync. Pure.
-
-Rules about topics: copies, what is asked of them, and where they are; and about those in which Kafka keeps groups'
-places, transactions, and what share groups have done. Pure.
+"""Rules about partitions (leaders, replicas in sync), topics (replicas, settings, placement), and Kafka's internal
+topics for committed offsets, transactions and share groups.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def _nodes(nodes: tuple[int, ...]) -> str:
 
 
 def _away(seen: ClusterSnapshot, parts: list[PartitionSnapshot]) -> str:
-    """Which brokers have to come back."""
+    """Brokers that have to come back."""
     lacking = {node for part in parts for node in part.replicas if node not in (*part.isr, *part.removing)}
     if not lacking:
         return "what takes its place is copied right now: look again once it is in sync"
@@ -165,14 +163,14 @@ FLUSH_NEVER = 9_223_372_036_854_775_807
 
 
 def _chosen(topic: TopicSnapshot) -> bool:
-    """Somebody gave the topic both settings by which it keeps CP or AP, as `advise settings` does."""
+    """Whether the topic itself sets both settings that decide between CP and AP, as `advise settings` does."""
     return (
         topic.is_set_on_topic(MIN_ISR_CONFIG) and topic.is_set_on_topic(UNCLEAN_ELECTION_CONFIG) and not topic.internal
     )
 
 
 def _third_copy(seen: ClusterSnapshot, topic: TopicSnapshot, limits: LimitValues) -> tuple[tuple[str, ...], str]:
-    """Where the policy wants two and no more, no command: one of another rule would undo it."""
+    """No command if the policy wants two replicas: another rule's command would undo it."""
     if limits["copies"] < 3:
         return (), "give it a third replica, or waive this in a policy: two keep the records or the writing, not both"
     return advice_report.build_more_replicas_command(seen, topic, int(limits["copies"]))
@@ -396,7 +394,7 @@ TOPIC_RULES = (
 
 
 def _weak(name: str, factor: str = "") -> JudgeCluster:
-    """Of this topic. `factor`: what brokers make it by, where it is judged before they have."""
+    """Judges this topic. `factor`: the broker setting that applies when Kafka creates the topic."""
 
     def judge(seen: ClusterSnapshot, limits: Mapping[str, float]) -> Iterator[RuleCase]:
         copies, minimum = int(limits["copies"]), int(limits["min_insync"])
