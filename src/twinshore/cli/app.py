@@ -1,11 +1,7 @@
-"""The command's root: gathers the verbs and turns TwinshoreError into a sentence.
+"""The root command: gathers the verbs and turns a TwinshoreError into a sentence.
 
-An example for each verb, shown below its options; and the command as a tree that has them.
-
-What verbs share: where the settings are, which links are meant, and who asks.
-
-An operation's plan, shown, told or done: the same words for every verb. What others may have written, as names and
-messages that come from a cluster, is kept on its line.
+Also here: an example for each verb, shown below its options; the options that verbs share; and how a plan is shown, run
+and reported. Names and messages from clusters are escaped, so they cannot break a line.
 """
 
 from __future__ import annotations
@@ -97,7 +93,7 @@ def register_verbs() -> None:
 
 
 class Shell(StrEnum):
-    """The shells for which there is a script."""
+    """Shells with a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -112,8 +108,9 @@ def completion(shell: Shell = SHELL) -> None:
 
 
 def find_interrupt(ended: BaseException) -> KeyboardInterrupt | None:
-    """The Ctrl-C that has ended it, with what the verb says of what it leaves; a verb that hears it and ends in good
-    order says so itself."""
+    """The Ctrl-C that ended the verb, with the verb's remark on what is left. A verb that handles Ctrl-C and ends in
+    good order prints its own.
+    """
     before = ended.__cause__ or ended.__context__
     if before is None or isinstance(before, KeyboardInterrupt):
         return before
@@ -121,7 +118,7 @@ def find_interrupt(ended: BaseException) -> KeyboardInterrupt | None:
 
 
 def main() -> None:
-    """What the `twinshore` command does, once Ctrl-C is heard."""
+    """Runs the `twinshore` command, after `__main__` has prepared for Ctrl-C."""
 
     whole = build_command()  # It takes a while too.
     raise_on_interrupt()
@@ -240,7 +237,7 @@ EXAMPLES = {
 
 @functools.cache
 def build_command() -> Any:
-    """The command with all its verbs, each with its example."""
+    """The command with all verbs and their examples."""
     register_verbs()
     whole = typer.main.get_command(app)
     _tell(whole, ())
@@ -257,7 +254,7 @@ def _tell(verb: Any, words: tuple[str, ...]) -> None:
 
 
 class _Row(Protocol):
-    """Of a list that is shown by pages."""
+    """A row of a list shown by pages."""
 
     @property
     def id(self) -> int: ...
@@ -271,8 +268,7 @@ JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 
 
 def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
-    """The settings as every verb reads them, with the links that there are by the store. A verb that `logs` says itself
-    whom it waits for."""
+    """The settings with the store's links. Waits are reported on stderr, unless the verb `logs` them."""
     from twinshore.config.settings import load_settings
     from twinshore.replication.operations.link_admin import with_stored_links
 
@@ -284,14 +280,14 @@ def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
 
 
 def load_settings_file(path: Path) -> Settings:
-    """The settings as they are in the file, for a verb that asks the store itself."""
+    """The settings of the file alone, for a verb that reads the store's links itself."""
     from twinshore.config.settings import load_settings
 
     return load_settings(path, os.environ)
 
 
 def print_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
-    """The newest rows, a line each, so many at `last`. Where there are more, it says how older ones are asked for."""
+    """Prints the newest `last` rows, one per line, and how to see older ones."""
     for row in rows[:last]:
         typer.echo(escape_line(words(row)))
     if not rows:
@@ -303,7 +299,7 @@ def print_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none:
 def print_result(
     values: object, lines: Iterable[str], *, as_json: bool, none: str = "", indent: int | None = None
 ) -> None:
-    """The values as JSON for programs; or the lines for people, and `none` where there is no line."""
+    """Prints the values as JSON, or the lines, or `none` if there are no lines."""
     if as_json:
         typer.echo(json.dumps(values, indent=indent))
         return
@@ -312,7 +308,7 @@ def print_result(
 
 
 def read_text_file(path: Path) -> str:
-    """What the file holds, or standard input where it is `-`; ConfigError where that cannot be read."""
+    """The file's text, or standard input for `-`. Raises ConfigError if unreadable."""
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except OSError as error:
@@ -322,7 +318,7 @@ def read_text_file(path: Path) -> str:
 
 
 def write_text_file(path: Path, text: str) -> None:
-    """ConfigError where the file cannot be written."""
+    """Raises ConfigError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -330,7 +326,7 @@ def write_text_file(path: Path, text: str) -> None:
 
 
 def get_operator_name() -> str:
-    """Who says so, for the audit: whoever sits at this terminal."""
+    """The operator's name for the audit: the user of this terminal."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -341,7 +337,7 @@ S = TypeVar("S", bound="PlanStep")
 
 
 def print_plan(plan: Plan[S], *, steps: bool) -> None:
-    """What is to be known, with the steps where they are asked for; raises why it is refused."""
+    """Prints the plan, with its steps if asked for. Raises the plan's refusal."""
     print_lines(plan.shown)
     print_lines(f"  {step.sentence(done=False)}" for step in (plan.steps if steps else ()))
     print_lines(plan.remarks)
@@ -350,8 +346,10 @@ def print_plan(plan: Plan[S], *, steps: bool) -> None:
 
 
 def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
-    """Says what is to be known, then each step once it is done; `doing` is not begun for a dry run. The steps as they
-    came out; raises in the end why something of what was asked is not done."""
+    """Prints the plan and each step once done, and returns the steps. A dry run does not start `doing`.
+
+    Raises the plan's refusal at the end.
+    """
     print_lines(plan.shown)
     steps = []
     for step in plan.steps if dry_run else doing:
@@ -364,7 +362,7 @@ def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
 
 
 def confirm_and_run(plan: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bool) -> None:
-    """Shows what would be done, asks once more, and says each step once it is done; `doing` is not begun before."""
+    """Prints the plan, asks for confirmation unless `yes`, then prints each step once done. `doing` starts only then."""
     print_plan(plan, steps=True)
     if dry_run or not plan.steps:
         return

@@ -1,4 +1,4 @@
-"""`twinshore link`: what holds for each link, and what an operator changes on it while it runs."""
+"""`twinshore link`: each link's settings, and changes while it runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ EVERY = typer.Option(False, "--all", help="The link's own pause and all of its t
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     link = typer.Typer(help="Look at links and change them while they run.", no_args_is_help=True)
     for verb in (pause, resume, throttle, priority, reset, homes, home):
         link.command(verb.__name__)(verb)

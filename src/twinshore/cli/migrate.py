@@ -22,7 +22,6 @@ OUTPUT = typer.Option(None, "--output", help="Write the proposal there; a file t
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verbs to the command."""
     migrate = typer.Typer(help="Move here from another mirror.", no_args_is_help=True)
     migrate.callback()(lambda: None)
     migrate.command("mm2")(mm2)

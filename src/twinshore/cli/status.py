@@ -1,4 +1,4 @@
-"""`twinshore status`: how each link stands, by the last word that its mirror left in the store."""
+"""`twinshore status`: the status of each link, by what its mirror last wrote to the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ PIPE_COLUMNS = 1000
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     app.command("status")(status)
 
 
@@ -96,7 +95,7 @@ def _console() -> Console:
 
 
 def render(views: list[LinkView], about: Sequence[LinkRemark] = (), *, topics: bool) -> RenderableType:
-    """The view for people."""
+    """The view for a terminal."""
     from rich.console import Group
     from rich.table import Table
 
@@ -164,7 +163,7 @@ def _topic_table(views: list[LinkView]) -> RenderableType:
 
 
 def _plain(sentence: str) -> RenderableType:
-    """A sentence as it is: brackets in it are not markup, and names in it begin no line."""
+    """A sentence without markup: brackets are literal, and names cannot start a line."""
     from rich.text import Text
 
     return Text(escape_line(sentence))

@@ -1,9 +1,7 @@
-"""What each property of MirrorMaker 2 becomes, or why it has no counterpart: one table, looked up by name.
+"""Proposes Twinshore settings from MirrorMaker 2 settings, and reports what became of each property.
 
-MirrorMaker 2's settings as flat properties, whichever way they were written.
-
-MirrorMaker 2's links and logins proposed as Twinshore's, with what became of each property. Passwords are named,
-never copied. Pure: text in, text out.
+Accepts a dedicated MirrorMaker's properties or Connect's JSON. One table gives each property's counterpart, or why it
+has none. Passwords are named, never copied.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from twinshore.config.schema import did_you_mean
 
 
 class ImportOutcome(StrEnum):
-    """BECAME: the proposal holds it. NEEDLESS: nothing is lost. DIFFERS: look at this before you move."""
+    """BECAME: part of the proposal. NEEDLESS: nothing is lost. DIFFERS: check before you migrate."""
 
     CONVERTED = "became"
     UNNEEDED = "needless"
@@ -206,7 +204,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class PropertyValue:
-    """A property and where it stands."""
+    """A property's value and its place."""
 
     value: str
     place: str
@@ -216,7 +214,7 @@ Properties = dict[str, PropertyValue]
 
 
 def read_properties(text: str, name: str) -> Properties:
-    """Properties of a dedicated MirrorMaker; Connect's JSON is brought into the same form."""
+    """Properties of a dedicated MirrorMaker, or of Connect's JSON in the same form."""
     if text.lstrip()[:1] in ("{", "["):
         return _from_connect(text, name)
     found: Properties = {}
@@ -233,7 +231,7 @@ def read_properties(text: str, name: str) -> Properties:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments; one that ends in a single backslash goes on in the next."""
+    """Lines without comments. A line that ends in a single backslash continues in the next."""
     begun, first = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.lstrip()
@@ -251,7 +249,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _parted(line: str) -> tuple[str, str]:
-    """Key and value, as java.util.Properties parts and unescapes them. `a->b.topics` holds no separator."""
+    """Key and value, split and unescaped like java.util.Properties. `a->b.topics` holds no separator."""
     found = _PARTS.fullmatch(line)
     return (_unescaped(found[1]), _unescaped(found[2]).rstrip()) if found else ("", "")
 
@@ -313,7 +311,7 @@ def _one_connector(config: dict[str, Any], place: str, name: str, found: Propert
 
 
 def is_true(text: str) -> bool:
-    """As Kafka reads a flag."""
+    """As Kafka reads a boolean."""
     return text.strip().lower() == "true"
 
 
@@ -328,7 +326,7 @@ PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 
 @dataclass(slots=True)
 class ClusterLogin:
-    """`values` are the section's; `steps` is what the operator must do by hand; `wrong` is what cannot be said."""
+    """`values`: the section's. `steps`: what the operator must do by hand. `wrong`: what has no counterpart."""
 
     values: dict[str, str | bool] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
@@ -336,7 +334,7 @@ class ClusterLogin:
 
 
 def build_login(cluster: str, given: Mapping[str, PropertyValue]) -> ClusterLogin:
-    """The section of one cluster, out of its properties without their alias."""
+    """The section of one cluster, from its properties without alias."""
     found = ClusterLogin()
     texts = {key: one.value for key, one in given.items()}
     protocol = texts.get("security.protocol", "PLAINTEXT").upper()
@@ -351,7 +349,7 @@ def build_login(cluster: str, given: Mapping[str, PropertyValue]) -> ClusterLogi
 
 
 def secret_variable(cluster: str, what: str) -> str:
-    """The environment variable that is to hold a secret of this cluster."""
+    """The environment variable for a secret of this cluster."""
     return re.sub(r"[^A-Z0-9]", "_", f"{cluster}_{what}".upper())
 
 
@@ -429,7 +427,7 @@ LINK_PROPERTY = re.compile(r"(?P<source>.+?)->(?P<target>[^.]+)\.(?P<rest>.+)")
 
 @dataclass(frozen=True, slots=True)
 class PropertyFinding:
-    """What one property became."""
+    """What became of one property."""
 
     key: str
     place: str
@@ -439,7 +437,7 @@ class PropertyFinding:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """`text` is a settings file. `steps` is what is left to do by hand."""
+    """`text`: a settings file. `steps`: what is left to do by hand."""
 
     text: str
     findings: tuple[PropertyFinding, ...]
@@ -448,7 +446,7 @@ class Proposal:
 
 
 def propose(text: str, name: str) -> Proposal:
-    """The same links as Twinshore's settings; ConfigError, naming the nearest right thing, where there are none."""
+    """The same links as Twinshore settings. Raises ConfigError if there are none, with the nearest right thing."""
     given = read_properties(text, name)
     clusters = _clusters(given, name)
     pairs = _pairs(given, clusters, name)
@@ -565,7 +563,7 @@ def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, 
 
 
 def _of_cluster(given: Properties, cluster: str) -> dict[str, PropertyValue]:
-    """The cluster's own properties; those without an alias stand for all clusters."""
+    """The cluster's properties. Those without an alias apply to all clusters."""
     shared = {key: one for key, one in given.items() if key in CLUSTER_PROPERTIES}
     head = f"{cluster}."
     return shared | {key.removeprefix(head): one for key, one in given.items() if key.startswith(head)}
@@ -611,7 +609,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _patterns(text: str, key: str, steps: list[str]) -> tuple[str, ...]:
-    """Its lists are parted by commas; each part matches a whole name, as ours do."""
+    """MirrorMaker's lists are separated by commas; each part matches a whole name, as in Twinshore."""
     found = []
     for part in _listed(text):
         try:
@@ -629,8 +627,6 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class ProposedLink:
-    """One link, in Twinshore's words."""
-
     source: str
     target: str
     topics: tuple[str, ...] = (".*",)
@@ -651,7 +647,7 @@ def render_settings(
     links: Sequence[ProposedLink],
     steps: Sequence[str],
 ) -> str:
-    """The whole file."""
+    """The settings file."""
     lines = [f"# Proposed from {name}.", "#", "# Before you start it:"]
     lines += [f"# - {step}" for step in dict.fromkeys(steps)]
     lines += ["# - read `twinshore mirror plan`: it says every step, and does none"]

@@ -1,4 +1,4 @@
-"""The section `mirror`: how the mirror works, and where its pumps run."""
+"""The section `mirror`: how the mirror works, and where its tasks run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIXED_SPARK_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Where the pumps run, and `spark.*` settings passed through as they are."""
+    """Where tasks run, and `spark.*` settings passed through unchanged."""
 
     master: str = "local"
     conf: tuple[tuple[str, str], ...] = ()
@@ -108,7 +108,7 @@ class MirrorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSection:
-    """Spark. Every key that begins with `spark.` is passed through besides."""
+    """Spark. Every key that begins with `spark.` is passed through too."""
 
     master: str = setting(
         "local", "`local` (embedded), `local[k]`, or a cluster manager: `spark://host:port`, `yarn`, `k8s://...`"
@@ -116,7 +116,7 @@ class SparkSection:
 
 
 def read_mirror(written: RawSection, complaints: Complaints) -> MirrorSettings:
-    """How the mirror works, with what is passed through to Spark."""
+    """Reads the section, with the settings passed through to Spark."""
     place = written.place
     rest, inner = written.parted("spark")
     spark = _spark(inner["spark"], complaints)

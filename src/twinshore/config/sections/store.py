@@ -1,4 +1,4 @@
-"""The section `store`: where Twinshore remembers, and where the password to it is kept."""
+"""The section `store`: the store's URL, and where its password is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORE_KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSection:
-    """Where Twinshore remembers: leases, positions, the ledger."""
+    """Where Twinshore keeps its state: leases, positions, the incident log."""
 
     url: str = setting(
         "sqlite:///twinshore.db",
@@ -30,14 +30,13 @@ class StoreSection:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Where the store is. The URL never holds a password."""
+    """The URL never holds a password."""
 
     url: str = "sqlite:///twinshore.db"
     password: Secret = field(default_factory=Secret)
 
 
 def read_store(written: RawSection, complaints: Complaints) -> StoreSettings:
-    """The store's URL and where its password is kept."""
     place = written.place
     section = read_section(StoreSection, written.raw, place, complaints)
     if section is None:
@@ -70,7 +69,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 def absolute_store_url(url: str, settings_file: Path) -> str:
-    """The store's URL with a full path. Links are not followed, so a settings file may be one."""
+    """The store's URL with an absolute path. Symbolic links are not resolved, so a settings file may be one."""
     head = next((head for head in SQLITE_PREFIXES if url.startswith(head)), "")
     path, mark, query = url.removeprefix(head).partition("?")
     if not head or not path or path == ":memory:" or path.startswith("file:") or Path(path).is_absolute():
