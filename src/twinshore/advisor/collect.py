@@ -577,8 +577,7 @@ def _compared(
 def _with_rights(
     found: TwinComparison, comparing: ClusterComparison, topics: list[str], eyes: BlindSpotCollector
 ) -> TwinComparison:
-    """Compares ACLs as `mirror plan` does, even if they are not synced. An ACL that waits for a switch is not missing.
-    """
+    """Compares ACLs as `mirror plan` does, even if they are not synced. An ACL that waits for a switch is not missing."""
     name = comparing.link.name
     theirs = read_acls(comparing.source)
     if theirs is None:

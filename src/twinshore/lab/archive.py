@@ -1,12 +1,10 @@
-"""What is prepared once for each Kafka, so that its brokers start quickly: formatted storage, and the broker's classes
-as the JVM keeps them.
+"""Prepared once per Kafka version, for quick broker starts: formatted storage, and the JVM's class archive.
 
-Kafka's own StorageTool runs once per version, which saves a JVM start for each broker; what it wrote is kept beside the
-jars. It holds nothing of a node but its meta.properties, which is written here anew. So a lab cluster starts with the
-very feature levels a real one gets.
+Kafka's StorageTool runs once per version, which saves a JVM start per broker, and its output is cached. Only
+meta.properties is specific to a node and rewritten. So a lab cluster starts with the feature levels of a real one.
 
-The archive of classes halves the time and the CPU that a broker's start takes. It is made once for each Kafka and Java
-by a broker that starts and stops again. A JVM that cannot use one starts without.
+The class archive halves the time and CPU of a broker's start. A broker that starts and stops makes the archive once per
+Kafka and Java. A JVM that cannot use one starts without.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ _HEAP_MB = 256
 
 
 def archive_flags(version: str) -> tuple[str, ...]:
-    """What a JVM needs to be told to start a broker of this version from its archive."""
+    """JVM flags to start a broker of this version from its class archive."""
     archive = cache_folder() / "classes" / f"kafka-{version}-{_identity(fetch_kafka_classpath(version))}.jsa"
     if not archive.exists():
         with hold_cache_lock("classes"):

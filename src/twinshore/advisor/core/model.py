@@ -42,8 +42,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """`settings` is None if unreadable. `supports`: the highest metadata.version that the broker knows, 0 if unknown.
-    """
+    """`settings` is None if unreadable. `supports`: the highest metadata.version that the broker knows, 0 if unknown."""
 
     node: int
     rack: str = ""

@@ -66,8 +66,7 @@ def _of_topic(stake: LossInputs, client: ExplorationRequest) -> ExplorationReque
 
 
 def exit_code(losing: LossResult) -> int:
-    """1: a record can be lost under one of the settings. 0: under none within the bounds. 2: a search was incomplete.
-    """
+    """1: a record can be lost under one of the settings. 0: under none within the bounds. 2: a search was incomplete."""
     codes = {explore.exit_code(one) for one in losing.answers}
     return 1 if 1 in codes else max(codes)
 

@@ -37,8 +37,7 @@ def get_freshness_limit_s(section: DelaySection) -> float:
 
 
 def describe_stale_figures(places: Iterable[PartitionDelayRow], now_ms: int, bound_s: float) -> list[str]:
-    """Returns a sentence for each link with figures older than `bound_s`. Groups are read less often and do not count.
-    """
+    """Returns a sentence for each link with figures older than `bound_s`. Groups are read less often and do not count."""
     found = []
     for link, ours in _by_link(places).items():
         old = [place for place in ours if now_ms - place.at_ms > bound_s * 1000]

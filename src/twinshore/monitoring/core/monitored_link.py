@@ -52,8 +52,7 @@ PERIODS_UNREAD_MAX = 2
 
 @dataclass(slots=True)
 class MonitoredLink:
-    """Takes readings of one link and returns alert conditions. `began_ms` is the default for every time not yet known.
-    """
+    """Takes readings of one link and returns alert conditions. `began_ms` is the default for every time not yet known."""
 
     link: str
     began_ms: int

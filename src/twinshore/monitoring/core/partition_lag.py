@@ -43,8 +43,7 @@ _HEAD = 200
 
 
 def shorten_group_id(group: str) -> str:
-    """The group's name in the store: its id, or, if too long or with a NUL, its beginning and a digest of the whole id.
-    """
+    """The group's name in the store: its id, or, if too long or with a NUL, its beginning and a digest of the whole id."""
     if len(group) <= GROUP_NAME_CHARS_MAX and "\0" not in group:
         return group
     return (
@@ -318,8 +317,7 @@ def advance_window(window: DelayWindow, seen: TickOffsets, thresholds: Threshold
 
 
 def increment_tick_count(times: int) -> int:
-    """Returns times + 1. After the maximum, counting restarts where the same ring slots follow and judging has begun.
-    """
+    """Returns times + 1. After the maximum, counting restarts where the same ring slots follow and judging has begun."""
     return times + 1 if times < TICK_COUNT_MAX else TICK_COUNT_RESTART
 
 
