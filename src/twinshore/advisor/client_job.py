@@ -65,7 +65,6 @@ def read_usage(slices: Iterable[TrafficSlice]) -> Iterator[tuple[TrafficKey, Cli
 def audit_on_spark(
     context: SparkContext, whole: TrafficSlice, policy: AdvisorPolicy, ask: AskMinInsync, tasks: int
 ) -> tuple[UsageByFlow, list[ClientFinding]]:
-    """Returns usage and findings."""
     summed = (
         context.parallelize(whole.parted(tasks), tasks)
         .mapPartitions(read_usage)

@@ -1,7 +1,7 @@
 """Reads a live cluster within bounded time: brokers, topics, consumer groups, and links from the store.
 
-Everything is read only. What cannot be read becomes a blind spot. Groups are read twice, some seconds apart, to see
-whether they advance. Without a store, or without a link from the cluster, there are no links to read.
+Nothing is changed. What cannot be read becomes a blind spot. Groups are read twice, some seconds apart, to see whether
+they advance.
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ class GroupCollector:
     ) -> tuple[ConsumerGroupSnapshot, ...]:
         """Sets `waits`: whether each group's next record has waited for `waited_ms`, by timestamps.
 
-        Kafka Streams, Kafka Connect and others commit periodically, so younger records may belong to a working group.
-        One request per leader suffices. An earlier record with a later timestamp hides one that waits.
+        Many clients commit periodically, so younger records may belong to a working group. One request per leader
+        suffices. An earlier record with a later timestamp hides one that waits.
         """
         wanted = {
             TopicPartition(place.topic, place.partition)
@@ -306,8 +306,8 @@ BROKER_KEYS = (
 @dataclass(frozen=True, slots=True)
 class CollectScope:
     """`topics`: regular expressions, none for all. `apart_s`: time between both readings of groups. `horizon_ms`: how
-    far ahead retention counts, for records at least `part` of retention old. `waited_ms`: how long a stuck group's next
-    record has waited. `within_s`: time limit of the whole collection.
+    far ahead retention counts, for records that have used `part` of retention. `waited_ms`: how long a stuck group's
+    next record has waited. `within_s`: limit of the whole collection.
     """
 
     topics: tuple[str, ...] = ()
@@ -323,8 +323,6 @@ class CollectScope:
 
 @dataclass(slots=True)
 class BlindSpotCollector:
-    """Collects what could not be read."""
-
     unseen: list[BlindSpot] = field(default_factory=list)
 
     def note_failure(self, what: str, error: TwinshoreError) -> None:
@@ -493,9 +491,9 @@ def _known(settings: Mapping[str, ConfigEntry] | None) -> Mapping[str, ConfigVal
 def _brokers(
     each: KafkaCluster, seen: ClusterMetadata, eyes: BlindSpotCollector
 ) -> tuple[tuple[BrokerSnapshot, ...], BrokerFeatures]:
-    """Reads each broker alone, since only the broker knows its settings and a silent one must not block others.
+    """Reads each broker alone: only the broker knows its settings, and a silent one must not block others.
 
-    Features are those finalized at the highest level: a new broker may not know them yet.
+    Features are those of the highest finalized level, since a new broker may lag.
     """
     found: list[BrokerSnapshot] = []
     told = BrokerFeatures(0, 0)
@@ -577,7 +575,7 @@ def _compared(
 def _with_rights(
     found: TwinComparison, comparing: ClusterComparison, topics: list[str], eyes: BlindSpotCollector
 ) -> TwinComparison:
-    """Compares ACLs as `mirror plan` does, even if they are not synced. An ACL that waits for a switch is not missing."""
+    """Compares ACLs as `mirror plan` does, even if not synced. An ACL that waits for a switch is not missing."""
     name = comparing.link.name
     theirs = read_acls(comparing.source)
     if theirs is None:

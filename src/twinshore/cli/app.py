@@ -93,8 +93,6 @@ def register_verbs() -> None:
 
 
 class Shell(StrEnum):
-    """Shells with a completion script."""
-
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
@@ -237,7 +235,6 @@ EXAMPLES = {
 
 @functools.cache
 def build_command() -> Any:
-    """The command with all verbs and their examples."""
     register_verbs()
     whole = typer.main.get_command(app)
     _tell(whole, ())
@@ -254,8 +251,6 @@ def _tell(verb: Any, words: tuple[str, ...]) -> None:
 
 
 class _Row(Protocol):
-    """A row of a list shown by pages."""
-
     @property
     def id(self) -> int: ...
 
@@ -362,7 +357,7 @@ def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
 
 
 def confirm_and_run(plan: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bool) -> None:
-    """Prints the plan, asks for confirmation unless `yes`, then prints each step once done. `doing` starts only then."""
+    """Prints the plan, asks for confirmation unless `yes`, then starts `doing` and prints each step once done."""
     print_plan(plan, steps=True)
     if dry_run or not plan.steps:
         return

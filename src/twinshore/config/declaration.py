@@ -14,8 +14,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SettingSpec:
-    """A setting's meaning and limits."""
-
     meaning: str
     low: float | None = None
     high: float | None = None
@@ -33,19 +31,16 @@ class SettingRow:
 
 
 def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None) -> T:
-    """Declares a key with a default."""
     spec: Any = field(default=default, metadata={"rule": SettingSpec(meaning, low, high)})
     declared: T = spec
     return declared
 
 
 def required(meaning: str) -> Any:
-    """Declares a key without a default."""
     return field(metadata={"rule": SettingSpec(meaning)})
 
 
 def setting_rows(section: type) -> Iterator[SettingRow]:
-    """The keys of one section, in written order."""
     hints = get_type_hints(section)
     for spec in fields(section):
         rule = spec.metadata.get("rule")

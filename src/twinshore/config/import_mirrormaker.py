@@ -1,7 +1,6 @@
 """Proposes Twinshore settings from MirrorMaker 2 settings, and reports what became of each property.
 
-Accepts a dedicated MirrorMaker's properties or Connect's JSON. One table gives each property's counterpart, or why it
-has none. Passwords are named, never copied.
+One table gives each property's counterpart, or why it has none. Passwords are named, never copied.
 """
 
 from __future__ import annotations
@@ -204,8 +203,6 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class PropertyValue:
-    """A property's value and its place."""
-
     value: str
     place: str
 
@@ -349,7 +346,6 @@ def build_login(cluster: str, given: Mapping[str, PropertyValue]) -> ClusterLogi
 
 
 def secret_variable(cluster: str, what: str) -> str:
-    """The environment variable for a secret of this cluster."""
     return re.sub(r"[^A-Z0-9]", "_", f"{cluster}_{what}".upper())
 
 
@@ -427,8 +423,6 @@ LINK_PROPERTY = re.compile(r"(?P<source>.+?)->(?P<target>[^.]+)\.(?P<rest>.+)")
 
 @dataclass(frozen=True, slots=True)
 class PropertyFinding:
-    """What became of one property."""
-
     key: str
     place: str
     fate: ImportOutcome
@@ -647,7 +641,6 @@ def render_settings(
     links: Sequence[ProposedLink],
     steps: Sequence[str],
 ) -> str:
-    """The settings file."""
     lines = [f"# Proposed from {name}.", "#", "# Before you start it:"]
     lines += [f"# - {step}" for step in dict.fromkeys(steps)]
     lines += ["# - read `twinshore mirror plan`: it says every step, and does none"]

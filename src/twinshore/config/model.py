@@ -1,14 +1,12 @@
 """Basic values: cluster, link, partition, offset run, plan, and what operators may change on a running link.
 
-An operation is a module of the package that it concerns. The request is a frozen value, such as `Forget(topic, links)`.
-`plan` reads and decides and changes nothing. `act` executes the plan and yields each step once done. The caller shows
-the sentences.
+An operation is a module of the package that it concerns. The request is a frozen value. `plan` reads and decides, and
+changes nothing; `act` executes the plan and yields each step once done. The caller shows the sentences.
 
-Producer epochs fence links off topics that change homes. A link writes with one producer id and the *link's epoch*,
-given at its start. The twin of a switched topic has the term of its home as the *twin's epoch*, any other twin 0. The
-link writes in the sum of both. The *fence*, one above, shuts the link out of that twin for good. The home's next term
-is also one above and belongs to the reverse link. When this link replicates the topic again, the term is at least two
-above, and so later than each fence.
+Producer epochs fence links off topics that change homes. A link writes with one producer id, in the sum of the *link's
+epoch*, given at its start, and the *twin's epoch*: the term of the home that a switch gave the topic, otherwise 0. The
+*fence*, one above, shuts the link out of that twin for good. The home's next term belongs to the reverse link, so this
+link's next term is at least two higher, and later than each fence.
 """
 
 from __future__ import annotations
@@ -153,16 +151,12 @@ class Cluster:
 
 
 class DeletedTopicPolicy(StrEnum):
-    """What happens to a twin whose source topic was deleted."""
-
     KEEP = "keep"
     ARCHIVE = "archive"
     DELETE = "delete"
 
 
 class RecreatedTopicPolicy(StrEnum):
-    """What happens to a twin whose source topic was deleted and created again."""
-
     STOP = "stop"
     BEGIN_AGAIN = "begin again"
 
@@ -281,7 +275,7 @@ class OffsetMode(StrEnum):
 
 
 class MappedStart(StrEnum):
-    """Where replication of such a topic starts: where MirrorMaker 2 stopped, at the source's log start, or at its end."""
+    """Where such a topic starts in the source: where MirrorMaker 2 stopped, at the log start, or at the end."""
 
     MIRRORMAKER = "mirrormaker"
     START = "start"
@@ -317,7 +311,6 @@ class Link:
         return f"{self.source}->{self.target}"
 
     def twin_of(self, topic: str) -> str:
-        """The name of the topic's twin on the target."""
         if self.naming is TwinNaming.PREFIX or is_heartbeats_topic(topic):
             return f"{self.source}.{topic}"
         return topic
@@ -329,7 +322,6 @@ def is_heartbeats_topic(topic: str) -> bool:
 
 
 def is_internal_topic(topic: str) -> bool:
-    """Whether the topic is one of Twinshore's own."""
     return topic in STATE_TOPICS or is_heartbeats_topic(topic)
 
 
@@ -402,8 +394,6 @@ def append_runs(known: OffsetRun | None, fresh: Iterable[OffsetRun]) -> list[Off
 
 
 class PlanStep(Protocol):
-    """One change, as a value."""
-
     def sentence(self, *, done: bool) -> str:
         """The change, as done or as planned."""
         ...

@@ -109,8 +109,7 @@ def _pydantic_field(row: SettingRow) -> Any:
 def read_section(
     section: type[S], raw: object, place: str, complaints: Complaints, *, beside: Sequence[str] = ()
 ) -> S | None:
-    """Reads the section's values and adds every complaint. Unreadable keys keep their defaults, so the others are
-    checked too.
+    """Reads the section and adds every complaint. Unreadable keys keep their defaults, so the others are checked too.
 
     None if `raw` is no section. `place` is like `[clusters.east]`. `beside`: keys known there but read elsewhere.
     """

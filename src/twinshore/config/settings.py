@@ -31,10 +31,8 @@ _BARE_LINK = re.compile(r"^\s*\[\s*links\.([\w-]+->[\w-]+)((?:\.\w+)*)\s*\]", re
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of one Twinshore process.
-
-    `values`: each section's value by name. `file`: the settings file, if read from one. `link_sections`: the links as
-    written, the seeds of those in the store. `links` are the file's until the store is read.
+    """`values`: each section's value by name. `file`: the settings file, if any. `link_sections`: the links as written,
+    the seeds of those in the store. `links` are the file's until the store is read.
     """
 
     values: Mapping[str, Any]
@@ -42,7 +40,6 @@ class Settings:
     link_sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     def of(self, section: Section[T]) -> T:
-        """The section's value."""
         value: T = self.values[section.name]
         return value
 
@@ -75,7 +72,6 @@ class Settings:
         return self.of(safety.SECTION)
 
     def having(self, section: Section[T], value: T) -> Settings:
-        """A copy with another value of that section."""
         return replace(self, values={**self.values, section.name: value})
 
     def link(self, name: str) -> Link:
@@ -98,7 +94,6 @@ class Settings:
         return found[0]
 
     def with_links(self, links: Sequence[Link]) -> Settings:
-        """A copy with these links."""
         return replace(self, values={**self.values, section_of_links.SECTION.name: links})
 
     def cluster(self, name: str) -> Cluster:
@@ -168,12 +163,10 @@ def _all_of(lines: list[str], name: str) -> str:
 
 
 def environment_variable(section: str, name: str) -> str:
-    """The variable that overrides a setting."""
     return f"TWINSHORE_{section}_{name}".upper()
 
 
 def apply_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints: Complaints) -> dict[str, Any]:
-    """The settings with environment overrides."""
     merged = dict(raw)
     named_as_secrets = set(_secret_variables(raw)) | {env.get(environment_variable("store", "password_env"), "")}
     for one in all_sections():
@@ -269,7 +262,6 @@ _KINDS: dict[Any, str] = {
 
 
 def render_settings_page() -> str:
-    """The page as Markdown."""
     overridden = [one.name for one in all_sections() if one.overridden]
     variables = ", ".join(f"`{environment_variable(section, '')}<NAME>`" for section in overridden)
     parts = [

@@ -104,7 +104,6 @@ class LabAccess:
 
     @property
     def protocol(self) -> str:
-        """The security.protocol of client listeners."""
         return Security(tls=self.tls, sasl=self.kind.mechanism).protocol
 
     def listener_settings(self) -> dict[str, str]:
@@ -155,7 +154,6 @@ class LabAccess:
         return self.kind is LabSecurity.SASL_PLAIN
 
     def renew_token(self, name: str, *, life_s: float = _TOKEN_LIFE_S) -> None:
-        """Writes a new bearer token to the user's token file."""
         replace_secret_file(self._token_file(name), self._tokens.token(name, life_s=life_s).encode())
 
     def rotate_certificates(self) -> str:
@@ -173,7 +171,6 @@ class LabAccess:
         return new.cert_file.read_text(encoding="ascii")
 
     def security_of(self, name: str) -> Security:
-        """The client security of this user."""
         if name not in self._passwords:
             raise ConfigError(
                 f"cluster {self._cluster} has no user {name}", hint=f"users: {', '.join(self._passwords)}"

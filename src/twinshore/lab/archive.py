@@ -1,10 +1,10 @@
 """Prepared once per Kafka version, for quick broker starts: formatted storage, and the JVM's class archive.
 
-Kafka's StorageTool runs once per version, which saves a JVM start per broker, and its output is cached. Only
-meta.properties is specific to a node and rewritten. So a lab cluster starts with the feature levels of a real one.
+Kafka's StorageTool runs once per version; then only meta.properties is rewritten for each node. So a lab cluster starts
+with the feature levels of a real one.
 
-The class archive halves the time and CPU of a broker's start. A broker that starts and stops makes the archive once per
-Kafka and Java. A JVM that cannot use one starts without.
+The class archive halves the time and CPU of a broker's start. A broker that starts and stops makes it, once per Kafka
+and Java. A JVM that cannot use the archive starts without.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Clusters that outlive their command: `twinshore lab up`, `status`, `stop`, `start` and `down`.
 
-Their state is in their folder before the first broker runs: one folder per cluster, and in each broker's the identity
-of its process. So `down` ends what a killed `up` began, and never a process that reuses a pid.
+Each has a folder before its first broker runs, with the identity of each broker's process. So `down` ends what a killed
+`up` began, and never a process that reuses a pid.
 """
 
 from __future__ import annotations
@@ -293,6 +293,5 @@ def _start_again(one: BackgroundCluster) -> None:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """The broker's settings at its last start."""
     lines = (folder / "server.properties").read_text(encoding="utf-8").splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines)}

@@ -106,7 +106,7 @@ class LabBroker:
         (self.folder / _MARK).write_text(json.dumps(self._child.mark.as_json()), encoding="ascii")
 
     def wait_ready(self, within_s: float = _READY_WITHIN_S) -> None:
-        """Returns when the broker reports that it serves. Raises LabError with the log's end if it dies or is too slow."""
+        """Returns when the broker serves. Raises LabError with the log's end if the broker dies or is too slow."""
         deadline = time.monotonic() + within_s
         while not self._said_ready():
             if not self.child.alive():
@@ -135,7 +135,6 @@ class LabBroker:
         self.child.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Ends a pause."""
         self.child.send(signal.SIGCONT)
         self._paused = False
 

@@ -30,9 +30,8 @@ def broker_settings(
 ) -> dict[str, str]:
     """All settings of one broker; `chosen` overrides every default.
 
-    `protocol`: the clients' security protocol. `security`: settings of a client listener, without the listener's
-    prefix. Brokers and the lab use their own plain-text loopback listeners, so that a change of clients' certificates
-    or passwords cannot break the cluster.
+    `protocol`: the clients' security protocol. `security`: settings of a client listener, without prefix. Brokers and
+    the lab have plain-text loopback listeners, so changed client credentials cannot break the cluster.
     """
     copies = str(min(len(everyone), 3))
     listeners = {"CONTROLLER": own.controller, "INTERNAL": own.internal, "CLIENT": own.client}

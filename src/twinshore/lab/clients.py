@@ -101,8 +101,7 @@ def read_to_end(
 ) -> Iterator[Message]:
     """Yields records of a partition to its end, or below an offset, from a `create_log_consumer`.
 
-    The end of the log is an event, not a count: the last offset may be a marker's. Raises LabError after a minute of
-    silence.
+    The end is an event, not a count: the last offset may be a marker's. Raises LabError after a minute of silence.
     """
     consumer.assign([ClientTopicPartition(topic, partition, start)])
     heard_s = time.monotonic()
@@ -137,7 +136,6 @@ def wait_for_brokers(asked: Cluster, node_ids: set[int]) -> None:
 
 
 def _wait_for_each(asked: Cluster, lacks: Callable[[tuple[str, int]], str]) -> None:
-    """Waits until no broker lacks anything."""
     deadline = time.monotonic() + _SHOWN_WITHIN_S
     for address in (parse_address(text, asked.name) for text in asked.bootstrap):
         while shows := lacks(address):
@@ -246,7 +244,6 @@ def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> di
 
 
 def add_partitions(cluster: Cluster, topic: str, total: int) -> None:
-    """Grows the topic to `total` partitions."""
     admin = create_admin_client(cluster)
     admin.create_partitions([NewPartitions(topic, total)], operation_timeout=30)[topic].result(timeout=40)
 
@@ -257,7 +254,6 @@ def alter_topic(cluster: Cluster, topic: str, settings: Mapping[str, str | None]
 
 
 def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: SaslMechanism) -> None:
-    """Creates the user or changes the password."""
     kind = ScramMechanism.SCRAM_SHA_256 if mechanism is SaslMechanism.SCRAM_SHA_256 else ScramMechanism.SCRAM_SHA_512
     admin = create_admin_client(cluster)
     change = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode(), os.urandom(16))
@@ -265,7 +261,6 @@ def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: Sa
 
 
 def alter_brokers(cluster: Cluster, node_ids: tuple[int, ...], settings: Mapping[str, str]) -> None:
-    """Changes settings of running brokers."""
     admin = create_admin_client(cluster)
     for node_id in node_ids:
         _alter(admin, ConfigResource.Type.BROKER, str(node_id), settings)

@@ -126,7 +126,6 @@ class LabCluster:
         return self.cluster_as(ADMIN)
 
     def cluster_as(self, user: str) -> Cluster:
-        """The client's view as this user."""
         return Cluster(self.name, self.bootstrap, self.access.security_of(user))
 
     def add_user(self, name: str, password: str = "") -> Cluster:
@@ -156,7 +155,7 @@ class LabCluster:
             yield broker
 
     def rotate_certificates(self) -> None:
-        """Replaces certificates of brokers and users without a restart. Returns when every broker serves the new one."""
+        """Replaces all certificates without a restart. Returns when every broker serves the new one."""
         expected = self.access.rotate_certificates().split()
         deadline = time.monotonic() + _ROTATED_WITHIN_S
         for broker in self.brokers:
@@ -184,11 +183,9 @@ class LabCluster:
 
     @property
     def proxies(self) -> tuple[FaultProxy, ...]:
-        """The proxies, in the brokers' order."""
         return tuple(self._proxies)
 
     def proxy(self, index: int) -> FaultProxy:
-        """The proxy of `brokers[index]`."""
         return self._proxies[index]
 
     def create_topic(

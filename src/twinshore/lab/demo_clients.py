@@ -60,7 +60,6 @@ class DemoWriters:
             one.start()
 
     def acknowledged(self, topics: Iterable[str]) -> int:
-        """Number of acknowledged records of these topics."""
         return sum(len(self._heard_s[topic]) for topic in topics)
 
     def first_since(self, since_s: float, topics: Iterable[str]) -> dict[str, float]:
@@ -77,7 +76,7 @@ class DemoWriters:
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
     def stop(self) -> int:
-        """Returns the number of acknowledged records. Raises LabError if one was given up. A second call does nothing."""
+        """Returns the number of acknowledged records. Raises LabError if one was given up. May be called twice."""
         if self._stopped:
             return 0
         self._stopped = True
@@ -104,7 +103,7 @@ class PausedWorkers:
 
 
 def run_verb(mirror: DemoMirror, words: Sequence[str], say: Callable[[str], None]) -> None:
-    """Runs `twinshore WORDS` as a user would and passes on the output, except step details. Raises LabError on failure."""
+    """Runs `twinshore WORDS` and passes on the output, except step details. Raises LabError on failure."""
     say(f"  $ twinshore {' '.join(words)}")
     command = [sys.executable, "-u", "-m", "twinshore.cli", *words, "--settings", str(mirror.settings)]
     child = subprocess.Popen(
@@ -214,7 +213,6 @@ class TwinTail:
         return sorted(delays)
 
     def begin_watch(self) -> None:
-        """Starts recording the longest silence of each partition."""
         with self._lock:
             self._silence_s = dict.fromkeys(self._heard_s, 0.0)
 
@@ -231,7 +229,6 @@ class TwinTail:
             return max((now_s - at_s for at_s in self._heard_s.values()), default=0.0)
 
     def close(self) -> None:
-        """Ends the thread and the consumer."""
         self._closed.set()
         self._thread.join(timeout=10)
         self._consumer.close()
@@ -291,7 +288,6 @@ class GroupReader:
         return dict(self._next)
 
     def close(self) -> None:
-        """Ends the thread in any state."""
         self._leaving.set()
         self._thread.join(timeout=10)
 

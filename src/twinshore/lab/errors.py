@@ -15,7 +15,6 @@ class LabError(TwinshoreError):
 
 
 def log_tail(log: Path) -> str:
-    """The end of a server's log, for error messages."""
     try:
         with log.open("rb") as handle:
             handle.seek(max(0, log.stat().st_size - _TAIL_BYTES))

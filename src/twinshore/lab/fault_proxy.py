@@ -81,7 +81,6 @@ class FaultProxy:
         return self._apply()
 
     def stop(self) -> None:
-        """Ends the process and its connections."""
         self._child.end()
 
     def __enter__(self) -> Self:

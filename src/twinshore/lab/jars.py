@@ -81,8 +81,6 @@ class MavenModule(NamedTuple):
 
 
 class IvyProgress(NamedTuple):
-    """Progress by Ivy's output: modules found, files fetched."""
-
     modules: int = 0
     files: int = 0
 
@@ -110,7 +108,6 @@ def fetch_kafka_classpath(version: str = KAFKA_NEWEST) -> str:
 
 
 def fetch_mirrormaker_classpath() -> str:
-    """The class path of MirrorMaker 2 with the Connect runtime."""
     mirror = fetch_jars(f"MirrorMaker {KAFKA_NEWEST}", MavenModule("org.apache.kafka", "connect-mirror", KAFKA_NEWEST))
     return _class_path(mirror, fetch_jars("the brokers' logger", _LOGGING))
 
@@ -123,7 +120,6 @@ def fetch_tools_classpath(version: str = KAFKA_NEWEST) -> str:
 
 
 def fetch_streams_classpath() -> str:
-    """The class path of a Kafka Streams application, with its state store."""
     streams = fetch_jars(
         f"Kafka Streams {KAFKA_NEWEST}", MavenModule("org.apache.kafka", "kafka-streams", KAFKA_NEWEST)
     )

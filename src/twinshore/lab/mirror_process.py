@@ -102,7 +102,6 @@ class VerbProcess:
 
     @property
     def said(self) -> str:
-        """The output so far."""
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
     def check(self) -> None:
@@ -112,7 +111,6 @@ class VerbProcess:
             raise LabError(f"{what}; its log's end:\n{log_tail(self.log)}")
 
     def kill(self) -> None:
-        """kill -9."""
         self.child.end()
 
     def end(self, patience_s: float = STOP_PATIENCE_S) -> int | None:
@@ -171,7 +169,6 @@ class MirrorProcess(VerbProcess):
         self.child.end()
 
     def end(self, patience_s: float = STOP_PATIENCE_S) -> int | None:
-        """Ends the whole process tree."""
         if self._child is None:
             return None
         self.look()
@@ -208,14 +205,11 @@ DELAY: Mapping[str, object] = {
 
 
 def delay_text(folder: Path, delay: Mapping[str, object] | None = None) -> str:
-    """The `delay` section of a settings file."""
     values = {**DELAY, "folder": f'"{folder / "delay"}"', **(delay or {})}
     return "[delay]\n" + "\n".join(f"{name} = {value}" for name, value in values.items()) + "\n"
 
 
 class Verb(VerbProcess):
-    """`twinshore delay WORD`."""
-
     def __init__(self, folder: Path, name: str, settings: str) -> None:
         file = folder / f"{name}.toml"
         file.write_text(settings, encoding="utf-8")

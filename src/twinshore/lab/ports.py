@@ -1,8 +1,7 @@
-"""Free loopback ports, below the kernel's range for outgoing connections.
+"""Free loopback ports, below the kernel's range for outgoing connections, which could take a restarting broker's port.
 
-A restarting broker needs its port again, and an outgoing connection could hold one of the kernel's range. A port is
-also free until its owner listens, and while a killed broker is down. So each port handed out is locked, as a byte of
-one file, against other processes of this user. Two clusters on one port would connect to each other's listeners.
+A port is also free until its owner listens, and while a killed broker is down. So each port handed out is locked, as a
+byte of one file, against other processes of this user.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Servers as child processes that end with this process, unless detached.
 
-The kernel sends a tied process SIGKILL when the thread that forked the process ends. So one long-lived thread forks
-all, and exit handlers end them where the kernel cannot. A detached process is identified by pid and start time, so that
-a later command ends no other.
+The kernel kills a tied process when the thread that forked it ends. So one long-lived thread forks all, and exit
+handlers end them where the kernel cannot. A detached process is identified by pid and start time.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ class ProcessIdentity:
         return [self.pid, self.start]
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
         if ":" in self.start:
             seen = _kernel_says(self.pid)
             return seen is not None and seen[0] == self.start and seen[1] not in _ENDED

@@ -27,10 +27,10 @@ ProducedRecord = tuple[bytes | None, bytes | None, int]
 
 
 class Workload:
-    """Producers, one per compression, that share a rate. Records have keys, headers and values of mixed sizes.
+    """Idempotent producers, one per compression, that share a rate. Records have keys, headers and values of mixed
+    sizes.
 
-    Producers are idempotent, so a broker's death duplicates nothing. `heard_s`: gets the monotonic time of each
-    acknowledgement. Use as `with Workload(...)`, or call `start` and `stop`.
+    `heard_s`: gets the monotonic time of each acknowledgement. Use as `with Workload(...)`, or call `start` and `stop`.
     """
 
     def __init__(
@@ -70,12 +70,10 @@ class Workload:
 
     @property
     def acked(self) -> int:
-        """Records acknowledged so far."""
         return self._acked
 
     @property
     def sent(self) -> int:
-        """Records passed to the producers so far."""
         return self._sent
 
     def start(self) -> None:

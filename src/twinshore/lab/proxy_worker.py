@@ -1,8 +1,8 @@
 """The fault proxy's process: forwards TCP, late, slowly, or not at all. A script that uses only the standard library.
 
 Each line of JSON on standard input is a command, answered by a line on standard output; the process ends with its
-input. Each chunk read waits in a queue until due on the other side. So a delay costs latency but not throughput, while
-the queue holds more than rate times delay.
+input. Chunks wait in a queue until due. So a delay costs latency but not throughput, while the queue holds more than
+rate times delay.
 """
 
 from __future__ import annotations
@@ -71,8 +71,6 @@ class ReceiveBuffers:
 
 
 class ProxyStream:
-    """One direction of one connection."""
-
     def __init__(self, source: socket.socket, target: socket.socket, lane: ProxyDirection) -> None:
         self.source, self.target, self.lane = source, target, lane
         self.alone = ProxyDirection()
@@ -87,8 +85,6 @@ class ProxyStream:
 
 
 class ProxyConnection:
-    """A client's connection and the proxy's to the target."""
-
     def __init__(
         self, client: socket.socket, upstream: socket.socket, lanes: tuple[ProxyDirection, ProxyDirection]
     ) -> None:
@@ -308,7 +304,6 @@ class TcpProxy:
             self._forget(pair)
 
     def reset(self, pair: ProxyConnection) -> None:
-        """Resets both sides at once."""
         for one in (pair.client, pair.upstream):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._forget(pair)

@@ -72,9 +72,8 @@ def compare_topic(
 ) -> Comparison:
     """Reads both topics from start to the present end and compares every visible byte, in order.
 
-    `heard` gets each record that is equal on both sides. Aborted records are compared too. Clients cannot see control
-    records, but the shift of a single offset shows. Call only after all writers have stopped, or the ends may really
-    differ.
+    `heard` gets each record that is equal on both sides. Aborted records are compared too; control records are
+    invisible, but shift offsets. Call only after all writers have stopped.
     """
     target_topic = target_topic or topic
     records = 0
@@ -167,6 +166,5 @@ class _Reader:
         return start, end
 
     def records(self, partition: int, ends: tuple[int, int]) -> Iterator[Message]:
-        """The records below the end."""
         start, end = ends
         return read_to_end(self._consumer, self._topic, partition, start, end) if start < end else iter(())

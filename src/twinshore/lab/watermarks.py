@@ -1,7 +1,7 @@
 """Log starts and ends as stock clients see them, for callers that poll.
 
-A new consumer costs a broker some ten milliseconds of CPU: polled 20 times a second on two clusters, half a core, taken
-from the system under test. So one is kept per cluster and thread, until `close_kept_consumers`.
+Each new consumer costs a broker some ten milliseconds of CPU, taken from the system under test. So one is kept per
+cluster and thread, until `close_kept_consumers`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,6 @@ def check_item(item: str) -> None:
 
 
 def read_zabbix_discovery(links: Sequence[str], settings: Settings, store: Store) -> str:
-    """Zabbix low-level discovery of links and topics."""
     return alerts.build_zabbix_discovery(
         [row for one in settings.chosen(links) for row in store.delay.places(one.name)]
     )
@@ -189,7 +188,6 @@ def _sentences(
 
 
 def _read_ms(places: Sequence[PartitionDelayRow]) -> Mapping[tuple[str, str], int]:
-    """When each topic's oldest figure was read."""
     found: dict[tuple[str, str], int] = {}
     for place in places:
         if not place.group:
@@ -247,8 +245,7 @@ class TopicDelay:
     """Lag of a topic's partitions, or of a group's committed offsets in them, together.
 
     `about`: a lower bound, because another tool writes the copy. `seen_s`: age of the oldest figure. `stopped`: why the
-    mirror does not replicate the topic, or not all of it. `unplaced`: the group's next offset on the target is unknown,
-    or not comparable with the source's.
+    topic is not replicated completely. `unplaced`: the group's next offset on the target is unknown or not comparable.
     """
 
     link: str
@@ -284,7 +281,6 @@ class Delays:
     stopped: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def topics(self) -> list[TopicDelay]:
-        """Lag by link, topic and group."""
         found: dict[tuple[str, str, str], list[PartitionDelayRow]] = {}
         for row in self.places:
             found.setdefault((row.link, row.topic, row.group), []).append(row)
@@ -304,7 +300,6 @@ class Delays:
         return [*found, *([] if self.watchers else ["nobody watches: start `twinshore delay watch`"])]
 
     def as_values(self) -> dict[str, Any]:
-        """The figures as JSON values."""
         heads = find_alarm_causes(self.standing)
         parts = {row: heads[row].id if heads[row] != row else None for row in self.standing}
         return {

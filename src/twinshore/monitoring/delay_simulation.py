@@ -39,8 +39,6 @@ STEP_S = 1.0
 
 
 class SimulatedEnds(NamedTuple):
-    """Both log ends at one time."""
-
     at_s: float
     source: int
     target: int
@@ -214,7 +212,6 @@ def count_false_alarms_per_day(
 def measure_detection(
     traffic: SimulatedTraffic, fault: SimulatedFault, seed: int, runs: int, settings: DelaySettings
 ) -> dict[AlarmKind, DetectionResult]:
-    """Measures how soon each algorithm detects the fault."""
     times: dict[AlarmKind, list[float]] = {kind: [] for kind in COMPARED_KINDS}
     kept = dict.fromkeys(COMPARED_KINDS, 0)
     for number in range(runs):
@@ -243,7 +240,6 @@ def build_table(
     settings: DelaySettings,
     traffics: Sequence[SimulatedTraffic] = SIMULATED_TRAFFICS,
 ) -> str:
-    """Everything as a Markdown table."""
     lines = ["| traffic | fault | published windows | recovery point |", "| --- | --- | --- | --- |"]
     for traffic in traffics:
         daily = count_false_alarms_per_day(traffic, seed, hours, settings)

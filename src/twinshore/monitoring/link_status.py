@@ -77,7 +77,6 @@ class LinkLag:
 
     @property
     def known(self) -> bool:
-        """Whether the figure is current."""
         return self.seen_by != LAG_FROM_STORE
 
     def __str__(self) -> str:
@@ -110,9 +109,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """A link as `status` shows it.
-
-    `word`: the mirror's last status, None if no mirror ever ran the link. `lag` is None if no end was ever read.
+    """`word`: the mirror's last status, None if no mirror ever ran the link. `lag` is None if no end was ever read.
     `why_old`: why the ends cannot be read now. `paused`: patterns that operators paused, with their topics.
     """
 
@@ -331,8 +328,6 @@ def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
 
 
 class _Seen(NamedTuple):
-    """The lag, the figures behind it, and why they are old."""
-
     lag: LinkLag | None
     word: LagStatus | None
     why: str = ""
@@ -455,7 +450,6 @@ def _by_topic(
 
 
 def describe_age(age_s: float) -> str:
-    """Describes an age in few words."""
     return f"{format_age(age_s)} old" if age_s >= 0 else f"clock {format_age(-age_s)} ahead"
 
 

@@ -59,8 +59,6 @@ from twinshore.state.store import Store, open_store
 
 
 class MonitorState(Protocol):
-    """What the metrics need of a monitor."""
-
     states: dict[str, MonitoredLink]
     sampled_ms: dict[str, int]
 
@@ -122,8 +120,6 @@ def _by_topic(state: MonitoredLink) -> Mapping[str, tuple[int, float]]:
 
 @contextmanager
 def serve_metrics(section: DelaySection, monitor: MonitorState, alarms: AlarmManager) -> Iterator[MetricsServer]:
-    """Serves /metrics and /health while the context lasts."""
-
     def links() -> dict[str, Any]:
         return {name: {"sampled_ms": at_ms} for name, at_ms in monitor.sampled_ms.items()}
 
@@ -304,7 +300,7 @@ class Monitor:
                 engine.give(sample.tick, sample.readings)
 
     def _keep(self, store: Store, alarms: AlarmManager, now_ms: int) -> None:
-        """Writes beat, figures and alarms to the store. A failed write stops nothing; the next one brings everything."""
+        """Writes beat, figures and alarms to the store. After a failed write the next one brings everything."""
         if time.monotonic() - self._beaten_s < MONITOR_BEAT_INTERVAL_S:
             return
         self._beaten_s = time.monotonic()

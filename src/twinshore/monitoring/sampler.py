@@ -1,8 +1,8 @@
 """Reads both clusters of a link: log ends, topic ids, committed offsets of groups and the newest heartbeat.
 
-The link needs no Twinshore mirror. If the store knows an exact twin, its offsets are the source's; otherwise only
-differences count. A topic that was never on the target is not monitored; its mirror reports why. A topic that was
-monitored, or that has a twin in the store, is requested by name if the list of all topics omits it.
+No Twinshore mirror is needed. Offsets of an exact twin in the store are the source's; otherwise only differences count.
+A topic that was never on the target is not monitored: its mirror reports why. A known topic is requested by name if the
+list of all topics omits it.
 """
 
 from __future__ import annotations
@@ -60,12 +60,10 @@ class LastHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LinkSample:
-    """A reading of a link at one time.
-
-    `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be read; "" is the whole
-    link. `over`: topics whose replication is no longer expected, and why. `deleted`: those of them that the source
-    lacks, with the replicated offset of each partition. `away`: clusters that do not answer, and why. `stopped`: topics
-    with a stopped partition, by the incident log. `resting`: those partitions, -1 for all.
+    """`tick` is -1 between the windows' periods. `failures`: topics and parts that could not be read; "" is the whole
+    link. `over`: topics whose replication is no longer expected, and why. `deleted`: those that the source lacks, with
+    the replicated offset of each partition. `away`: clusters that do not answer, and why. `stopped`: topics with a
+    stopped partition, by the incident log. `resting`: those partitions, -1 for all.
     """
 
     link: str
@@ -239,7 +237,7 @@ class Sampler:
         return {partition: to for (name, partition), to in self._told.receipted.items() if name == topic}
 
     def _ask_store(self) -> None:
-        """Reads the store. While the store is away, the last known state is kept; raises StoreError if there is none."""
+        """Reads the store. While the store is away, the last state is kept; raises StoreError if there is none."""
         if time.monotonic() < self._ask_again_s:
             return
         name = self._link.name
@@ -358,8 +356,8 @@ class Sampler:
 def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) -> dict[str, HomeRow]:
     """Topics that the reverse link replicates and monitors. `rows`: open incidents of this link.
 
-    A topic that was recreated away from its home is replicated by neither link. The incident log of this link says so,
-    and this link shows the topic. Older incidents of a reversed topic date from before its move.
+    A topic that was recreated away from its home is replicated by neither link; this link's incident log says so, and
+    this link shows the topic. Older incidents of a reversed topic date from before the move.
     """
     away = homes_elsewhere(link, store.homes.of(pair_name(link)))
     strayed = {row.incident.topic for row in rows if row.incident.kind is IncidentKind.HOME_UNDECIDED}

@@ -1,10 +1,9 @@
-"""Watches the monitors and mirrors from another process: whether each monitor still samples and each mirror reports.
+"""Watches monitors and mirrors from another process: whether each monitor still samples and each mirror reports.
 
-Only the local clock is trusted. A monitor is alive while its beat changes, a mirror while its status does, and the
-silence is measured here.
+Only the local clock is trusted: silence is measured here, since a monitor's beat or a mirror's status last changed.
 
 Also here: the open alarms, their causes, and when each was last judged. A monitor that stops in good order stores that
-time. For a killed monitor the last beat counts.
+time; for a killed one the last beat counts.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ def get_mirror_silence_limit_s(receipts_s: float) -> float:
 
 
 def get_watch_alarm_key(watch: str) -> AlarmKey:
-    """The alarm key of a silent monitor or watcher."""
     return AlarmKey(watch[:130], AlarmKind.MONITOR)
 
 
@@ -128,7 +126,6 @@ def check_watchers(
 
 
 def build_monitor_name(links: Sequence[str]) -> str:
-    """The name of the monitor of these links."""
     return f"{MONITOR_OF}{', '.join(links)}"[:NAME_MAX]
 
 
@@ -274,8 +271,8 @@ def build_last_watch_rows(links: Iterable[str], now_ms: int) -> list[LinkStateRo
 class LastWatch:
     """Which links are watched now, and when the others last were.
 
-    `living`: links with a living monitor. `last_ms`: the last known watch of the other links. `watchers`: whether a
-    watcher of monitors is alive. `anybody`: whether any monitor or watcher is alive.
+    `living`: links with a living monitor. `last_ms`: the last known watch of the others. `watchers`: whether a watcher
+    of monitors lives. `anybody`: whether any monitor or watcher does.
     """
 
     links: tuple[Link, ...]
@@ -317,7 +314,6 @@ class LastWatch:
 def build_last_watch(
     links: Sequence[Link], watches: Sequence[WatcherRow], told: Iterable[LinkStateRow], now_ms: int
 ) -> LastWatch:
-    """Builds the view from the registered watches and from the rows that stopped monitors left."""
     names, silent = [one.name for one in links], find_silent_watches(watches, now_ms)
     last_ms = {row.link: row.since_ms for row in told}
     for row in watches:
@@ -334,5 +330,4 @@ def build_last_watch(
 
 
 def read_last_watch_rows(links: Iterable[Link], store: Store) -> Sequence[LinkStateRow]:
-    """Reads the rows that stopped monitors of these links left."""
     return store.link_states.of_each([one.name for one in links], LAST_WATCH_KIND)

@@ -1,11 +1,10 @@
 """The published windows, run in a Structured Streaming query or in the monitor itself. Both apply the same step.
 
-The query reads readings from a journal on disk, one file for each reading of a link, and can read them again after any
-restart. A Python data source reads the journal.
+The query reads a journal on disk, one file for each reading of a link, and can read again after any restart.
 
 Each micro-batch joins its readings by partition with the state that the batch before left. The state of batch n is a
-table in the folder `state`, written completely before the batch counts as done. A batch that Spark repeats after a
-failure starts from the table before it, so every tick counts once.
+table, written completely before the batch counts as done. A batch that Spark repeats after a failure starts from the
+table before, so every tick counts once.
 """
 
 from __future__ import annotations
@@ -91,7 +90,6 @@ def encode_reading(tick: int, one: LagReading) -> str:
 
 
 def decode_reading(line: str) -> tuple[int, LagReading]:
-    """Returns the tick and the reading."""
     tick, place, *rest = json.loads(line)
     reading = LagReading(MonitoredPartition(*place), *rest)
     return tick, reading._replace(axis=OffsetRelation(reading.axis))
@@ -207,7 +205,6 @@ class SparkWindowEngine:
 
 @contextmanager
 def open_window_engine(settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> Iterator[WindowEngine]:
-    """Opens the engine that the settings name."""
     if settings.section.windows == "plain":
         yield LocalWindowEngine(ThresholdRules(settings))
         return

@@ -1,7 +1,7 @@
-"""The advice on a cluster: findings under a policy, waived findings, blind spots, and changes since an earlier advice.
+"""The advice on a cluster: findings under a policy, waivers, blind spots, and changes since an earlier advice.
 
-Also here: the commands that fix a finding, and the advice as text for a terminal and as one self-contained HTML page.
-Commands use Kafka's own tools. If a cluster needs more than an address, they name a file of client settings.
+Also here: the commands of Kafka's own tools that fix a finding, and the advice as text and as one self-contained HTML
+page.
 """
 
 from __future__ import annotations
@@ -122,7 +122,6 @@ class AdviceDifference:
 
 
 def build_advice(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Advice:
-    """Applies every rule that the policy leaves on."""
     day = datetime.datetime.fromtimestamp(seen.at_ms / 1000, datetime.UTC).date()
     moving = {f"topic {one.name}": one for one in seen.topics if one.moves}
     found = [
@@ -388,8 +387,6 @@ WHEN_IN_SYNC_PHRASE = "once each of its partitions has a leader and all replicas
 
 
 class ToolTarget(Protocol):
-    """How a tool reaches a cluster."""
-
     @property
     def bootstrap(self) -> tuple[str, ...]: ...
 
@@ -459,7 +456,7 @@ def build_election_command(seen: ToolTarget, topic: str, partitions: Sequence[in
 
 
 def build_reassign_command(seen: ToolTarget, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
-    """Assigns these replicas, beside running reassignments. Records are copied, so no fix runs the command by itself."""
+    """Assigns these replicas, beside running reassignments. This copies records, so no fix runs the command."""
     named = [{"topic": topic, "partition": number, "replicas": list(nodes)} for number, nodes in replicas.items()]
     text = _json({"version": 1, "partitions": named})
     how = "--execute --additional"
@@ -520,7 +517,6 @@ def describe_advice(advice: Advice, *, everything: bool = False) -> Iterator[str
 
 
 def describe_verdict(advice: Advice) -> str:
-    """The advice in one line."""
     return (
         f"{advice.cluster}: "
         f"{describe_counts([one.weight for one in advice.findings], len(advice.waived), len(advice.unseen))}"
@@ -528,7 +524,6 @@ def describe_verdict(advice: Advice) -> str:
 
 
 def describe_counts(weights: Sequence[Severity], waived: int, unseen: int) -> str:
-    """Numbers of findings by severity, waived findings and blind spots."""
     by_weight = ", ".join(f"{count} {weight}" for weight in SEVERITIES if (count := weights.count(weight)))
     found = f"{count_phrase(len(weights), 'finding')}: {by_weight}" if weights else "nothing was found"
     passed = f"; {waived} waived" if waived else ""

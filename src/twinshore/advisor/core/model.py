@@ -3,12 +3,9 @@
 Rules judge a snapshot and nothing else. What could not be read is a value too (`BlindSpot`), so no rule passes for lack
 of data.
 
-A CP topic keeps records consistent: no acknowledged record is lost, and writers are refused if that cannot be promised
-(acks=all, min.insync.replicas of N/2 + 1 of N replicas, no unclean election). An AP topic stays available with one
-replica left (acks=1, min.insync.replicas=1, no unclean election). Brokers do not report acks, so a topic is CP or AP
-for producers with these acks.
-
-A policy is a TOML file: rules, limits and waivers. Every waiver has a reason and an end date.
+A CP topic loses no acknowledged record, and refuses writers otherwise (acks=all, min.insync.replicas of N/2 + 1 of N
+replicas, no unclean election). An AP topic stays available with one replica left (acks=1, min.insync.replicas=1, no
+unclean election). Brokers do not report acks, so a topic is CP or AP for producers with these acks.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """`settings` is None if unreadable. `supports`: the highest metadata.version that the broker knows, 0 if unknown."""
+    """`settings` is None if unreadable. `supports`: the highest metadata.version known to the broker, 0 if unreadable."""
 
     node: int
     rack: str = ""
@@ -103,8 +100,8 @@ class TopicSnapshot:
     def settled(self) -> bool:
         """Whether each partition has a leader and all replicas in sync, and none is being reassigned.
 
-        Otherwise a change of min.insync.replicas may harm: the cluster forgets its eligible leader replicas, and the
-        last possible leader may be one of them.
+        Otherwise a change of min.insync.replicas makes the cluster forget eligible leader replicas, perhaps the last
+        possible leader.
         """
         return not self.moves and all(
             one.leader != NO_LEADER and set(one.replicas) <= set(one.isr) for one in self.partitions
@@ -112,7 +109,6 @@ class TopicSnapshot:
 
     @property
     def moves(self) -> bool:
-        """Whether a partition is being reassigned."""
         return any(one.moves for one in self.partitions)
 
     def number(self, setting: str) -> int | None:
@@ -139,9 +135,8 @@ class EarlierPosition:
 class GroupPosition:
     """A group's committed offset in a partition.
 
-    `next_age_ms`: age of the next record to read, None if unknown. `waits`: that record has waited so long that a
-    working group would have read it; None if unknown. `markers`: how many of the remaining offsets are transaction
-    markers, which consumers never get; counted only if few offsets remain.
+    `next_age_ms`: age of the next record, None if unknown. `waits`: a working group would have read that record by now;
+    None if unknown. `markers`: how many of few remaining offsets are transaction markers, which consumers never get.
     """
 
     topic: str
@@ -156,7 +151,6 @@ class GroupPosition:
 
     @property
     def lag(self) -> int:
-        """Records left to read."""
         return max(0, self.offsets_left - self.markers)
 
     @property
@@ -188,7 +182,6 @@ class ConsumerGroupSnapshot:
 def replace_positions(
     groups: Iterable[ConsumerGroupSnapshot], judged: Callable[[GroupPosition], GroupPosition]
 ) -> tuple[ConsumerGroupSnapshot, ...]:
-    """Returns the groups with `judged` applied to each position."""
     return tuple(replace(group, places=tuple(map(judged, group.places))) for group in groups)
 
 
@@ -353,7 +346,6 @@ def build_profile(topic: TopicSnapshot, *, capped: bool = False) -> ReliabilityP
 
 
 def build_profiles(seen: ClusterSnapshot) -> tuple[ReliabilityProfile, ...]:
-    """Profiles of all application topics."""
     return tuple(build_profile(topic, capped=seen.capped) for topic in seen.own_topics() if topic.partitions)
 
 
@@ -440,8 +432,6 @@ class AdvisorRule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule's finding about one subject."""
-
     rule: str
     weight: Severity
     subject: str
@@ -482,8 +472,6 @@ WAIVER_KEYS = ("rule", "subject", "reason", "until")
 
 
 class PolicyRule(Protocol):
-    """What a policy needs of a rule."""
-
     @property
     def name(self) -> str: ...
     @property
@@ -491,8 +479,6 @@ class PolicyRule(Protocol):
 
 
 class PolicyFinding(Protocol):
-    """What a policy needs of a finding."""
-
     @property
     def rule(self) -> str: ...
     @property
@@ -534,7 +520,6 @@ class AdvisorPolicy:
         return SEVERITIES.index(weight) <= SEVERITIES.index(self.fail_at)
 
     def waiver_of(self, finding: PolicyFinding, day: datetime.date) -> Waiver | None:
-        """The waiver of the finding on that day, or None."""
         return next((one for one in self.waivers if one.meets(finding) and one.holds(day)), None)
 
     def remarks(self, found: Sequence[PolicyFinding], day: datetime.date) -> Iterator[str]:

@@ -1,8 +1,7 @@
-"""Settings of producer, topic and consumer for stated needs, and a live topic's settings as input for the loss
-simulator.
+"""Settings of producer, topic and consumer for stated needs, and a live topic's settings as input for the simulator.
 
-A row of `SETTING_ADVICE` says for which needs a setting has which value. The first matching row of a setting counts.
-Conflicting needs are reported, with the one that is kept.
+The first row of `SETTING_ADVICE` that matches the needs decides a setting. Conflicting needs are reported, with the one
+that is kept.
 """
 
 from __future__ import annotations
@@ -89,7 +88,6 @@ def _away(partition: PartitionSnapshot) -> int:
 
 
 def describe_loss_inputs(stake: LossInputs, cluster: str) -> Iterator[str]:
-    """Describes what was found, before the outcome."""
     settings = [
         count_phrase(stake.copies, "replica"),
         f"{MIN_ISR_CONFIG}={stake.min_insync}",
@@ -130,15 +128,11 @@ class LossTolerance(StrEnum):
 
 
 class OrderingNeed(StrEnum):
-    """Whether records of one key must stay in order."""
-
     KEY = "key"
     ANY = "any"
 
 
 class DuplicateTolerance(StrEnum):
-    """Whether a record may be handled twice after a fault."""
-
     NONE = "none"
     FEW = "few"
 
@@ -477,7 +471,6 @@ TRADE_OFFS: Final = (
 
 
 def choose_settings(needs: ApplicationNeeds) -> SettingsChoice:
-    """Chooses the settings, in the table's order."""
     chosen: dict[tuple[SettingOwner, str], ChosenSetting] = {}
     for row in SETTING_ADVICE:
         if (row.side, row.name) not in chosen and row.when(needs):

@@ -154,12 +154,10 @@ def advice_as_values(answer: AdviceResult) -> dict[str, Any]:
 
 
 def render_advice(answer: AdviceResult) -> str:
-    """The advice as an HTML page."""
     return advice_report.render_advice_page(answer.advice, answer.changed)
 
 
 def describe_result(answer: AdviceResult, *, everything: bool) -> list[str]:
-    """The advice as lines for a terminal."""
     lines = list(advice_report.describe_advice(answer.advice, everything=everything))
     if answer.changed is not None:
         lines += ["", *advice_report.describe_difference(answer.changed, answer.advice.at_ms)]

@@ -125,10 +125,8 @@ def audit_as_values(answer: ClientAuditResult) -> dict[str, Any]:
 
 
 def render_audit(answer: ClientAuditResult) -> str:
-    """The audit as an HTML page."""
     return client_audit.render_audit_page(answer.conduct)
 
 
 def describe_audit(answer: ClientAuditResult, *, everything: bool) -> list[str]:
-    """The audit as lines for a terminal."""
     return [escape_line(line) for line in client_audit.describe_client_audit(answer.conduct, everything=everything)]

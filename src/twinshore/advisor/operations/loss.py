@@ -45,7 +45,6 @@ def search_losses(stake: LossInputs, cluster: str, client: ExplorationRequest) -
 
 
 def _each(client: ExplorationRequest) -> Iterator[ExplorationRequest]:
-    """The request with each possible `acks`."""
     for acks in [client.acks] if client.acks else [one.value for one in reversed(ProducerAcks)]:
         # Idempotence goes with acks=all alone: with the others of several it is off, whatever was said.
         off = client.idempotent and not client.acks and acks != ProducerAcks.ALL
@@ -66,13 +65,12 @@ def _of_topic(stake: LossInputs, client: ExplorationRequest) -> ExplorationReque
 
 
 def exit_code(losing: LossResult) -> int:
-    """1: a record can be lost under one of the settings. 0: under none within the bounds. 2: a search was incomplete."""
+    """1: a record can be lost under some settings. 0: under none within the bounds. 2: a search was incomplete."""
     codes = {explore.exit_code(one) for one in losing.answers}
     return 1 if 1 in codes else max(codes)
 
 
 def describe_losses(losing: LossResult) -> Iterator[str]:
-    """The topic, then each result, with the logs after each step."""
     yield from describe_loss_inputs(losing.loss_inputs, losing.cluster)
     if len(losing.answers) > 1:
         yield "No broker tells the acks of producers: each is answered. Say with --acks which one it is."
@@ -82,7 +80,6 @@ def describe_losses(losing: LossResult) -> Iterator[str]:
 
 
 def render_losses(losing: LossResult) -> str:
-    """The results as an HTML page."""
     plays = [one for found in losing.answers for one in build_exploration_playbacks(found, f"acks-{found.setup.acks}-")]
     notes = [line for found in losing.answers for line in describe_outcome(found, steps=False)]
     title = f"What loses a record of {losing.loss_inputs.topic} on {losing.cluster}"

@@ -81,7 +81,6 @@ def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[M
 
 
 def find_unmended(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
-    """The findings that these steps have not fixed."""
     done = {(step.topic, *setting) for step in steps for setting in step.wanted}
     return tuple(
         one

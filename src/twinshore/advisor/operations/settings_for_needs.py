@@ -63,7 +63,6 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
 
 
 def build_topic_command(choice: SettingsChoice) -> str:
-    """The command that creates such a topic."""
     ours = {one.name: one.value for one in choice.settings if one.side is SettingOwner.TOPIC}
     copies = ours.pop("replication.factor")
     configs = " ".join(f"--config {name}={value}" for name, value in ours.items())

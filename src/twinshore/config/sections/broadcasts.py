@@ -72,7 +72,6 @@ def _check_apart(found: Mapping[str, BroadcastSection], complaints: Complaints) 
 
 
 def expand_broadcasts(raw: Mapping[str, Any], complaints: Complaints) -> dict[str, Any]:
-    """The settings with a link for each target of each broadcast."""
     broadcasts, links = raw.get("broadcasts"), raw.get("links", {})
     if not isinstance(broadcasts, Mapping) or not isinstance(links, Mapping):
         return dict(raw)

@@ -45,7 +45,6 @@ def parse_quiet(text: str) -> QuietTime:
 
 
 def is_quiet(times: Iterable[QuietTime], now_ms: int) -> bool:
-    """Whether one of these times holds now."""
     moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
     minute, today = moment.hour * 60 + moment.minute, moment.weekday()
     return any(_holds(one, minute, today) for one in times)
@@ -137,8 +136,6 @@ class DelaySection:
 
 @dataclass(frozen=True, slots=True)
 class DelaySettings:
-    """The section's keys and tables."""
-
     section: DelaySection = field(default_factory=DelaySection)
     latest_thresholds: PatternNumbers = ()
     consume_thresholds: PatternNumbers = ()
@@ -175,7 +172,6 @@ class DelaySettings:
 
 
 def read_delay(written: RawSection, complaints: Complaints) -> DelaySettings:
-    """Reads the section; adds complaints and returns defaults for faults."""
     place = written.place
     rest, inner = written.parted(*THRESHOLD_TABLES)
     tables = {

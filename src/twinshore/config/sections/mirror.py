@@ -116,7 +116,6 @@ class SparkSection:
 
 
 def read_mirror(written: RawSection, complaints: Complaints) -> MirrorSettings:
-    """Reads the section, with the settings passed through to Spark."""
     place = written.place
     rest, inner = written.parted("spark")
     spark = _spark(inner["spark"], complaints)

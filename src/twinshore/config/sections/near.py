@@ -44,7 +44,6 @@ class NearSettings:
 
 
 def read_near(written: RawSection, complaints: Complaints) -> NearSettings:
-    """Reads the section and adds complaints."""
     rest, tables = written.parted(_NETWORKS, _NEXT)
     found = read_section(NearSettings, rest, written.place, complaints, beside=(_NETWORKS, _NEXT)) or NearSettings()
     sites = sorted({one.site for one in written.before.get("clusters", {}).values() if one.site})

@@ -37,7 +37,6 @@ class ProofSettings:
 
 
 def read_proof(written: RawSection, complaints: Complaints) -> ProofSettings:
-    """Reads the section; adds complaints and returns defaults for faults."""
     found = read_section(ProofSettings, written.raw, written.place, complaints) or ProofSettings()
     if found.read_again_h and not found.reread_mb_s:
         complaints.add(

@@ -179,7 +179,6 @@ class ClusterCredentialsSection(CredentialsSection):
 
 
 def read_proxy(written: RawSection, complaints: Complaints) -> ProxySettings:
-    """Reads the section and adds complaints."""
     raw, tables = _without_tables(written)
     rest, inner = RawSection(raw, written.place, written.before).parted(_BY_NAME, "alarms")
     found = read_section(ProxySettings, rest, written.place, complaints) or ProxySettings()
@@ -214,7 +213,6 @@ def read_proxy(written: RawSection, complaints: Complaints) -> ProxySettings:
 
 
 def _read_names(table: object, whole: ProxySettings, place: str, complaints: Complaints) -> tuple[tuple[str, str], ...]:
-    """Pairs of pattern and cluster, as written."""
     if not isinstance(table, Mapping):
         complaints.add(place, f'{_BY_NAME}: must be a table like {{ "billing-*" = "west" }}, not {table!r}')
         return ()
@@ -351,7 +349,6 @@ def _as_proxy(cluster: Cluster, has_login: bool) -> str:
 
 
 def read_alarms(table: object, place: str, complaints: Complaints) -> tuple[tuple[str, AlarmSection], ...]:
-    """Alarms by name, as written."""
     if not isinstance(table, Mapping):
         complaints.add(place, f"alarms: must be tables [proxy.alarms.NAME], not {table!r}")
         return ()

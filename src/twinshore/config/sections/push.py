@@ -19,7 +19,6 @@ class PushSettings:
 
 
 def read_push(written: RawSection, complaints: Complaints) -> PushSettings:
-    """Reads the section; adds complaints and returns defaults for faults."""
     found = read_section(PushSettings, written.raw, written.place, complaints) or PushSettings()
     if bool(found.certificate_file) != bool(found.key_file):
         complaints.add(written.place, "certificate_file and key_file: one needs the other")

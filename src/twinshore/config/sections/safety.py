@@ -27,7 +27,6 @@ class SafetySettings:
 
 
 def read_safety(written: RawSection, complaints: Complaints) -> SafetySettings:
-    """Reads the section; adds complaints and returns defaults for faults."""
     return read_section(SafetySettings, written.raw, written.place, complaints) or SafetySettings()
 
 

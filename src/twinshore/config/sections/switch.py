@@ -28,7 +28,6 @@ class SwitchSettings:
 
 
 def read_switch(written: RawSection, complaints: Complaints) -> SwitchSettings:
-    """Reads the section; adds complaints and returns defaults for faults."""
     found = read_section(SwitchSettings, written.raw, written.place, complaints) or SwitchSettings()
     for name, command in (("before", found.before), ("after", found.after)):
         if command and not command[0].startswith("/"):

@@ -1,10 +1,9 @@
 """Alarm rules: which conditions hold, when an alarm rises, repeats and clears, and which alarm causes which.
 
-The functions take conditions, the alarm book and the time, and return the new book and the events to report. Also here:
-the age limit of figures that count as current, and the figures and discovery for Zabbix.
+Also here: the age limit of current figures, and figures and discovery for Zabbix.
 
-A dead cluster makes a link blind, its heartbeats late and its topics late. That is one message: the root cause is
-reported and lists its consequences. A consequence that outlives its cause is reported alone.
+A dead cluster makes a link blind, with late heartbeats and topics. That is one message: the root cause is reported and
+lists its consequences. A consequence that outlives the cause is reported alone.
 """
 
 from __future__ import annotations
@@ -37,7 +36,9 @@ def get_freshness_limit_s(section: DelaySection) -> float:
 
 
 def describe_stale_figures(places: Iterable[PartitionDelayRow], now_ms: int, bound_s: float) -> list[str]:
-    """Returns a sentence for each link with figures older than `bound_s`. Groups are read less often and do not count."""
+    """Returns a sentence for each link with figures older than `bound_s`. Groups do not count: they are read less
+    often.
+    """
     found = []
     for link, ours in _by_link(places).items():
         old = [place for place in ours if now_ms - place.at_ms > bound_s * 1000]
@@ -53,7 +54,6 @@ def describe_stale_figures(places: Iterable[PartitionDelayRow], now_ms: int, bou
 
 
 def describe_unread_links(links: Iterable[str], places: Iterable[PartitionDelayRow]) -> list[str]:
-    """Returns a sentence for each link without any figures."""
     seen = _by_link(places)
     return [
         f"{link}: no place is watched: nothing was read yet, or no topic of the link is on both sides"
@@ -229,11 +229,11 @@ CONSEQUENCES_GATHER_MS = 60_000
 
 
 class AlertCondition(NamedTuple):
-    """One checked condition: whether something is wrong now, and the sentence to report.
+    """Whether something is wrong now, and the sentence to report.
 
-    If nothing is wrong, `sentence` says why the alarm is over, unless the subject simply recovered. `beyond`: more than
-    the stopped partitions are affected. `held`: the condition is intended, as in a pause. An open alarm then stays open
-    with this sentence, none rises, and no message repeats.
+    If nothing is wrong, `sentence` says why the alarm is over, unless the subject recovered. `beyond`: more than the
+    stopped partitions are affected. `held`: intended, as in a pause; an open alarm stays open with this sentence, none
+    rises or repeats.
     """
 
     key: AlarmKey
@@ -244,11 +244,9 @@ class AlertCondition(NamedTuple):
 
 
 class AlarmTiming(NamedTuple):
-    """Timing of one alarm kind.
-
-    `rise_s`: how long the condition must hold without a break. `clear_s`: how long it must be gone. `repeat_s`:
-    interval of repeated messages, 0 for none. `grouping_s`: a consequence that rises so soon after the first message
-    counts as reported with it; a later one may be another loss.
+    """`rise_s`: how long the condition must hold without a break. `clear_s`: how long to be gone. `repeat_s`: interval
+    of messages, 0 for none. `grouping_s`: a consequence that rises so soon after the first message counts as reported;
+    a later one may be another loss.
     """
 
     rise_s: float = 0.0
@@ -260,8 +258,8 @@ class AlarmTiming(NamedTuple):
 class ActiveAlarm(NamedTuple):
     """A condition that holds, or held until just now.
 
-    `told_ms` is None if the alarm rose in a quiet time or as a consequence. `part_ms`: when it last was a consequence
-    of a raised alarm. `beyond`: as in `AlertCondition`.
+    `told_ms` is None if the alarm rose in a quiet time or as a consequence. `part_ms`: when the alarm last was a
+    consequence of a raised one. `beyond`: as in `AlertCondition`.
     """
 
     key: AlarmKey
@@ -290,8 +288,8 @@ class AlarmTransition(StrEnum):
 class AlarmEvent(NamedTuple):
     """A transition of an alarm.
 
-    `tell`: operators get a message now. Events in quiet times and of consequences only go into the history. `parts`:
-    sentences of the consequences; the first `also` of them rose since the last message.
+    `tell`: operators get a message; otherwise the event only goes into the history. `parts`: sentences of the
+    consequences; the first `also` of them rose since the last message.
     """
 
     happening: AlarmTransition
@@ -601,9 +599,9 @@ def check_stopped_topics(link: str, topics: Iterable[str], stopped: Mapping[str,
 
 
 def check_away_clusters(away: Mapping[str, Mapping[str, str]]) -> list[AlertCondition]:
-    """Returns a condition for each cluster: whether any link cannot reach it.
+    """Returns a condition for each cluster: whether any link cannot reach the cluster.
 
-    `away`: by link and cluster, why the cluster does not answer; empty if it does.
+    `away`: by link and cluster, why there is no answer; empty if there is.
     """
     found: dict[str, str] = {}
     for link in away.values():
@@ -652,7 +650,7 @@ def check_blind_spots(
     ever: bool,
     lasts: Mapping[str, str] = MappingProxyType({}),
 ) -> list[AlertCondition]:
-    """Returns conditions for what could not be read. While the whole link is unreadable, its topics get none.
+    """Returns conditions for what could not be read; none for topics of an unreadable link.
 
     `seen_ms`: when each topic was last read, with the link as "". `ever`: whether the link was ever read. `lasts`: the
     last known figures of a topic, as a sentence.

@@ -52,7 +52,7 @@ PERIODS_UNREAD_MAX = 2
 
 @dataclass(slots=True)
 class MonitoredLink:
-    """Takes readings of one link and returns alert conditions. `began_ms` is the default for every time not yet known."""
+    """Takes readings of one link and returns alert conditions. `began_ms`: the default of every unknown time."""
 
     link: str
     began_ms: int
@@ -171,7 +171,6 @@ class MonitoredLink:
             self.parts[part] = (since_ms, failures[part]) if part in failures else None
 
     def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
-        """Applies the newest heartbeat on the target."""
         if offset != self.beat_offset:
             # The first that is found may be the last one that ever came.
             self.beat_alive = self.beat_offset >= 0
@@ -182,7 +181,6 @@ class MonitoredLink:
         self.beat_seen_ms, self.beat_hushed = now_ms if self.beat_seen_ms else 0, True
 
     def ruled(self, judged: Iterable[WindowVerdict], now_ms: int) -> None:
-        """Applies verdicts of the windows."""
         for one in judged:
             self.why = one.why or self.why
             since_ms, _, _ = self.unjudged.pop(one.place, (now_ms, 0, ""))
@@ -252,7 +250,6 @@ class MonitoredLink:
         return f"{key.group} has no place there any more" if now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS else ""
 
     def rows(self) -> list[PartitionDelayRow]:
-        """Rows for the store."""
         return [
             PartitionDelayRow(
                 *(view.place.link, view.place.topic, view.place.partition, view.place.group),
@@ -268,7 +265,6 @@ class MonitoredLink:
         return [list(one) for one in known.waiting] if known and not place.group else []
 
     def _last(self, topic: str, now_ms: int) -> str:
-        """The last figures of an unreadable topic, and their age."""
         known = [view for place, view in self.views.items() if place.topic == topic and not place.group]
         if not known:
             return ""

@@ -3,19 +3,17 @@
 A broker's list of all topics silently omits deleted topics and those that the client may not describe. A request by
 name tells the two apart, so only answers by name count.
 
-The recovery point in seconds is how long the oldest unreplicated records have existed. Its clock starts when this
-monitor first sees the source's end beyond the target's, never at record timestamps, which belong to the application.
+The recovery point in seconds is how long the oldest unreplicated records have existed. Time starts when this monitor
+first sees the source's end beyond the target's, never at record timestamps, which belong to the application.
 
 `advance_window` is the published sliding-window algorithm, one call per tick and partition. "MQ_Sync_Monitor" keeps
-four long arrays as rings of four (A_maxOffset, A_consumeOffset, B_maxOffset, B_consumeOffset) and one number, times.
-Every PT it reads both clusters. From times >= 3 on it judges, and times always grows by one. B gets three PT for what A
-did in one, since a sync may start just before a reading and take over a second. Only differences count, so the offsets
-of both clusters need not be equal.
+four long arrays as rings of four (A_maxOffset, A_consumeOffset, B_maxOffset, B_consumeOffset) and one number, times,
+which grows by one every PT. From times >= 3 on the monitor judges. B gets three PT for what A did in one, since a sync
+may start just before a reading and take over a second. Only differences count, so offsets need not be equal.
 
 `apply_reading` adds what the publication leaves open: when a window restarts. A window compares ticks one PT apart, of
-one log on each side. It restarts, and judges nothing for three ticks, if a tick is missing or the period changed, a
-topic was recreated, an offset went back, or the link is paused. A window without a verdict for long raises its own
-alarm, so restarts never hide a delay for good.
+one log on each side. So a missing tick, a changed period, a recreated topic, an offset that went back or a pause
+restarts the window, and three ticks get no verdict. Long silence of a window raises an alarm of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _HEAD = 200
 
 
 def shorten_group_id(group: str) -> str:
-    """The group's name in the store: its id, or, if too long or with a NUL, its beginning and a digest of the whole id."""
+    """The group's id, or its beginning and a digest if the store cannot keep it: too long, or with a NUL."""
     if len(group) <= GROUP_NAME_CHARS_MAX and "\0" not in group:
         return group
     return (
@@ -231,7 +229,6 @@ def find_worst_lag(views: Iterable[PartitionLag]) -> PartitionLag | None:
 
 
 def _crossed(reading: LagReading, least_gap: int) -> int:
-    """The target's end in the source's offsets."""
     if reading.axis is OffsetRelation.EXACT:
         return reading.target_end
     if reading.axis is OffsetRelation.MAPPED and reading.carried >= 0:
@@ -317,7 +314,7 @@ def advance_window(window: DelayWindow, seen: TickOffsets, thresholds: Threshold
 
 
 def increment_tick_count(times: int) -> int:
-    """Returns times + 1. After the maximum, counting restarts where the same ring slots follow and judging has begun."""
+    """Returns times + 1. After the maximum, counting restarts where the same ring slots follow."""
     return times + 1 if times < TICK_COUNT_MAX else TICK_COUNT_RESTART
 
 

@@ -140,7 +140,6 @@ FINDINGS_PER_RULE_MAX = 10
 
 
 def describe_verdict(conduct: ClientAudit) -> str:
-    """The audit in one line."""
     found = describe_counts([one.weight for one in conduct.habits], len(conduct.waived), len(conduct.unseen))
     between = f"{format_time(conduct.from_ms)} to {format_time(conduct.to_ms)}"
     return f"{count_phrase(conduct.clients, 'client')}, {between}: {found}"
@@ -279,7 +278,6 @@ def draw_timeline(points: Mapping[int, tuple[int, int]], span: tuple[int, int, i
 
 
 def draw_bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """A bar for each name, labelled with its figure."""
     top = max((value for _, value, _ in rows), default=0) or 1
     room = CHART_WIDTH - BAR_NAME_WIDTH - 90
     drawn = "".join(

@@ -1,7 +1,6 @@
-"""Values of the client audit: usage summed from traffic windows, client rules and findings.
+"""Values of the client audit: usage summed from traffic windows in any order, client rules and findings.
 
-Sums may be made in parts and in any order. A rule is data: the finding, its cost, the settings that fix it and their
-effect, and one function that returns the cases with figures.
+A rule is data: the finding, its cost, the settings that fix it, and one function that returns the cases with figures.
 """
 
 from __future__ import annotations
@@ -66,7 +65,6 @@ class AuditedClient:
     min_insync: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def of(self, kind: TrafficKind) -> Iterable[tuple[TrafficKey, ClientUsage]]:
-        """Usage of this kind, by topic."""
         return sorted(((key, use) for key, use in self.uses.items() if key.kind is kind), key=lambda one: one[0])
 
     @property
@@ -82,7 +80,6 @@ class AuditedClient:
         return use.per_s(count) / self.connected
 
     def whole(self, kind: TrafficKind) -> ClientUsage:
-        """All usage of this kind together."""
         found = ClientUsage()
         for _, use in self.of(kind):
             found.add(ClientUsage(use.flow, {}, {}))
@@ -92,7 +89,6 @@ class AuditedClient:
 
 
 def build_usage(row: TrafficRow, stretch_ms: int) -> ClientUsage:
-    """Usage of one window."""
     told_ms = row.until_ms - row.since_ms
     points = {row.until_ms // stretch_ms: (row.flow.requests, row.flow.bytes)}
     return ClientUsage(row.flow.copy(), {row.instance: told_ms}, points)

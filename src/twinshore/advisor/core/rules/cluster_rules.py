@@ -96,7 +96,6 @@ def _auto_create(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
 
 
 def _least(seen: ClusterSnapshot, setting: str) -> tuple[int, list[BrokerSnapshot]] | None:
-    """The lowest value, and the brokers with it."""
     numbers = [(number, one) for one in seen.brokers if (number := one.number(setting)) is not None]
     if not numbers:
         return None
@@ -151,7 +150,7 @@ def _new_topics(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase
 def _of_all_topics(seen: ClusterSnapshot, minimum: int) -> tuple[tuple[str, ...], list[str]]:
     """The command that raises the brokers' min.insync.replicas, and the steps before it.
 
-    The value also applies to each topic without its own. Topics with few replicas would refuse writers with one broker
+    The value also applies to topics without their own, and those with few replicas would refuse writers with one broker
     away.
     """
     line = advice_report.build_set_brokers_command(seen, {MIN_ISR_CONFIG: str(minimum)})
@@ -276,8 +275,8 @@ def _lost(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
 def estimate_hours_left(place: GroupPosition, retention_ms: int) -> float | None:
     """Hours until the group's next record is deleted, at the earliest: Kafka deletes whole segments.
 
-    None if unknown, if the group catches up, or if it had read everything at the earlier reading. A group that reads
-    slower than those records were written loses time by the difference.
+    None if unknown, if the group catches up, or had read everything earlier. A slower group loses time by the
+    difference of the rates.
     """
     if place.next_age_ms is None:
         return None

@@ -22,7 +22,6 @@ TABLE_BEGIN, TABLE_END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 
 
 def update_rules_table(page: str) -> str:
-    """Returns the page with the current table of advisor rules."""
     shared = "\n".join(f"- `{one.name}` = {one.default:g}: {one.says}" for one in SHARED_LIMITS)
     rows = (
         (_code(one.name), one.weight, one.says, one.risk, one.event, _limits(one.limits), _code(one.story))
@@ -33,7 +32,6 @@ def update_rules_table(page: str) -> str:
 
 
 def update_client_rules_table(page: str) -> str:
-    """Returns the page with the current table of client rules."""
     rows = (
         (_code(one.name), one.weight, one.says, one.costs, "; ".join(one.settings), _limits(one.limits))
         for one in CLIENT_RULES

@@ -47,7 +47,6 @@ def _nodes(nodes: tuple[int, ...]) -> str:
 
 
 def _away(seen: ClusterSnapshot, parts: list[PartitionSnapshot]) -> str:
-    """Brokers that have to come back."""
     lacking = {node for part in parts for node in part.replicas if node not in (*part.isr, *part.removing)}
     if not lacking:
         return "what takes its place is copied right now: look again once it is in sync"

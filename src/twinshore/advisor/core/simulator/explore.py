@@ -119,7 +119,6 @@ sentences_of = describe_outcome
 
 
 def render_exploration(found: Exploration) -> str:
-    """An HTML page with each schedule drawn."""
     return render_playbacks(
         "The fewest faults that do harm", [*build_exploration_playbacks(found)], describe_outcome(found, steps=False)
     )

@@ -6,8 +6,8 @@ Rules are Kafka's in KRaft mode, with leader epochs unless the configuration say
 replica that leaves the in-sync set while fewer than `min.insync.replicas` stay remains eligible, and the high watermark
 does not advance.
 
-The producer numbers its records, sends them in order, and retries refused or unanswered ones. The consumer reads below
-the leader's high watermark, one record at a time.
+The producer sends numbered records in order and retries refused or unanswered ones. The consumer reads one record at a
+time, below the high watermark.
 """
 
 from __future__ import annotations
@@ -196,12 +196,11 @@ class SendState(IntEnum):
 
 
 class ModelReplica(NamedTuple):
-    """A replica as its broker knows it. `high`: known high watermark. `flushed`: entries on disk. `epoch`: latest known
-    leader epoch.
+    """`high`: the replica's known high watermark. `flushed`: entries on disk. `epoch`: latest known leader epoch.
 
-    `leads`: the broker acts as leader, which a cut-off one does for longer than the controller says. `view`: size of
-    the in-sync set when cut off. `told`: the log end that the leader knows from the last fetch. `eligible`: may lead
-    though out of sync (ELR). `waiting`: records whose producer waits for a response.
+    `leads`: the broker acts as leader, also when cut off and replaced. `view`: size of the in-sync set when cut off.
+    `told`: log end at the last fetch, as the leader knows. `eligible`: may lead though out of sync (ELR). `waiting`:
+    records whose producer waits for a response.
     """
 
     log: tuple[ModelLogEntry, ...] = ()
@@ -244,7 +243,7 @@ class ModelConsumer(NamedTuple):
 class ModelPartition(NamedTuple):
     """`leader`: by the controller. `start`: where the leader's epoch begins in the log. `last`: the last leader, if ELR
     is on and none may lead. `seen`: the latest epoch known to the producer. `first`: retention has deleted everything
-    below; logs keep deleted entries here, since offsets do not change.
+    below, though logs keep the entries here.
     """
 
     replicas: tuple[ModelReplica, ...]
@@ -284,7 +283,6 @@ class ModelPartition(NamedTuple):
         return tuple(at for at, status in enumerate(self.sent, 1) if status == SendState.ACKNOWLEDGED)
 
     def answered(self, records: tuple[int, ...], status: SendState) -> ModelPartition:
-        """Sets the producer's state of these records."""
         if not records:
             return self
         sent = tuple(int(status) if at in records else old for at, old in enumerate(self.sent, 1))

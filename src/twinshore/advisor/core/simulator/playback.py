@@ -1,7 +1,7 @@
-"""Schedules as sentences, as values for programs, and as one self-contained HTML page with drawn logs.
+"""Schedules as sentences, as JSON values, and as one self-contained HTML page with drawn logs.
 
-Without JavaScript the page shows the sentences. With JavaScript it shows one step at a time, with keyboard control and
-an address for each: `#acks-1/3` is step 3 of that playback.
+Without JavaScript the page shows all sentences; with JavaScript one step at a time, by keyboard or address: `#acks-1/3`
+is step 3 of that playback.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ _BROKER = {
 
 
 def describe_steps(setup: ModelConfig, steps: Iterable[ScheduleStep]) -> Iterator[str]:
-    """A numbered sentence for each step, with faults marked."""
     for number, step in enumerate(steps, 1):
         yield f"{number}. {'Fault: ' if step.move.is_fault else ''}{describe_step(setup, step)}"
 
@@ -153,7 +152,6 @@ def _numbers(numbers: Iterable[int]) -> str:
 
 
 def draw_state(state: ModelPartition) -> Iterator[str]:
-    """A line for each broker: its state and log."""
     for broker in state.brokers:
         replica = state.of(broker)
         signs = {

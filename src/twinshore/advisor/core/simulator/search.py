@@ -1,9 +1,7 @@
 """Searches for the smallest harmful schedule, fewest faults first, then fewest steps; and plays scripted stories.
 
 Equivalent states are merged (`canonicalize_state`). A state reached with fewer faults is never searched again. If only
-losses are sought, a state that cannot lose anything without a further fault ends its branch.
-
-Stories are classic losses and their remedies. The model checks that each step is possible.
+losses are sought, a state safe without further faults ends its branch.
 """
 
 from __future__ import annotations
@@ -44,8 +42,6 @@ KNOWN_STATES_FACTOR, KNOWN_STATES_MIN = 10, 10_000
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStep:
-    """One event, with the partition's state before and after."""
-
     move: ModelEvent
     before: ModelPartition
     after: ModelPartition
@@ -168,10 +164,8 @@ def canonicalize_state(setup: ModelConfig, state: ModelPartition) -> Any:
 
 
 def is_safe_without_faults(state: ModelPartition) -> bool:
-    """Whether no record can be lost without a further fault.
-
-    The leader is reachable and stays leader, its log only grows, and no other broker acts as leader and acknowledges.
-    Always false with a consumer.
+    """Whether no record can be lost without a further fault: the leader is reachable, its log only grows, and no other
+    broker acts as leader. Always false with a consumer.
     """
     if state.reader is not None or state.led is None or not state.led.reachable:
         return False

@@ -41,7 +41,6 @@ def find_story(name: str) -> Story:
 
 
 def describe_story(story: Story) -> Iterator[str]:
-    """Each step with the partition's state after it, then the outcome."""
     yield f"{story.title}."
     yield f"With {describe_model_config(story.setup)}."
     steps = play_story(story)
@@ -71,7 +70,6 @@ def get_all_stories() -> tuple[Story, ...]:
 
 
 def render_stories(stories: Iterable[Story]) -> str:
-    """An HTML page of one story, or of several with a list."""
     plays = [build_story_playback(story) for story in stories]
     title = plays[0].title if len(plays) == 1 else "How a partition of Kafka keeps or loses a record"
     return render_playbacks(title, plays)
