@@ -26,10 +26,10 @@ from twinshore.state.store import open_store
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-# Windows are read for so long at once: of a busy proxy they are some ten thousand rows.
+# Windows are read for so long at once: a busy proxy writes some ten thousand rows in that time.
 READ_SPAN_MS: Final = 600_000
 MinInsync = Mapping[tuple[str, str], int]
-# What is known of topics, once it is known which ones matter.
+# Returns min.insync.replicas of the topics that matter, once usage is known.
 AskMinInsync = Callable[[UsageByFlow], MinInsync]
 
 

@@ -49,9 +49,9 @@ from twinshore.replication.sync.core.decisions import ACL_WRITTEN_KIND
 from twinshore.runtime.endpoints import LinkClients, SharedConnections, one_shot_connections
 from twinshore.state.store import Store
 
-# So many batches are read at most to say how old they are: those that retention comes to first are few.
+# At most so many batches are read for their age. Few records are close to retention.
 AGED_BATCHES_MAX = 500
-# A log's end of so many offsets may be markers alone, as applications that are exactly once leave them.
+# A log's end of so few offsets may hold only markers, as exactly-once applications leave them.
 TRAILING_MARKERS_MAX, TRAILING_MARKERS_BYTES = 100, 64 * 1024
 OnMissed = Callable[[str, Mapping[str, KafkaError]], None]
 LogBounds = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
@@ -167,7 +167,7 @@ class GroupCollector:
                 )
             except KafkaError as error:
                 refused[str(named)] = error
-            except WireError:  # Damaged: whatever it is, it is still to be read.
+            except WireError:  # Damaged: the group still has to read it.
                 continue
         self._missed("whether records or markers are left to a group in", refused)
 
@@ -275,7 +275,7 @@ def count_trailing_markers(headers: Iterable[BatchHeader], offset: int, end: int
     )
 
 
-# One broker that hangs takes no more of the whole than this.
+# A broker that hangs takes no longer than this.
 BROKER_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 5.0
 COLLECT_TIMEOUT_S = 60.0
@@ -445,7 +445,7 @@ def _topics(
     settings: dict[str, dict[str, ConfigEntry]] = {}
     with eyes.trying(f"settings of {count_phrase(len(told), 'topic')}"):
         settings, refused = kafka.admin.readable_settings(sorted(told), TOPIC_KEYS)
-        # One that was deleted meanwhile is no topic any more.
+        # Deleted in the meantime: no topic any more.
         eyes.missed(
             "settings of topic", {n: e for n, e in refused.items() if e.code != Code.UNKNOWN_TOPIC_OR_PARTITION}
         )

@@ -49,7 +49,7 @@ VERBS = (
     "proxy",
 )
 
-# What a script may rely on. A verb that says more with a code of its own says so in its help.
+# Exit codes that scripts may rely on. A verb with further codes lists them in its help.
 EXIT_CODES = {
     0: "done, or well: also a mirror that was stopped in good order",
     1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
@@ -118,7 +118,7 @@ def find_interrupt(ended: BaseException) -> KeyboardInterrupt | None:
 def main() -> None:
     """Runs the `twinshore` command, after `__main__` has prepared for Ctrl-C."""
 
-    whole = build_command()  # It takes a while too.
+    whole = build_command()  # This takes a while too.
     raise_on_interrupt()
     try:
         whole()
@@ -132,7 +132,7 @@ def main() -> None:
             typer.echo(f"  try: {error.hint}", err=True)
         sys.exit(2)
     except Exception:
-        # Python's own code for it is 1, which scripts take for an answer.
+        # Python's own exit code is 1, which scripts would take for a result.
         traceback.print_exc()
         typer.echo(
             "error: this is a mistake of Twinshore's own; docs/troubleshooting.md says how to report it", err=True
@@ -241,7 +241,7 @@ def build_command() -> Any:
     return whole
 
 
-# Any, because the library that Typer stands on has become a private part of it and gives no public type.
+# Any, because Typer has made this library a private part and gives no public type.
 def _tell(verb: Any, words: tuple[str, ...]) -> None:
     example = EXAMPLES.get(" ".join(words))
     if example:
@@ -348,7 +348,7 @@ def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
     print_lines(plan.shown)
     steps = []
     for step in plan.steps if dry_run else doing:
-        print_lines([step.sentence(done=not dry_run)])  # At once: what is done is known, whatever happens to the rest.
+        print_lines([step.sentence(done=not dry_run)])  # At once: what is done is known even if the rest fails.
         steps.append(step)
     print_lines(plan.remarks)
     if plan.refused:

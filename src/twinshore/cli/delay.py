@@ -178,7 +178,7 @@ def _table(topics: Sequence[TopicDelay]) -> None:
         behind = [f"{about}{one.lag_records:,}", f"{about}{one.recovery_point_ms / 1000:.1f}"]
         if one.unknown:
             behind = ["?", "?"]
-        # As it is: brackets in a group's name are not markup.
+        # Literally: brackets in a group's name are not markup.
         words = [one.link, one.topic, one.group, *counts, *behind, f"{one.seen_s:.0f}"]
         table.add_row(*(Text(word) for word in words))
     (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)

@@ -256,7 +256,7 @@ def _change(path: Path, asked: ControlRequest, *, dry_run: bool) -> None:
     from twinshore.state.opening import open_or_create, open_or_temporary
 
     settings = load_cli_settings(path)
-    settings.link(asked.link)  # A wrong name makes no store.
+    settings.link(asked.link)  # A wrong name must not create a store.
     with (open_or_temporary if dry_run else open_or_create)(settings) as store:
         planned = plan(asked, settings, store)
         run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)

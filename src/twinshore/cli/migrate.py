@@ -44,7 +44,7 @@ def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSO
     if output is None:
         typer.echo(proposal.text)
     for line in _report(proposal):
-        # The proposal alone goes where a shell would send it.
+        # Only the proposal goes to stdout.
         typer.echo(line, err=output is None)
     if output is not None:
         typer.echo(f"wrote {output}")

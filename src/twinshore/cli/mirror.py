@@ -59,7 +59,7 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     if dry_run:
         plan(settings, link, json_output=False, details=False, rate_mb_s=0.0)
         return
-    exit_on_interrupt()  # until the mirror hears the signals itself
+    exit_on_interrupt()  # until the mirror handles the signals itself
     from twinshore.groups.sync_service import start_group_sync
     from twinshore.proof.service import start_proof_service as begin_proof
     from twinshore.replication.main import Mirror

@@ -39,7 +39,7 @@ _PROCESS = "belongs to Connect's own process"
 _SOON = "Twinshore looks every few seconds: [mirror] refresh_s, and every_s of the link's section follow"
 _CUSTOM = "a class of your own: say the same with the link's topics, exclude and control"
 
-# Properties of a link, also written without a link for all of them.
+# Properties of a link; without a link's prefix they apply to all links.
 LINK_PROPERTIES: dict[str, PropertyMeaning] = {
     "enabled": PropertyMeaning(ImportOutcome.CONVERTED, "the link is proposed"),
     "topics": PropertyMeaning(ImportOutcome.CONVERTED, "topics"),
@@ -119,7 +119,7 @@ LINK_PROPERTIES: dict[str, PropertyMeaning] = {
     "value.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
     "header.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
 }
-# Properties of one cluster, written after its alias; those of a login become its section security.
+# Properties of one cluster, after its alias; those of a login become its section security.
 CLUSTER_PROPERTIES: dict[str, PropertyMeaning] = {
     "bootstrap.servers": PropertyMeaning(ImportOutcome.CONVERTED, "bootstrap"),
     "security.protocol": PropertyMeaning(ImportOutcome.CONVERTED, "tls and sasl in the section security"),
@@ -159,7 +159,7 @@ CLUSTER_PROPERTIES: dict[str, PropertyMeaning] = {
     "group.id": PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS),
     "client.id": PropertyMeaning(ImportOutcome.UNNEEDED, "brokers see clients named twinshore"),
 }
-# Of the process, whatever stands before.
+# Properties of the process, with any prefix.
 PROPERTY_PATTERNS: tuple[tuple[re.Pattern[str], PropertyMeaning], ...] = (
     (re.compile(r"clusters"), PropertyMeaning(ImportOutcome.CONVERTED, "one section for each cluster")),
     (
@@ -194,7 +194,7 @@ def match_property(key: str) -> PropertyMeaning | None:
 
 SOURCE_CONNECTOR = "MirrorSourceConnector"
 CONNECTORS = (SOURCE_CONNECTOR, "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
-# What belongs to the connector as a thing of Connect's, and not to the link.
+# Properties of the Connect connector, not of the link.
 CONNECT_PROPERTIES = ("connector.class", "name", "source.cluster.alias", "target.cluster.alias")
 _PARTS = re.compile(r"((?:\\.|[^\\=: \t])*)[ \t]*[=:]?[ \t]*(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
@@ -296,7 +296,7 @@ def _one_connector(config: dict[str, Any], place: str, name: str, found: Propert
         if key not in found or is_true(enabled):
             found[key] = PropertyValue(enabled, place)
     for key, value in config.items():
-        # Without the source's connector the others carry nothing, whatever they say of themselves.
+        # Without the source connector the others replicate nothing, even if enabled.
         if key in CONNECT_PROPERTIES or key == "enabled":
             continue
         where = f"{source}->{target}.{key}"
@@ -317,7 +317,7 @@ def _text_of(value: object) -> str:
 
 
 _OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
-# A value that a ConfigProvider of Connect's would fetch from elsewhere.
+# A value that Connect's ConfigProvider would fetch.
 PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 
 
@@ -362,7 +362,7 @@ def _tls(cluster: str, texts: Mapping[str, str], found: ClusterLogin) -> None:
             name = secret_variable(cluster, "key_password")
             found.values["key_password_env"] = name
             found.steps.append(f"put the key's password of {cluster} into the environment variable {name}")
-    # Java's way to say so is to leave it empty.
+    # In Java an empty value says so.
     if "ssl.endpoint.identification.algorithm" in texts and not texts["ssl.endpoint.identification.algorithm"]:
         found.values["check_hostname"] = False
 
@@ -414,7 +414,7 @@ def _sasl(cluster: str, texts: Mapping[str, str], found: ClusterLogin) -> None:
 
 
 TOPICS_DEFAULT = ".*"
-# Both of its default lists, the older and the newer, and what it makes for itself.
+# Its older and newer default list, and the topics that it creates for itself.
 EXCLUDE_DEFAULT = r".*[\-\.]internal, .*\.replica, __.*"
 GROUPS_EXCLUDE_DEFAULT = "console-consumer-.*, connect-.*, __.*"
 IDENTITY_POLICY, DEFAULT_POLICY = "IdentityReplicationPolicy", "DefaultReplicationPolicy"
@@ -519,7 +519,7 @@ def _link(
         exclude=_patterns(exclude, "topics.exclude", steps),
         groups=_patterns(say("groups", ".*"), "groups", steps),
         exclude_groups=_patterns(groups_exclude, "groups.exclude", steps),
-        # Its own default is 2, chosen for no cluster in particular; ours is the source's.
+        # Its default is 2, chosen for no cluster in particular; Twinshore's is the source's.
         replication_factor=int(factor) if factor.isdigit() else 0,
         naming=_naming(given, source, target, findings),
         acls=say("sync.topic.acls.enabled", "true").strip().lower() != "false",
@@ -581,7 +581,7 @@ def _meaning(key: str, clusters: list[str]) -> PropertyMeaning:
         alias = next((one for one in clusters if key.startswith(f"{one}.")), "")
         bare = key.removeprefix(f"{alias}.") if alias else key
         known = CLUSTER_PROPERTIES if alias else {**LINK_PROPERTIES, **CLUSTER_PROPERTIES}
-    # One of a client, in front of what is a cluster's: consumer.ssl.truststore.location.
+    # A client's property in front of a cluster's: consumer.ssl.truststore.location.
     plain = re.sub(r"^(source\.|target\.)?(consumer|producer|admin)\.(?=ssl|sasl|security)", "", bare)
     found = (
         known.get(bare)
@@ -664,7 +664,7 @@ def _rendered(link: ProposedLink) -> Iterator[str]:
     yield f"naming = {_text(link.naming)}"
     if link.replication_factor:
         yield f"replication_factor = {link.replication_factor}"
-    # Topics that MirrorMaker 2 has made hold data at offsets of their own.
+    # Topics that MirrorMaker 2 has written hold data at their own offsets.
     yield "mode = 'mapped'"
     if link.groups != (".*",) or link.exclude_groups:
         yield ""
@@ -694,7 +694,7 @@ def _text(value: SettingValue) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):
-        # Literal where it can be: expressions are full of backslashes.
+        # A literal string if possible: expressions are full of backslashes.
         if "'" not in value and value.isprintable():
             return f"'{value}'"
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')

@@ -68,13 +68,13 @@ class IncidentKind(StrEnum):
 class IncidentEffect(StrEnum):
     """What an open incident does to its subject. Code checks this, never the words."""
 
-    STOPS_PARTITION = "stops"  # the partition rests until somebody closes the row
-    RETRIES = "retries"  # the partition rests, and is tried again unasked
-    TOPIC = "topic"  # the whole topic rests
-    PASSES = "passes"  # all goes on; the row is over once the twin has all up to where it ends
-    NOT_TRUNCATED = "uncut"  # all goes on, but for the cutting of the twin's beginning
-    TWIN = "twin"  # it tells what becomes of a twin
-    INFORMS = "tells"  # it tells, and nothing more
+    STOPS_PARTITION = "stops"  # the partition is stopped until an operator closes the incident
+    RETRIES = "retries"  # the partition is stopped, and retried automatically
+    TOPIC = "topic"  # the whole topic is stopped
+    PASSES = "passes"  # replication goes on; the incident is over once the twin has reached its end
+    NOT_TRUNCATED = "uncut"  # replication goes on, but the twin's beginning is not truncated
+    TWIN = "twin"  # reports what happens to a twin
+    INFORMS = "tells"  # reports only
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,17 +66,17 @@ def first_match(pairs: tuple[tuple[str, int], ...], topic: str, default: int) ->
 
 DEFAULT_CONTROL = LinkControl()
 
-# Where each link says that it runs; crosses under the source's name whatever the naming.
+# Where each link reports that it runs; replicated under a prefixed name with any naming.
 HEARTBEATS_TOPIC = "twinshore.heartbeats"
-# Where each target says which of its topics are twins.
+# Where each target lists which of its topics are twins.
 TWINS_TOPIC = "twinshore.twins"
-# Where each cluster says where topics are at home, and where clients say that they follow it.
+# Where each cluster keeps the homes of topics, and where clients report that they follow them.
 HOMES_TOPIC = "twinshore.homes"
 SUBSCRIBERS_TOPIC = "twinshore.followers"
-# Where the home of a topic keeps the records that an old home took and never sent.
+# Where the home of a topic keeps records that an old home accepted and never replicated.
 RESCUED_TOPIC = "twinshore.rescued"
 STATE_TOPICS = (TWINS_TOPIC, HOMES_TOPIC, SUBSCRIBERS_TOPIC, RESCUED_TOPIC)
-# What has a home as topics have: all groups of the clients of proxies. No topic is called so.
+# A home like a topic's, for all groups of the proxies' clients. No topic has this name.
 GROUPS_HOME_NAME = "twinshore.groups"
 SourceOffset = NewType("SourceOffset", int)
 TargetOffset = NewType("TargetOffset", int)
@@ -191,7 +191,7 @@ class SyncRules:
     )
     quotas: bool = setting(False, "client quotas of users and client ids follow")
     scram_users: bool = setting(False, "SCRAM users follow as far as they can; see docs/topics-follow.md")
-    users: tuple[tuple[str, Secret], ...] = ()  # SCRAM users whose secrets are known, and where those are kept
+    users: tuple[tuple[str, Secret], ...] = ()  # SCRAM users with known secrets, and where those are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class GroupRules:
         "places that the link commits are marked, where the group's consumers leave no text of their own; "
         "false: readers at the target without membership are moved too; see docs/groups.md",
     )
-    # Expressions for groups, each with those for the topics that their readers write to.
+    # Expressions for groups, each with expressions for the topics that their readers write to.
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
@@ -414,12 +414,12 @@ class Plan(Generic[S_co]):
     refused: TwinshoreError | None = None
 
 
-WRITE_PAUSE_S = 10.0  # so long writers may wait
-TOPICS_PER_WAVE = 50  # so many move at once where all topics of a link do
+WRITE_PAUSE_S = 10.0  # the longest pause of writers
+TOPICS_PER_WAVE = 50  # topics that move at once when all topics of a link do
 
-# A topic's first home, which was seen and not decided.
+# The term of a home that was observed, not decided.
 FIRST_TERM = 1
-# A producer's epoch has 15 bits: a term, the link's own epoch and the fence must fit into it together.
+# A producer epoch has 15 bits, for the sum of a term, the link's epoch and the fence.
 TERM_MAX = 30_000
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from twinshore.config.errors import TwinshoreError
 
-# Where a Java broker names an object, as in Session@45e1b9e2: another one in each answer.
+# A Java broker's object address, as in Session@45e1b9e2, differs in each answer.
 _OBJECT = re.compile(r"@[0-9a-f]{5,8}\b")
 
 

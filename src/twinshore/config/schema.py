@@ -55,7 +55,7 @@ class Complaints:
     """Collects all faults, so that the operator can fix them at once."""
 
     lines: list[str] = field(default_factory=list)
-    # Keys that could not be read, by place: what they would mean beside others is not known.
+    # Unreadable keys by place, so that their effect on others is unknown.
     unread: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, place: str, sentence: str) -> None:
@@ -151,7 +151,7 @@ def _sentences(error: ValidationError, known: list[str]) -> Iterator[str]:
     misspelt = {near for name in unknown for near in get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)}
     for detail in details:
         if detail["type"] == "missing" and detail["loc"][0] in misspelt:
-            continue  # The misspelt key says it already.
+            continue  # The misspelt key is reported already.
         yield _sentence(detail, known)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence, Sized
 from datetime import UTC, datetime
 
-# A first word that is no name of a setting, nor a command in quotes.
+# A first word that is neither a setting's name nor a command in quotes.
 _PLAIN = re.compile(r"[a-z]+(?:[ ,:;]|$)")
 
 

@@ -23,7 +23,7 @@ from twinshore.config.sections import links as section_of_links
 from twinshore.config.sections.broadcasts import expand_broadcasts, restore_places
 
 T = TypeVar("T")
-# Kubernetes tells each pod of a Service called twinshore-mirror by such variables.
+# Variables that Kubernetes sets in each pod for a Service called twinshore-mirror.
 _SERVICE = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 _BARE_LINK = re.compile(r"^\s*\[\s*links\.([\w-]+->[\w-]+)((?:\.\w+)*)\s*\]", re.MULTILINE)

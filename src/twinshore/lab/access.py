@@ -46,7 +46,7 @@ _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _BEARER_CHECK = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 
-# The release of Kafka that first has it under KRaft.
+# The first release of Kafka that supports it under KRaft.
 _SINCE = {
     LabSecurity.SASL_SCRAM_256: (3, 5),
     LabSecurity.SASL_SCRAM_512: (3, 5),
@@ -130,7 +130,7 @@ class LabAccess:
         """Broker settings that belong to no listener."""
         if not self._authorizer:
             return {}
-        # The brokers and the lab itself come over the internal listener, without a name.
+        # The brokers and the lab use the internal listener, without a user name.
         return {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:ANONYMOUS;User:{ADMIN}",

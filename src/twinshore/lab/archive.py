@@ -76,7 +76,7 @@ def archive_flags(version: str) -> tuple[str, ...]:
                 print_notice(f"preparing Kafka {version} for quick starts (once)")
                 archive.parent.mkdir(parents=True, exist_ok=True)
                 _make(version, archive)
-    # An empty one says that it could not be made, so that nobody tries again.
+    # An empty file says that the archive could not be made, so that no later call tries again.
     return (f"-XX:SharedArchiveFile={archive}",) if archive.stat().st_size else ()
 
 

@@ -153,7 +153,7 @@ def kill_brokers(folder: Path) -> None:
 
 def _end(folder: Path) -> None:
     kill_brokers(folder)
-    # What a kill leaves of the removal must still be known as ours.
+    # The leftovers of a killed removal must still be recognised.
     (folder / _OURS).touch()
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
@@ -164,7 +164,7 @@ def _end(folder: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    # `down` removes what this names: only the mark counts that `up` leaves there, whatever else looks like ours.
+    # `down` deletes these folders: only the mark of `up` counts, however similar another folder looks.
     return not folder.is_symlink() and folder.is_dir() and (folder / _OURS).is_file()
 
 

@@ -61,11 +61,11 @@ def broker_settings(
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "5",
         "group.initial.rebalance.delay.ms": "0",
-        # A broker killed with -9 may register again only when its old session has ended: 9 s by Kafka's default.
+        # A broker killed with -9 can register again only when its old session has ended: 9 s by Kafka's default.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "1000",
-        # Kafka's controllers write to their log twice a second for nothing, which costs an idle broker a third of its
-        # work; several brokers share a small machine.
+        # Idle controllers write to their log twice a second, a third of an idle broker's work. Several brokers share a
+        # small machine.
         "metadata.max.idle.interval.ms": "5000",
     }
     settings.update(on_listeners(security, wan=bool(own.wan)))

@@ -37,13 +37,13 @@ _GONE_WITHIN_S = _SHOWN_WITHIN_S = 60.0
 _BATCH, _WAIT_S, _SILENCE_S_MAX = 10_000, 0.02, 60.0
 T = TypeVar("T")
 _COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
-# In a version that the oldest Kafka of the lab knows too.
+# In a version that the lab's oldest Kafka also knows.
 _NO_TOPICS = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
 
 def client_settings(cluster: Cluster) -> dict[str, Any]:
     """Settings of a confluent-kafka client, with passwords: only for this process."""
-    # Brokers die here on purpose, so librdkafka keeps its log to itself; what matters comes as an error of the call.
+    # Brokers die here on purpose, so librdkafka logs nothing; errors come from the calls.
     return {**kafka_client_settings(cluster), "log_level": 2}
 
 
@@ -71,7 +71,7 @@ def _of_group(cluster: Cluster, group: str, ask: Callable[[Consumer], T]) -> T:
             try:
                 return ask(consumer)
             except KafkaException as error:
-                # A coordinator that is new, or is being chosen: the client leaves it to its user to ask again.
+                # A new or moving coordinator: librdkafka leaves the retry to its user.
                 if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -89,7 +89,7 @@ def create_log_consumer(
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
-            # A fetch that waits at one partition's end would hold up the next partition's first.
+            # A fetch that waits at one partition's end would delay the next partition's first.
             "fetch.wait.max.ms": 10,
             **(settings or {}),
         }
@@ -206,7 +206,7 @@ def delete_all_topics(cluster: Cluster, keep: str = "") -> None:
             return
         if time.monotonic() > deadline:
             raise LabError(f"cluster {cluster.name} still has {', '.join(sorted(left))}")
-        # One that is on its way out answers with an error; what counts is the list.
+        # A topic under deletion answers with an error; the list decides.
         for gone in admin.delete_topics(left, operation_timeout=20).values():
             gone.exception(30)
         time.sleep(0.1)
@@ -291,7 +291,7 @@ def add_acl(cluster: Cluster, user: str, operation: str, kind: str, name: str, *
     admin = create_admin_client(cluster)
     for done in admin.create_acls([acl]).values():
         done.result(timeout=30)
-    # The controller has it now, the brokers a moment later.
+    # The controller has it now; brokers a moment later.
     here = AclBindingFilter(what, name, pattern, f"User:{user}", "*", do, AclPermissionType.ALLOW)
     deadline = time.monotonic() + 10
     while not admin.describe_acls(here).result(timeout=30):

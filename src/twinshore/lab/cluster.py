@@ -160,7 +160,7 @@ class LabCluster:
         deadline = time.monotonic() + _ROTATED_WITHIN_S
         for broker in self.brokers:
             seen = 0
-            # Each of a broker's network threads takes the new one by itself, and they take connections by turns.
+            # Each of a broker's network threads loads the new one by itself, and they take connections in turn.
             while seen < _NETWORK_THREADS_MAX:
                 served = ssl.get_server_certificate(("127.0.0.1", broker.port)).split()
                 seen = seen + 1 if served == expected else 0
@@ -195,7 +195,7 @@ class LabCluster:
         create_topic(self._internal, topic, partitions=partitions, copies=copies, settings=settings)
         if len(self.brokers) == 1:
             return
-        # A broker learns of a topic by itself, and whoever asks next may ask any of them.
+        # Each broker learns of a topic by itself, and the next request may go to any of them.
         alive = (text for text, broker in zip(self._internal.bootstrap, self.brokers, strict=True) if broker.alive)
         wait_for_leaders(replace(self._internal, bootstrap=tuple(alive)), topic, partitions)
 

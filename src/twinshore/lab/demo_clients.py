@@ -126,7 +126,7 @@ def run_verb(mirror: DemoMirror, words: Sequence[str], say: Callable[[str], None
         child.wait()
 
 
-# When its producer made it, key and value: a producer that asks again changes none of them.
+# Produce time, key and value: a retry changes none of them.
 RecordIdentity = tuple[int, bytes | str | None, bytes | str | None]
 
 
@@ -242,7 +242,7 @@ class TwinTail:
             first = self._consumer.poll(_TAIL_WAIT_S)
             if first is None:
                 continue
-            # What is there already, without waiting for more: consume would hold the first one back for the last.
+            # Only what is there already: consume would hold the first record back until the last.
             messages = [first, *self._consumer.consume(_TAIL_BATCH, timeout=0)]
             now_s, now_ms = time.monotonic(), wall_ms()
             heard, delays = set(), []

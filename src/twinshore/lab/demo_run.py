@@ -30,7 +30,7 @@ from twinshore.lab.watermarks import LogEndReader
 COMPRESSIONS = ("lz4", "zstd", "gzip")
 PROGRESS_INTERVAL_S = 1.0
 FIRST_RECORD_TIMEOUT_S = 180.0
-# No word from a partition for so long means that its lane stands; records come many times a second.
+# A partition silent for so long means that its task has stopped; records come many times a second.
 STALLED_PARTITION_S = 1.0
 RECOVERY_TIMEOUT_S = 180.0
 CATCH_UP_TIMEOUT_S = 300.0
@@ -181,7 +181,7 @@ class _Play:
         killed_s = time.monotonic()
         self._say(f"kill -9 to process {killed}, a Spark worker that carries a lane; look at lag and delay:")
         self._watch(1.5 * STALLED_PARTITION_S)
-        # Written after the kill, so a lane that brings it lives again; what was on its way then proves nothing.
+        # Written after the kill, so arrival proves a living task; records under way at the kill prove nothing.
         goal = self._source.read()
         self._watch_until(lambda: self._reached(goal), RECOVERY_TIMEOUT_S, "the killed lane did not come back")
         self._watch_until(
@@ -292,7 +292,7 @@ class _Play:
         self._say("east is back. What it took and never sent is saved, and it becomes a twin of west:")
         topics = [topic for topic in self._plan.topics if topic != MOVED_TOPIC]
         run_verb(self._mirror, ["switch", "failback", *topics, "--old", "east", "--yes"], self._say)
-        # Its topics were made anew, which a client that has met the old ones does not take up.
+        # The topics were recreated, which a client that knows the old ones does not notice.
         self._source = LogEndReader(self._stage.east.cluster, self._plan.topics)
 
     def _end(self, gap_s: float, read: int) -> DemoOutcome:
@@ -365,7 +365,7 @@ class _Play:
         return all(twins.get(named, 0) >= end for named, end in goal.items())
 
     def _lag(self) -> int:
-        # The target first: asked the other way round, the twin might seem to be ahead.
+        # The target first: in the other order, the twin might seem to be ahead.
         target = sum(self._target.read().values())
         return sum(self._source.read().values()) - target
 

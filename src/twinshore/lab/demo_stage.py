@@ -28,7 +28,7 @@ from twinshore.lab.processes import ProcessIdentity, get_process_identity, start
 from twinshore.lab.produce import Workload
 
 STOP_PATIENCE_S = 15.0
-NODES = 4  # brokers of the lab have small numbers
+NODES = 4  # the lab's broker ids are small
 STARTS_WITHIN_S = 60.0
 _SERVES = "serves clients of"
 
@@ -62,7 +62,7 @@ class DemoMirror(MirrorProcess):
         more: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
-        # Short, so that the demo shows lanes being passed from one Spark job to the next.
+        # Short, so that the demo shows tasks moving from one Spark job to the next.
         text = settings_of(source, target, store=folder / "store.db", topics=topics, mirror={"tide_s": 10})
         ports = {int(address.rpartition(":")[2]) for address in target.bootstrap}
         start = partial(start_child, tied=not detached)
@@ -195,16 +195,16 @@ class DemoStage:
         """Ends everything and removes the folder. Signals are ignored until done."""
         with _undisturbed():
             with contextlib.suppress(Exception):
-                # Its failure has been told by then, or does not matter any more.
+                # A failure has been reported by then, or does not matter any more.
                 self.stop_load()
             if self.proxy is not None:
-                self.proxy.end(0)  # whoever was connected is hung up on
+                self.proxy.end(0)  # open connections are reset
             if self.mirror is not None:
-                # Without its source it has nothing to finish, and would wait for it.
+                # Without its source the mirror has nothing to finish, and would wait.
                 self.mirror.end(STOP_PATIENCE_LOST_S if self._source_lost else STOP_PATIENCE_S)
             for cluster in self._started:
                 for broker in cluster.brokers:
-                    # What it holds goes with the folder, so nobody needs an orderly end.
+                    # The data goes with the folder, so no orderly end is needed.
                     broker.kill()
                 if hasattr(cluster, "folder"):
                     cluster.stop()

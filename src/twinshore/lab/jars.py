@@ -22,7 +22,7 @@ from twinshore.lab.cache import cache_folder, make_once, print_notice
 from twinshore.lab.errors import LabError
 
 JAVA_VERSION_MIN = 17
-# For what lives for seconds or minutes: the JVM's second compiler would cost more than it saves.
+# For JVMs that live for seconds or minutes: the second compiler would cost more than it saves.
 ONE_COMPILER_FLAG = "-XX:TieredStopAtLevel=1"
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
@@ -64,9 +64,9 @@ def _java_version(binary: str) -> int:
 
 KAFKA_NEWEST = "4.3.1"
 KAFKA_3 = "3.9.2"
-# 2.8 starts on Java 17 too, but does not come back on its own data: KRaft was a preview there.
+# 2.8 starts on Java 17 too, but fails to restart on its own data: KRaft was a preview there.
 KAFKA_OLDEST = "3.0.2"
-# The oldest that a link takes: a target needs both bounds of record time stamps.
+# The oldest for a link: a target needs both bounds of record timestamps.
 KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET = "3.1.0", "3.6.0"
 
 _TRIES = 3
@@ -94,10 +94,10 @@ class IvyProgress(NamedTuple):
         return f"{self.files} of {self.modules} files"
 
 
-# It needs no more than Java to run, where `javac` would ask for a whole JDK.
+# The compiler needs only a Java runtime, `javac` a whole JDK.
 _COMPILER = MavenModule("org.eclipse.jdt", "ecj", "3.38.0")
 
-# Kafka's jars bring the logging facade alone; this binding logs every Kafka from 3.0 to 4.x to standard error.
+# Kafka's jars have only the logging facade; this binding logs every Kafka from 3.0 to 4.x to standard error.
 _LOGGING = MavenModule("org.slf4j", "slf4j-simple", "1.7.36")
 
 
@@ -175,7 +175,7 @@ def _fetch(what: str, module: MavenModule, target: Path, *, with_dependencies: b
             jar.unlink()
         if attempt < _TRIES:
             print_notice(f"fetching {what} failed, trying again ({attempt} of {_TRIES})")
-            # A half-written entry of Ivy's own cache would fail the same way for ever.
+            # A half-written entry of Ivy's own cache would fail every time.
             shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
             time.sleep(attempt)
     raise LabError(

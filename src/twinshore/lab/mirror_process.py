@@ -192,7 +192,7 @@ def _is(process: psutil.Process, so: Callable[[psutil.Process], bool]) -> bool:
         return False
 
 
-# The default: on a machine that carries all the rest too, a shorter one leaves whoever judges too little time.
+# The default: on a machine with everything else on it, a shorter period leaves too little time.
 PERIOD_S = 5.0
 DELAY: Mapping[str, object] = {
     "period_s": PERIOD_S,

@@ -111,7 +111,7 @@ def _kernel_says(pid: int) -> tuple[str, str] | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The name before them is in brackets and may hold brackets and spaces itself.
+    # The process name before the fields is in brackets, and may hold brackets and spaces itself.
     fields = stat.rpartition(")")[2].split()
     return f"{_boot_id()}:{fields[19]}", fields[0]
 
@@ -334,7 +334,7 @@ def sweep_scratch_folders(where: Path) -> list[Path]:
             *mark, numbering = json.loads(owner.read_text(encoding="ascii"))
             alive = ProcessIdentity.from_json(mark).alive()
         except (OSError, ValueError, TypeError):
-            # Just being written or removed.
+            # Being written or removed now.
             continue
         if numbering == _numbering() and not alive:
             shutil.rmtree(owner.parent, ignore_errors=True)

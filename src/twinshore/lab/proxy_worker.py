@@ -167,7 +167,7 @@ class TcpProxy:
         self.pairs.add(pair)
         self.owner[pair.up] = self.owner[pair.down] = pair
         if self.network.mode == _HALF_OPEN:
-            # It never reaches the target: the client believes in a connection of which nobody else knows.
+            # Never connected to the target: only the client believes in the connection.
             pair.lost_bytes = True
         else:
             upstream.connect_ex(self.target)
@@ -244,7 +244,7 @@ class TcpProxy:
         lane = flow.alone if self.network.for_each else flow.lane
         due_s = self.network.due_s(lane, size, time.monotonic())
         if flow.queue and flow.queue[-1][0] > due_s:
-            # A delay made shorter must not let bytes overtake.
+            # A shorter delay must not let bytes overtake.
             due_s = flow.queue[-1][0]
         if size < _SMALL_BYTES:
             flow.queue.append((due_s, memoryview(bytes(buffer[:size])), None))
@@ -353,7 +353,7 @@ class TcpProxy:
             self.listen()
         for pair in list(self.pairs):
             if before == _HALF_OPEN and self.network.mode == _FORWARD and pair.lost_bytes:
-                # What was swallowed is gone: going on would join bytes that never were neighbours.
+                # Dropped bytes are gone: going on would join bytes that were not adjacent.
                 self.reset(pair)
             else:
                 self._watch(pair)

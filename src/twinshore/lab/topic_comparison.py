@@ -144,7 +144,7 @@ class _Reader:
             "fetch.message.max.bytes": _FETCH_BYTES,
             "queued.max.messages.kbytes": _QUEUED_KB,
             "check.crcs": True,
-            # By default it rests a whole second whenever its queue is full.
+            # By default the client pauses a whole second when its queue is full.
             "fetch.queue.backoff.ms": 10,
         }
         self._consumer = create_log_consumer(cluster, settings=settings)

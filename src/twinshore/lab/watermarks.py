@@ -20,8 +20,8 @@ from twinshore.lab.clients import client_settings, create_admin_client
 NO_WATERMARKS = (-1, -1)
 _ANSWER_S = 5.0
 _LOOK_S = 10.0
-# By its default a client says where the first open transaction begins, and calls that the end; and it waits for up to
-# ten seconds before it connects again to a broker that was away.
+# By default a client reports the first open transaction's start as the end, and waits up to ten seconds before it
+# reconnects to a broker that was away.
 _LOOKING = {
     "group.id": "watermarks",
     "isolation.level": "read_uncommitted",
@@ -36,10 +36,10 @@ def read_watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple
     """Start and end of each partition, open transactions included; (-1, -1) if missing or without answer."""
     consumer = _consumer(cluster)
     try:
-        # Else it goes by what it has once heard of the topic: that there is none, or who led it.
+        # Otherwise the client uses old knowledge: that the topic is missing, or its old leader.
         consumer.list_topics(topic, timeout=_ANSWER_S)
     except KafkaException:
-        # It may have asked a broker that hangs, and would ask it again.
+        # The client may have asked a broker that hangs, and would ask that one again.
         del _kept[threading.get_ident(), cluster]
         consumer.close()
         return [NO_WATERMARKS] * partitions
@@ -109,7 +109,7 @@ class LogEndReader:
         return {TopicPartition(one.topic, one.partition): end for one, end in _answers(self._admin, self._places)}
 
     def _look(self) -> None:
-        # Asked about several topics before all of them are there, the client goes on to call the late ones unknown.
+        # Asked about topics before all of them exist, the client would keep calling the late ones unknown.
         known = self._admin.list_topics(timeout=_LOOK_S).topics
         for topic in self._missing & set(known):
             partitions = known[topic].partitions

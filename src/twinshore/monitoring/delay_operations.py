@@ -103,7 +103,7 @@ def read_figure(
     why = alerts.explain_missing_figure(item, seen.places, topic, seen.now_ms, seen.fresh_s, seen.unseen)
     if why:
         return CheckFigure(why=why)
-    # One cause counts once; of a topic all that is wrong with it counts.
+    # One cause counts once; for a topic all its alarms count.
     heads = find_alarm_causes(seen.standing)
     counted = seen.standing if topic else [row for row, head in heads.items() if row == head]
     return CheckFigure(alerts.compute_figure(item, seen.places, counted, topic))
@@ -123,7 +123,7 @@ def check_links(
         told.append(f"no place of topic {topic} is watched{did_you_mean(topic, sorted(known))}")
     stands = _sentences(standing, heads, places, seen.watch, now_ms)
     if told:
-        # What stands is what was known last, and worth as much as its age.
+        # Open alarms are the last known, and worth as much as their age.
         return CheckResult(CheckStatus.CRITICAL, (*told, *stands))
     warnings = (
         *stands,

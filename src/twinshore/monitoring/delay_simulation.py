@@ -124,7 +124,7 @@ def _visible_s(traffic: SimulatedTraffic, rng: Random, at_s: float) -> float:
     late_s = rng.random() * traffic.late_s
     if not traffic.sync_s:
         return at_s + late_s
-    # Waits for the next sync, which takes its time.
+    # Waits for the next sync, which takes time.
     return (at_s // traffic.sync_s + 1) * traffic.sync_s + late_s
 
 
@@ -216,7 +216,7 @@ def measure_detection(
     kept = dict.fromkeys(COMPARED_KINDS, 0)
     for number in range(runs):
         rng = Random(f"{seed} {traffic.name} {fault.name} {number}")
-        # Faults do not wait for a period to begin.
+        # Faults do not begin with a period.
         shift_s = rng.random() * settings.section.period_s
         ours = SimulatedFault(fault.name, fault.begin_s + shift_s, fault.end_s + shift_s, fault.carries, fault.mute)
         found = detect_alarms(

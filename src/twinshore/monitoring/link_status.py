@@ -124,18 +124,18 @@ class LinkView:
     paused: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # Topics whose twins operators keep from deletion; "" means all of them.
     kept: tuple[str, ...] = ()
-    # How long ago all that is proven was read, how long that takes, and what the last proof could not compare.
+    # How long ago all proven records were read, how long that takes, and what the last proof could not compare.
     says_of_proof: tuple[str, ...] = ()
     proof_pass: RereadPass | None = None
     not_compared: tuple[NotCompared, ...] = ()
-    # Whether the settings forbid every deletion and cut.
+    # Whether the settings forbid every deletion and truncation.
     never_delete: bool = False
-    # Where a switch has left an old home to the link, and no rule can keep writers from it.
+    # A switch has left an old home to the link, and no rule can keep writers from it.
     open_home: str = ""
-    # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
+    # The link's broadcast, and how its source is read there by the mirror's last fresh status.
     broadcast: str = ""
     reading: SharedFetchStatus | None = None
-    # The mirror that stands by for the one that carries it, while it says so.
+    # The standby mirror, while it reports.
     standby: StandbyStatus | None = None
 
     @property
@@ -280,7 +280,7 @@ def read_link_views(
         )
         reading, never = parse_shared_fetch(told, read_ms, holds_s), settings.safety.never_delete
         heir = parse_standby(store.link_states.of(name, STANDBY_KIND), read_ms, holds_s)
-        heir = None if heir and word and heir.who == word.owner else heir  # it has taken over meanwhile
+        heir = None if heir and word and heir.who == word.owner else heir  # the standby has taken over by now
         views.append(
             LinkView(
                 *given, never_delete=never, open_home=open_home, broadcast=link.broadcast, reading=reading, standby=heir
@@ -346,9 +346,9 @@ def _lag(
     """The mirror's lag if fresh, else the source's own ends, else the last known lag."""
     asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
     told = parse_lag(store.link_states.of(link.name, LAG_KIND))
-    told = told and told.only(partial(admits, link))  # the filters may be younger than the look
+    told = told and told.only(partial(admits, link))  # the filters may be younger than the figures
     age_s = _age_s(told.seen_ms, clock()) if told else 0.0
-    # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
+    # For very many topics the store has only the mirror's sum, and the mirror has not read the newest twins yet.
     asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
     if told and not asks and is_fresh(age_s, end_offsets_ttl_s(settings.mirror.ends_s)):
         return _Seen(_lag_of(told, age_s, LAG_FROM_MIRROR, told, clock()), told)
@@ -356,7 +356,7 @@ def _lag(
     if isinstance(asked, str):
         return _Seen(_lag_of(told, age_s, LAG_FROM_STORE, told, clock()) if told else None, told, asked)
     if not asked.partitions and (told is None or not flows):
-        # Whatever the source holds, nothing of it has a twin: no lag was seen.
+        # No topic of the source has a twin, so no lag was read.
         return _Seen(None, None)
     return _Seen(_lag_of(asked, 0.0, LAG_FROM_SOURCE, told, clock()), asked)
 
@@ -435,7 +435,7 @@ def _by_topic(
             topic,
             partitions=max(len(ours), told.partitions),
             stopped=sum(position.state == "stopped" for position in ours),
-            # Of the same moment as the source's end: receipts are younger than a look, and would be beyond that.
+            # As old as the source's end: progress is younger, and would be beyond that end.
             twin_end=None if topic in refused else told.reached if fresh else max(last_end, told.reached),
             source_end=told.source_end if fresh else None,
             lag_records=told.lag if fresh else None,

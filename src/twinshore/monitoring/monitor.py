@@ -136,11 +136,11 @@ SAMPLE_WAIT_S = 0.1
 MONITOR_BEAT_INTERVAL_S = 1.0
 QUEUED_SAMPLES_MAX = 100
 STALE_ROWS_KEPT_MS = 600_000
-# Below what makes others, who go by the machine's clock, miss a monitor.
+# Below the silence for which others, by the machine's clock, would report a monitor.
 CLOCK_OFFSET_MAX_S = 2.0
 BEATS_BEFORE_TAKEOVER = 3
 MONITOR_ALARM_KINDS = tuple(kind for kind in AlarmKind if kind is not AlarmKind.MONITOR)
-# How long a mirror may be silent until what follows from that waits for the verdict on it.
+# A mirror silent for longer is suspected, and consequences of its silence wait for the verdict.
 MIRROR_SUSPECT_S = 3.0
 
 
@@ -182,7 +182,7 @@ class Monitor:
         now_ms = self._clock()
         self.states = {link.name: MonitoredLink(link.name, now_ms) for link in links}
         self._alarmed: frozenset[AlarmKey] = frozenset()
-        # A mirror is suspected before it is missed: what follows from its silence waits for that.
+        # A mirror is suspected before it is reported, and consequences of its silence wait for that.
         receipts_s = settings.mirror.receipts_s
         self._mirror_s = get_mirror_silence_limit_s(receipts_s)
         self._suspect_s = min(self._mirror_s, max(MIRROR_SUSPECT_S, 3 * receipts_s))
@@ -206,7 +206,7 @@ class Monitor:
                 self._served = stack.enter_context(serve_metrics(self._section, self, alarms))
             engine = stack.enter_context(open_window_engine(self._rules, Path(self._section.folder), self._log))
             for name in find_replaced_watches(self.states.keys(), store.delay.watches()):
-                # It was killed, and watched these links under another name: nobody else would ever end it.
+                # Killed, and watched these links under another name: no other process would ever end the watch.
                 store.delay.end_watch(name)
                 self._log(f"takes the place of {name}")
             threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
@@ -308,7 +308,7 @@ class Monitor:
         if self._served:
             self._served.beat()
         for state in self.states.values():
-            # Also where no sample comes any more: that is what blindness is.
+            # Also without new samples: that is what blindness is.
             alarms.judge([*self._away(), *self._signs(state, now_ms)], now_ms)
             over = [(key, state.knows_no_more(key, now_ms)) for key in alarms.book]
             alarms.judge([AlertCondition(key, False, why) for key, why in over if why], now_ms)
@@ -325,7 +325,7 @@ class Monitor:
                     if state.left:
                         store.delay.forget_topics(state.link, state.left)
                     if not state.unseen(now_ms, STALE_ROWS_KEPT_MS / 2) and not state.failures:
-                        # Last figures of what is out of sight are all that anybody has.
+                        # The last figures of an unreadable topic are the only ones.
                         store.delay.forget_partitions(state.link, now_ms - STALE_ROWS_KEPT_MS)
                 if self._settings.proof.read_again_h:
                     alarms.judge([sign for link in self._links for sign in self._unproven(store, link, now_ms)], now_ms)
@@ -335,7 +335,7 @@ class Monitor:
             watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
             words = [word for word in store.links.statuses() if word.link in self.states]
             if self._beats == BEATS_BEFORE_TAKEOVER:
-                # Whoever watched the mirrors until it heard of this monitor may have missed one meanwhile.
+                # Until now another process watched the mirrors, and may have raised an alarm.
                 self._load(alarms)
         except StoreError as error:
             self._log(f"the store cannot be written: {error.message}")
@@ -381,7 +381,7 @@ class Monitor:
                 try:
                     sample = sampler.sample(self._clock, tick if tick != last else -1)
                 except Exception as error:
-                    # Whatever it is, the next reading may be well; until then the link is blind, and that is told.
+                    # After any error the next reading may succeed; until then the link is reported blind.
                     sample = LinkSample(
                         link.name, self._clock(), -1, (), failures={"": f"{type(error).__name__}: {error}"}
                     )

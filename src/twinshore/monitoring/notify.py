@@ -75,7 +75,7 @@ class Webhook:
             self._log(f"the webhook does not keep up; {self._waiting.qsize()} more were not told")
 
     def _work(self) -> None:
-        # The None of `close` wakes it; where there was no room for one there is something else to wake for.
+        # `close` puts None to wake this thread; without space in the queue an event wakes it.
         while not (self._closed.is_set() and self._waiting.empty()):
             event = self._waiting.get()
             if event is not None:
@@ -103,15 +103,15 @@ class Webhook:
             with error:
                 return _refusal(error)
         except Exception as error:
-            # Whatever the other side or its address makes of it (http.client raises kinds of its own), this thread is
-            # the only one that tells alarms: it must live to tell the next.
+            # Any error of the other side or its address (http.client raises its own kinds): this thread alone sends
+            # alarms, and must live to send the next.
             return str(error) or type(error).__name__
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
     if error.code // 100 != 3:
         return str(error)
-    # The path may be a secret, as chat services have it.
+    # The path may be a secret, as with chat services.
     to = urlsplit(error.headers.get("Location", ""))
     where = f"{to.scheme}://{to.netloc}" if to.netloc else "another path"
     return f"it answers {error.code}, a redirect to {where}, which is not followed: set webhook_url to where it leads"
@@ -135,13 +135,13 @@ def encode_event(event: AlarmEvent) -> bytes:
     return json.dumps(body).encode()
 
 
-# A store that is away may take ten seconds to say so; meanwhile nothing is judged.
+# A store that is away may take ten seconds to fail, and nothing is judged in that time.
 STORE_RETRY_INTERVAL_S = 5.0
 # Silence and blindness have had their own time to rise.
 IMMEDIATE_KINDS = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
-# Causes: what may pass by itself within seconds is none yet, and what follows from it waits for as long.
+# A condition that may pass within seconds is no cause yet, and its consequences wait as long.
 CAUSE_RISE_S = 10.0
-# Windows judge three periods, and begin anew where readings were missing.
+# Windows judge three periods, and restart after missing readings.
 GROUPING_PERIODS = 6
 GROUPING_MARGIN_S = 30.0
 CAUSE_KINDS = frozenset({AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED})
@@ -151,7 +151,7 @@ def build_alarm_timings(section: DelaySection, *, mirror_s: float = 0.0) -> dict
     """Timing of each alarm kind by the settings. `mirror_s`: how long a mirror may stay suspected of silence."""
     rise_s = {kind: 0.0 if kind in IMMEDIATE_KINDS else section.rise_s for kind in AlarmKind}
     rise_s |= dict.fromkeys(CAUSE_KINDS, CAUSE_RISE_S) | {AlarmKind.MIRROR: mirror_s}
-    # By then all that a cause stops has been late for long enough to say so.
+    # By then all that a cause stops has been late for long enough to raise an alarm.
     bound_s = max(section.blind_s, section.heartbeat_s, section.recovery_point_s, GROUPING_PERIODS * section.period_s)
     with_s = bound_s + section.rise_s + GROUPING_MARGIN_S
     return {kind: AlarmTiming(rise_s[kind], section.clear_s, section.repeat_s, with_s) for kind in AlarmKind}
@@ -164,7 +164,7 @@ def open_alarm_manager(
     `build_alarm_timings`.
     """
     section, url = settings.section, settings.hook_url
-    tell: Callable[[AlarmEvent], None] = lambda _event: None  # noqa: E731  # nobody to be told
+    tell: Callable[[AlarmEvent], None] = lambda _event: None  # noqa: E731  # no webhook
     if url:
         hook = Webhook(url, settings.token, section.webhook_timeout_s, log)
         stack.callback(hook.close)

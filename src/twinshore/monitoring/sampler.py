@@ -44,7 +44,7 @@ from twinshore.state.core.values import HomeRow, IncidentRow
 from twinshore.state.store import Store
 
 METADATA_REFRESH_S = 2.0
-# A store that is away may take ten seconds to say so, and readings do not wait for it each time.
+# A store that is away may take ten seconds to fail, and readings do not wait for that each time.
 STORE_RETRY_INTERVAL_S = 30.0
 MIRRORMAKER_HEARTBEATS_TOPIC = "heartbeats"
 PartitionEnds = dict[TopicPartition, int]
@@ -95,10 +95,10 @@ class _Told:
     link: Link
     twins: Mapping[tuple[str, int], str]
     reached: Mapping[tuple[str, int], OffsetRun]
-    receipted: Mapping[tuple[str, int], int]  # how far, on the source
+    receipted: Mapping[tuple[str, int], int]  # replicated offset on the source
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    # Topics that are written on the target: the link the other way carries them.
+    # Topics that are written on the target: the reverse link replicates them.
     elsewhere: Mapping[str, HomeRow] = field(default_factory=dict)
     old: bool = False
 
@@ -152,7 +152,7 @@ class Sampler:
         except (KafkaError, StoreError) as error:
             failures[""] = error.message
         if tick >= 0 and "" not in failures:
-            # Each by itself: whoever may not read groups still hears of ends and heartbeats.
+            # Separately: without rights on groups, ends and heartbeats are still read.
             with _noting(failures, GROUPS_PART):
                 readings += self._group_places(readings, failures)
             with _noting(failures, HEARTBEATS_PART):
@@ -262,7 +262,7 @@ class Sampler:
         topics = self._topics
         wanted = [TopicPartition(name, n) for name, (*_, count, _) in topics.items() for n in range(count)]
         twins = [TopicPartition(topics[one.topic][0], one.partition) for one in wanted]
-        # The target first: a record that crosses in between makes the lag larger than it is, never smaller than 0.
+        # The target first: a record replicated in between makes the lag too large, never negative.
         target_ends = _read(self._target, twins, failures, {topics[name][0]: name for name in topics})
         source_ends = _read(self._source, wanted, failures, {name: name for name in topics})
         at_ms = now_ms()
@@ -277,7 +277,7 @@ class Sampler:
         where, told = (one.topic, one.partition), self._told
         axis, carried = OffsetRelation.FOREIGN, -1
         if where in told.reached:
-            # An extent of old says nothing of what has crossed since.
+            # An old offset run says nothing of later replication.
             if not told.old:
                 axis = OffsetRelation.MAPPED
                 carried = get_mapped_end(told.reached[where], target_end, told.receipted.get(where, 0))
@@ -305,8 +305,8 @@ class Sampler:
         expected = self._expected().groups - {shorten_group_id(group) for group in listed}
         unlisted = sorted(
             group for group in expected if DIGEST_SEPARATOR not in group
-        )  # Only whole ids can be asked for.
-        # A list leaves out groups that its asker may not describe; asked by name each is refused.
+        )  # Only whole ids can be requested.
+        # A list silently omits groups that the client may not describe; a request by name is refused.
         for why in list(ours.located(unlisted)[1].values())[:1] if unlisted else ():
             failures[GROUPS_PART] = why.message
         if not wanted:
@@ -328,7 +328,7 @@ class Sampler:
     ) -> Iterable[LagReading]:
         ends = {(reading.place.topic, reading.place.partition): reading for reading in readings}
         for group, places in found.items():
-            # What could not be read is no place where the group stands still.
+            # An unreadable offset must not look like a group that does not advance.
             if group not in there or there[group].error:
                 continue
             for (topic, partition), mine in places.places.items():

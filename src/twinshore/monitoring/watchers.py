@@ -37,7 +37,7 @@ SILENCE_MIN_S = 5.0
 STORE_CATCH_UP_S = 15.0
 WATCHES_WATCHERS, WATCHES_LINKS = "watchers", "links"
 MONITOR_OF, NAME_MAX = "monitor of ", 250
-# Without a host: one that starts again elsewhere takes the place of the one that died, and is not missed for ever.
+# Without a host: a watcher that restarts elsewhere replaces the dead one, which is then not missed for ever.
 WATCHER = "watcher of watchers"
 
 
@@ -106,7 +106,7 @@ def check_watchers(
         if row.name == own:
             continue
         silent_s = silences.of(f"watch {row.name}", (row.owner, row.beat), now_s)
-        # A monitor that beats but reads nothing tells that itself, as blindness.
+        # A monitor that beats but reads nothing reports its blindness itself.
         wrong = silent_s > _patience_s(row)
         means = SILENCE_CONSEQUENCES[row.kind == WATCHES_WATCHERS]
         said = f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: {means} again."
@@ -182,7 +182,7 @@ class Watcher:
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
             alarms = open_alarm_manager(self._settings.delay, store, stack, self._log)
-            # Every monitor's, also of those that have ended since: only this process can see that they are not missed.
+            # Alarms of every monitor, also of ended ones: only this process can clear them.
             alarms.load(None, (AlarmKind.MONITOR,))
             alarms.load({WATCHER}, (AlarmKind.BLIND,))
             process.on_shutdown_signal(self.stop)
@@ -206,14 +206,14 @@ class Watcher:
                 store.delay.beat_watch(own)
                 watches = store.delay.watches()
                 if (now := store.revisions.of(LINKS_SUBJECT)) != revision:
-                    # Links come and go while this runs; one that was removed is nobody's.
+                    # Links are added and removed while this runs; a removed link has no mirror.
                     there = frozenset(link.name for link in load_links(self._settings, store).links)
                     alarms.load(there - links, (AlarmKind.MIRROR,))
                     links, revision = there, now
                 words = [one for one in store.links.statuses() if one.link in links]
             except StoreError as error:
                 trouble.say(f"the store cannot be read, so nobody is watched: {error.message}")
-                # It can be told all the same; the history has it once the store is back.
+                # Messages work without the store; the history follows once the store is back.
                 silences.restart_timers(time.monotonic())
                 alarms.judge([check_store_silence(time.monotonic() - heard_s, error.message)], now_ms)
                 continue
@@ -222,7 +222,7 @@ class Watcher:
             alarms.save()
             now_s = time.monotonic()
             before, watched = watched, find_watched_links(silences, watches, now_s) & links
-            # A monitor that lives misses the mirrors of its links itself, with what follows from their silence.
+            # A living monitor reports the mirrors of its links itself, with the consequences.
             alarms.leave(AlarmKind.MIRROR, watched)
             if before - watched:
                 alarms.load(before - watched, (AlarmKind.MIRROR,))
@@ -255,10 +255,10 @@ def find_alarm_causes(standing: Sequence[AlarmRow]) -> CauseByAlarm:
     return {row: rows[find_root_cause(key, rows)] for key, row in rows.items()}
 
 
-# As `Remembered` of the store: when a monitor of the link ended in good order.
+# A row of link states: when a monitor of the link stopped in good order.
 LAST_WATCH_KIND = "last watch"
 LAST_WATCH_PHRASE = "stood when a monitor last watched"
-# These may also be seen by whoever watches the watchers.
+# A watcher of monitors also judges these.
 WATCHER_ALARM_KINDS = frozenset({AlarmKind.MIRROR, AlarmKind.MONITOR})
 
 

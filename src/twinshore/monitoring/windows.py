@@ -59,7 +59,7 @@ class Journal:
 
     def append(self, tick: int, readings: Iterable[LagReading]) -> int:
         """Stores a tick's readings, deletes old files, and returns the new file's number."""
-        # By the clock, so that numbers go on growing even where somebody emptied the folder.
+        # By the clock, so that numbers grow even after the folder was emptied.
         self._last = max(self._last + 1, wall_ms())
         path = self._path(self._last)
         unfinished = path.with_suffix(".unfinished")
@@ -96,6 +96,7 @@ def decode_reading(line: str) -> tuple[int, LagReading]:
 
 
 QUERY_RESTART_DELAY_S = 10.0
+# A partition unread for so many ticks or batches is dropped. If it returns, its window restarts anyway.
 UNREAD_TICKS_MAX = 1000
 VerdictsByTick = list[tuple[int, list[WindowVerdict]]]
 
@@ -171,12 +172,12 @@ class SparkWindowEngine:
         self._thread.join(timeout=30)
 
     def _work(self) -> None:
-        # Away from the main thread: starting Spark takes seconds, and recovery points do not wait for it.
+        # In its own thread: starting Spark takes seconds, and recovery points do not wait.
         while not self._closed.is_set():
             try:
                 self._watch()
             except Exception as error:
-                # Spark raises a different one for every reason; the windows' silence is an alarm of its own.
+                # Spark raises many kinds of errors; the windows' silence raises its own alarm.
                 lines = [line for line in str(error).splitlines() if line.strip()]
                 self._log(f"the windows' query has ended: {(lines or [type(error).__name__])[0][:300]}")
                 self._closed.wait(QUERY_RESTART_DELAY_S)
@@ -228,7 +229,6 @@ def group_by_tick(judged: Iterable[WindowVerdict]) -> VerdictsByTick:
 READINGS_SCHEMA = "place string, line string"
 STATE_SCHEMA = "place string, state string, verdicts string"
 STATES_KEPT = 3
-# A place that so many batches have not read is gone; if it comes back, its window begins anew, as it must anyway.
 ThresholdRule = Callable[[MonitoredPartition], Thresholds]
 
 
@@ -248,7 +248,7 @@ class TickReader(DataSourceStreamReader):
         numbers = self._journal.numbers()
         return {"number": numbers[0] if numbers else 0}
 
-    # Without arguments: 4.3 still takes it, and 4.1 knows no others.
+    # Without arguments: Spark 4.3 still accepts that, and 4.1 knows no others.
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
         numbers = self._journal.numbers()
         return {"number": numbers[-1] + 1 if numbers else 0}
@@ -342,7 +342,7 @@ def _judge(
     state = decode_window_state(text) if text else WindowState()
     thresholds = rules(MonitoredPartition(*json.loads(place)))
     verdicts = []
-    # By the time of reading: ticks of two periods are no order.
+    # By reading time: ticks of two periods have no order.
     for tick, reading in sorted(map(decode_reading, lines), key=lambda pair: (pair[1].at_ms, pair[0])):
         state, verdict = apply_reading(state, reading, tick, thresholds)
         verdicts.append([tick, list(verdict), state.why])

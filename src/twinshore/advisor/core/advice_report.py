@@ -49,7 +49,7 @@ from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermis
 ADVICE_FORM_VERSION = 1
 _FINDINGS, _UNSEEN, _WAIVERS = TypeAdapter(Finding), TypeAdapter(BlindSpot), TypeAdapter(Waiver)
 GROUP_STUCK_RULE, STUCK_GROUPS_NAMED_MAX = "group-stuck", 3
-# What no broker tells anybody, whoever asks.
+# What no broker reports to any client.
 ACKS_BLIND_SPOT = BlindSpot(
     "acks of producers",
     "brokers do not tell them; CP holds for producers with acks=all alone",
@@ -361,7 +361,7 @@ def _placed(seen: ClusterSnapshot, copies: int) -> dict[str, ReplicaAssignment]:
 
 def _nodes(racks: Mapping[int, str], part: PartitionSnapshot, copies: int, load: Counter[int]) -> list[int]:
     alone = is_in_one_rack(racks, part) and len(set(racks.values())) > 1
-    # Kafka's tool takes no broker that is away; where all are, there is nothing to copy from.
+    # Kafka's tool accepts no unreachable broker; without a reachable replica there is nothing to copy from.
     there = [node for node in part.replicas if node in racks]
     if not there or (len(part.replicas) >= copies and not alone):
         return list(part.replicas)
@@ -489,7 +489,7 @@ def _configs(seen: ToolTarget, entity: str, change: str) -> str:
 
 
 def _admin(seen: ToolTarget) -> str:
-    # This one tool has another name for the same option.
+    # kafka-leader-election.sh has another name for the same option.
     return build_bootstrap_options(seen).replace("--command-config", "--admin.config")
 
 

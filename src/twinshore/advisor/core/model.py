@@ -25,7 +25,7 @@ from twinshore.kafka.protocol.access_control import Acl
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARES_TOPIC = "__consumer_offsets", "__transaction_state", "__share_group_state"
 NO_LEADER = -1
-# The metadata.version from which on brokers take no more replicas for needed than there are: that of Kafka 3.7.
+# From this metadata.version on (Kafka 3.7) brokers cap min.insync.replicas at the number of replicas.
 CAPPED_MIN_ISR_LEVEL = 15
 
 
@@ -39,7 +39,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """`settings` is None if unreadable. `supports`: the highest metadata.version known to the broker, 0 if unreadable."""
+    """`settings` is None if unreadable. `supports`: the broker's highest metadata.version, 0 if unreadable."""
 
     node: int
     rack: str = ""
@@ -250,7 +250,7 @@ class ClusterSnapshot:
     links: tuple[LinkSnapshot, ...] = ()
     unseen: tuple[BlindSpot, ...] = ()
     racks: Mapping[int, str] = field(init=False, repr=False, compare=False)
-    # What `placed` has worked out for so many copies: each rule asks for it, of each topic.
+    # Plans of `placed` by number of replicas: each rule asks for them, for each topic.
     placed: dict[int, Mapping[str, Mapping[int, Sequence[int]]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -372,8 +372,8 @@ class RuleLimit:
     whole: bool = False
 
 
-# What several rules go by: were it other for one of them, their commands would undo each other, or one would say what
-# another one denies. A policy has it in [limits].
+# Limits shared by several rules: with different values their commands would undo each other, or findings would
+# contradict. A policy sets them in [limits].
 SHARED_LIMITS = (
     RuleLimit("copies", 3, "replicas that a partition should have", whole=True),
     RuleLimit("min_insync", 2, "min.insync.replicas that Kafka's own topics and new ones should have", whole=True),

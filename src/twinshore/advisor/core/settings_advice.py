@@ -255,7 +255,7 @@ def _c(
 
 
 RETRIES_MAX_VALUE = "2147483647"
-# Kafka's default, said because librdkafka refuses to try a record for longer than a transaction may take.
+# Kafka's default, stated because librdkafka refuses to retry a record for longer than a transaction may take.
 TRANSACTION_MS = "60000"
 ELR_FEATURE = "eligible.leader.replicas.version"
 SETTING_ADVICE: Final = (

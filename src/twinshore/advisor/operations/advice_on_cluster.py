@@ -95,7 +95,7 @@ def _with_links(seen: ClusterSnapshot, settings: Settings, clock: Callable[[], i
         store = open_if_exists(settings)
         if store is None:
             return seen
-        # Half of all that is loaded here is for links, which few clusters have.
+        # This import loads as much as all others together, and few clusters have links.
         from twinshore.advisor.collect import collect_links
 
         with store:
@@ -161,5 +161,5 @@ def describe_result(answer: AdviceResult, *, everything: bool) -> list[str]:
     lines = list(advice_report.describe_advice(answer.advice, everything=everything))
     if answer.changed is not None:
         lines += ["", *advice_report.describe_difference(answer.changed, answer.advice.at_ms)]
-    # Names that others chose may hold line breaks; what Kafka's tools are given may not be changed by that.
+    # Foreign names may hold line breaks, which must not change a command for Kafka's tools.
     return [escape_line(line) for line in lines]

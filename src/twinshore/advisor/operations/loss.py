@@ -31,7 +31,7 @@ def find_losses(cluster: str, topic: str, client: ExplorationRequest, settings: 
     `client`: settings of producers and consumers, unknown to brokers. Without `acks` every value is searched.
     """
     meant = select_cluster(cluster, settings)
-    # What is typed wrongly is told before the cluster is asked.
+    # Typing errors are reported before the cluster is read.
     for one in _each(client):
         explore.build_model_config(one)
     return search_losses(build_loss_inputs(collect_topic(meant, topic), topic), meant.name, client)
@@ -46,7 +46,7 @@ def search_losses(stake: LossInputs, cluster: str, client: ExplorationRequest) -
 
 def _each(client: ExplorationRequest) -> Iterator[ExplorationRequest]:
     for acks in [client.acks] if client.acks else [one.value for one in reversed(ProducerAcks)]:
-        # Idempotence goes with acks=all alone: with the others of several it is off, whatever was said.
+        # Idempotence requires acks=all. With several acks it is off for the others, even if requested.
         off = client.idempotent and not client.acks and acks != ProducerAcks.ALL
         yield replace(client, acks=acks, idempotent=False if off else client.idempotent, harms=(Anomaly.LOST,))
 

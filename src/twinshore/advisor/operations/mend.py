@@ -18,7 +18,7 @@ from twinshore.kafka.protocol.error_codes import Code
 
 ITEMS_NAMED_MAX = 10
 CLUSTER_TIMEOUT_S = 20.0
-# Brokers hear of a change from the controller, a moment later.
+# Brokers learn of a change from the controller a moment later.
 READ_BACK_TIMEOUT_S = 20.0
 
 

@@ -52,7 +52,7 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
         yield f"## {side}"
         for one in ours:
             yield f"# {one.why}"
-            # What an application does is no setting.
+            # What an application does itself is no setting.
             yield f"# {one.name}: {one.value}" if side is SettingOwner.APPLICATION else f"{one.name}={one.value}"
             if one.librdkafka:
                 yield f"# librdkafka: {one.name}={one.librdkafka}"

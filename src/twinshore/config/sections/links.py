@@ -43,12 +43,12 @@ from twinshore.config.sections.clusters import CLUSTER_NAME
 
 PRINCIPAL = re.compile(r"[A-Za-z]+:.+")
 THROTTLE_BYTES_S_MAX = 1 << 50
-# What stands for the group's own name in an expression for topics.
+# Stands for the group's own name in an expression for topics.
 GROUP_PLACEHOLDER = "{group}"
 _PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
 OUTPUTS_EXAMPLE = '{ "billing" = ["invoices"], ".*-app" = ["{group}-.*"] }'
 QUEUE_HIGH_KB = 64 << 10
-# `max.message.bytes` of a topic that sets none, in whole kilobytes.
+# Kafka's default of `max.message.bytes`, in whole kilobytes.
 BATCH_KB_MAX = 1025
 DROP_OLDEST_KEYS = ("low_kb", "max_age_s", "transactions")
 TWIN_ONLY_SETTINGS = (
@@ -368,7 +368,7 @@ def _check_queue(section: QueueSection, place: str, complaints: Complaints) -> N
         complaints.add(place, f"low_kb: {section.low_kb} is above high_kb, {section.high_kb}; give it less")
 
 
-# In the order in which they are complained of.
+# In the order of complaints.
 SUBSECTIONS: dict[str, Callable[[RawSection, Complaints], Any]] = {
     "control": read_control,
     "follow": read_sync_rules,

@@ -10,7 +10,7 @@ from twinshore.config.declaration import setting
 from twinshore.config.schema import Complaints, RawSection, Section, flatten_table, read_section
 
 SPARK_MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn")
-# A pump asks for its grant that often while it lasts: one answer may be late, and a turn of its loop takes its time.
+# How often a task requests its lease while the lease lasts: one response may be late, and each loop takes time.
 LEASE_REQUESTS_MIN = 3
 FIXED_SPARK_SETTINGS = {
     "spark.master": "use master",

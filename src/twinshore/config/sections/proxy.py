@@ -29,7 +29,7 @@ SAME_CREDENTIALS = "same"
 START_AFTER_LEASE, START_AFTER_ALL = "lease", "all"
 OWN_CREDENTIALS = "own"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE)
-# By which clients may log in here.
+# Mechanisms by which clients may log in here.
 CLIENT_MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
 
 
@@ -41,7 +41,7 @@ class ClusterCredentials:
     password: Secret
 
 
-# By the client's principal and the cluster's name.
+# Keyed by the client's principal and the cluster's name.
 CredentialsMap = Mapping[tuple[str, str], ClusterCredentials]
 
 

@@ -10,7 +10,7 @@ from twinshore.config.declaration import setting
 from twinshore.config.model import Secret
 from twinshore.config.schema import Complaints, RawSection, Section, did_you_mean, read_secret, read_section
 
-SECRET_PARAMETERS = ("password", "passwd", "passphrase", "secret")  # in the name of what a URL asks for
+SECRET_PARAMETERS = ("password", "passwd", "passphrase", "secret")  # in the names of a URL's parameters
 SQLITE_PREFIXES = ("sqlite:///", "sqlite+pysqlite:///")
 STORE_KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
@@ -51,7 +51,7 @@ def read_store(written: RawSection, complaints: Complaints) -> StoreSettings:
 
 
 def _check_url(url: str, place: str, complaints: Complaints) -> None:
-    # What is wrong may be the password, so the URL itself is never repeated.
+    # The wrong part may be the password, so the URL itself is never repeated.
     parts = _split(url)
     if parts is None:
         complaints.add(place, "url: is none; write sqlite:///file or a kind://user@host:port/database")

@@ -25,7 +25,7 @@ from twinshore.monitoring.core.partition_lag import (
 )
 from twinshore.state.core.values import AlarmRow, PartitionDelayRow, ProofRow, TwinRow
 
-# The store gets figures once a period; a busy machine may be late with that.
+# The store gets figures once a period; a busy machine may be late.
 FRESH_PERIODS_MAX = 3
 FRESHNESS_MIN_S = 10.0
 
@@ -99,7 +99,7 @@ def compute_figure(
         return sum(place.lag_records for place in ours)
     if item == "recovery-point":
         return max((place.recovery_point_ms for place in ours), default=0) / 1000
-    # An alarm of a whole link, a cluster or a process is one of each topic.
+    # An alarm of a whole link, cluster or process counts for each topic.
     return sum(not topic or alarm.topic in ("", topic) for alarm in alarms)
 
 
@@ -153,9 +153,9 @@ class AlarmKey(NamedTuple):
 
 
 LATENESS_KINDS = frozenset({AlarmKind.HEARTBEAT, AlarmKind.RECOVERY_POINT, AlarmKind.END_OFFSET, AlarmKind.GROUP})
-# The store is nobody's link: one for all who share it.
+# The store belongs to no link: one key for all links.
 STORE_ALARM_KEY = AlarmKey("the store", AlarmKind.STORE)
-# Causes before what follows from them.
+# Causes, before consequences.
 _ORDER = (AlarmKind.STORE, AlarmKind.CLUSTER, AlarmKind.MIRROR, AlarmKind.BLIND, AlarmKind.STOPPED)
 
 
@@ -221,10 +221,10 @@ def rank_alarm(key: AlarmKey) -> int:
     return _ORDER.index(key.kind) if key.kind in _ORDER else len(_ORDER) + 1
 
 
-# What outlives its cause is told by itself, once whoever mended the cause has had this time to see it go too.
+# A consequence that outlives its cause is reported alone, after this time to end with the cause.
 CONSEQUENCE_SETTLE_MS = 30_000
 CONSEQUENCES_NAMED_MAX = 5
-# What rises long after its cause was told is gathered for so long after the last message of that cause.
+# Late consequences are gathered for so long after the last message of their cause.
 CONSEQUENCES_GATHER_MS = 60_000
 
 
@@ -428,7 +428,7 @@ def _right(
     right_ms = now_ms if before.right_ms is None else before.right_ms
     if now_ms - right_ms < manner.clear_s * 1000:
         return before._replace(right_ms=right_ms), None
-    # Nobody who was never told that it was wrong wants to hear that it is right.
+    # Without a message that something is wrong, no message that it is over.
     tell = before.told_ms is not None and not quiet
     lasted_s = max(0, right_ms - before.raised_ms) / 1000
     sentence = (
@@ -439,7 +439,7 @@ def _right(
 
 def describe_alarm_key(key: AlarmKey) -> str:
     topic = f" {key.topic}" if key.topic else ""
-    # Without a topic it names a part of the link: its windows, its groups.
+    # Without a topic, `group` names a part of the link: its windows, its groups.
     group = (f", group {key.group}" if topic else f" {key.group}") if key.group else ""
     return f"{key.link}{topic}{group}: {key.kind}"
 

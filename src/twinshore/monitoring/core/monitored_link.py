@@ -38,15 +38,15 @@ from twinshore.monitoring.core.partition_lag import (
 from twinshore.state.core.values import PartitionDelayRow
 
 LAG_KEPT_MS = 60_000
-# For so long an alarm says what never crossed of a topic that was deleted: checks may be an hour apart.
+# How long the alarm of a deleted topic reports unreplicated records: checks may be an hour apart.
 LOST_RECORDS_KEPT_MS = 2 * 3_600_000
 # A broker that has just started may not know a topic for a moment.
 MISSING_TOPIC_GRACE_MS = 5_000
 # Groups are read once a period, which may be an hour.
 GROUP_LAG_KEPT_MS = 7_200_000
-# The windows need four readings for a first verdict, and Spark a moment.
+# The windows need four readings for a first verdict, and Spark some time.
 PERIODS_UNJUDGED_MAX = 6
-# What is read once a period is asked for once more before it counts as unreadable.
+# A part read once a period gets one more try before it counts as unreadable.
 PERIODS_UNREAD_MAX = 2
 
 
@@ -60,19 +60,19 @@ class MonitoredLink:
     views: dict[MonitoredPartition, PartitionLag] = field(default_factory=dict)
     seen_ms: dict[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
-    # What the last sample read; of all else the views are of old.
+    # Partitions of the last sample; other views are old.
     read: frozenset[MonitoredPartition] = frozenset()
     # Since when a topic is known to be over, and why.
     over: dict[str, tuple[int, str]] = field(default_factory=dict)
-    # Those that are over for good: no figure of them is shown any more.
+    # Topics over for good: their figures are not shown any more.
     left: frozenset[str] = frozenset()
-    # Those of them that the source has no more, and how far each partition is known to have crossed.
+    # Those of them that the source lacks, with the replicated offset of each partition.
     deleted: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    # Clusters that do not answer, and topics of which a partition is stopped, each with a sentence; which ones are.
+    # Unreachable clusters, and topics with a stopped partition, each with a sentence; and those partitions.
     away: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    # Since when a part cannot be read, and why; None while it can.
+    # Since when a part is unreadable, and why; None while readable.
     parts: dict[str, tuple[int, str] | None] = field(default_factory=dict)
     beat_offset: int = -1
     beat_seen_ms: int = 0
@@ -80,7 +80,7 @@ class MonitoredLink:
     beat_alive: bool = False
     beat_hushed: bool = False
     judged_ms: int = 0
-    # Places whose windows have judged nothing: since when, as of when, and why they began anew last.
+    # Partitions without a window verdict: since when, as of when, and the last restart's reason.
     unjudged: dict[MonitoredPartition, tuple[int, int, str]] = field(default_factory=dict)
     rulings: int = 0
     why: str = ""
@@ -144,7 +144,7 @@ class MonitoredLink:
                 self.seen_ms[place.topic] = reading.at_ms
         self.read = frozenset(read)
         for topic in self.failures.keys() - {""}:
-            # One that should be there and was never seen is missed from now on.
+            # An expected topic that was never read counts as missing from now on.
             self.seen_ms.setdefault(topic, now_ms)
         if "" not in failures:
             self.seen_ms[""], self.ever_read = now_ms, True
@@ -172,7 +172,7 @@ class MonitoredLink:
 
     def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
         if offset != self.beat_offset:
-            # The first that is found may be the last one that ever came.
+            # The first heartbeat found may be the last one that ever came.
             self.beat_alive = self.beat_offset >= 0
             self.beat_offset, self.beat_seen_ms, self.beat_late_ms = offset, now_ms, max(0, now_ms - written_ms)
 
@@ -196,20 +196,20 @@ class MonitoredLink:
         """All conditions known now, except window verdicts. Without knowledge nothing counts as well."""
         silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
         fresh = [view for place, view in self.views.items() if place in self.read]
-        # With nothing to judge (no topics, all of them paused, no reading at all) the windows are not to blame.
+        # With nothing to judge (no topics, all paused, no reading) the windows are not to blame.
         blind = not self.ever_read or now_ms - self.seen_ms[""] > blind_s * 500
         idle = not any(view.state != "paused" for view in fresh)
         if blind or idle:
             self.judged_ms = now_ms
         unjudged_s, well = max(blind_s, PERIODS_UNJUDGED_MAX * period_s), not blind and (idle or self.rulings > 0)
-        # Of what is read no more nothing can be judged, which is not for the windows to say.
+        # Without readings there is no verdict, which is no fault of the windows.
         self.unjudged = {place: one for place, one in self.unjudged.items() if now_ms - one[1] <= unjudged_s * 1000}
         left = {
             place: (until_ms - since_ms, why)
             for place, (since_ms, until_ms, why) in self.unjudged.items()
             if until_ms - since_ms > unjudged_s * 1000
         }
-        # Heartbeats that cannot be read have not stopped, for all that is known.
+        # Unreadable heartbeats may not have stopped.
         known = not self.parts.get(HEARTBEATS_PART)
         alive, paused = self.beat_alive, self.beat_hushed
         beats = check_heartbeats(self.link, silent_ms, heartbeat_s, alive=alive, paused=paused) if known else []
@@ -278,7 +278,7 @@ class MonitoredLink:
         for topic in self.left & self.deleted.keys():
             since_ms, why = self.over[topic]
             ours = [view for place, view in self.views.items() if place.topic == topic and not place.group]
-            # Of somebody else's copy nobody knows what it lacks.
+            # What another tool's copy lacks is unknown.
             known, crossed = [view for view in ours if view.axis is not OffsetRelation.FOREIGN], self.deleted[topic]
             left = {view: view.source_end - crossed.get(view.place.partition, 0) for view in known}
             behind = {view: min(view.lag_records, lacks) for view, lacks in left.items() if lacks > 0}
@@ -323,7 +323,7 @@ def _view_of(row: PartitionDelayRow) -> PartitionLag:
 
 def _group_view(reading: LagReading) -> PartitionLag:
     source = reading.source_commit or 0
-    # A group without a place there begins where it likes: nothing is known of it.
+    # A group without a committed offset there may start anywhere: nothing is known.
     target = -1 if reading.target_commit is None else reading.target_commit
     behind = max(0, source - max(0, target)) if reading.axis is OffsetRelation.EXACT else 0
     state = "paused" if reading.paused else "watched"

@@ -29,10 +29,10 @@ from twinshore.config.model import Link, OffsetRun, is_heartbeats_topic, target_
 from twinshore.kafka.protocol.error_codes import Code, error_kind
 from twinshore.replication.core.filters import admits
 
-# Parts of a link that are read beside its topics; no topic can be called so.
+# Parts of a link that are read beside its topics; no topic can have these names.
 GROUPS_PART, HEARTBEATS_PART = "/groups", "/heartbeats"
 LINK_PARTS = (GROUPS_PART, HEARTBEATS_PART)
-# Stands in the name of a group whose id is too long, before the digest.
+# In the name of a group whose id is too long, before the digest.
 DIGEST_SEPARATOR = " ... sha256 "
 
 
@@ -65,9 +65,9 @@ class MonitoredPartition(NamedTuple):
 class OffsetRelation(StrEnum):
     """How the target's offsets relate to the source's."""
 
-    EXACT = "exact"  # A twin: they are the same.
-    MAPPED = "mapped"  # Twinshore knows what lies where.
-    FOREIGN = "foreign"  # Somebody else's copy: only differences tell.
+    EXACT = "exact"  # A twin with the same offsets.
+    MAPPED = "mapped"  # Twinshore knows the map of offsets.
+    FOREIGN = "foreign"  # Another tool's copy: only differences count.
 
 
 class LagReading(NamedTuple):
@@ -174,12 +174,12 @@ def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[Unreplica
     gap = reading.source_end - reading.target_end
     least = gap if before.least_gap is None else min(before.least_gap, gap)
     crossed = _crossed(reading, least)
-    # What a clock that was set back since has left in the future is seen now.
+    # Times in the future, left by a clock that was set back, become now.
     waiting = tuple(
         one if one.at_ms <= reading.at_ms else EndSighting(reading.at_ms, one.end) for one in before.waiting
     )
     waiting = tuple(one for one in waiting if one.end > crossed)
-    # All that lacks has its moment, also where the target lost what had crossed: then it lacks from now on.
+    # Every missing end has a time, also if the target lost replicated records: those are missing from now on.
     if reading.source_end > max(crossed, waiting[-1].end if waiting else -1):
         waiting = (*waiting, EndSighting(reading.at_ms, reading.source_end))
     waiting = thin_sightings(waiting)
@@ -247,7 +247,7 @@ def _other_log(before: UnreplicatedEnds, reading: LagReading) -> bool:
 
 RING_SLOTS = 4
 FIRST_JUDGED_TICK = 3
-# Of a long, as the published arrays are; the one after it falls on the slot that follows and still counts as begun.
+# A Java long, as in the published arrays. The restart value uses the next slot and still counts as begun.
 TICK_COUNT_MAX = (1 << 63) - 1
 TICK_COUNT_RESTART = RING_SLOTS
 
@@ -342,7 +342,7 @@ def _moved(ring: OffsetRing, times: int, until: int) -> int:
     return ring[(times - until) % RING_SLOTS] - ring[(times - 3) % RING_SLOTS]
 
 
-# Why there is nothing to judge, which is in order.
+# Valid reasons for no verdict.
 PAUSED_REASON, NO_COMMITTED_OFFSET_REASON = "paused", "the group has no place on the source"
 
 
@@ -387,7 +387,7 @@ def _offsets(reading: LagReading) -> TickOffsets | None:
         return TickOffsets(reading.source_end, reading.target_end)
     if reading.source_commit is None:
         return None
-    # A group without a place on the target has not moved there; once it has one, it came all the way.
+    # A group without a committed offset on the target has not moved there; its first one counts from 0.
     return TickOffsets(reading.source_end, reading.target_end, reading.source_commit, reading.target_commit or 0)
 
 

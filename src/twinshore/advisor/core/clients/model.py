@@ -125,9 +125,9 @@ def find_weak_acks_topics(uses: UsageByFlow) -> list[tuple[str, str]]:
     return sorted(weak)
 
 
-# What a small request costs a broker and its client's connection, about: measured figures differ by machine.
+# Approximate cost of a small request for a broker and the client's connection; differs by machine.
 REQUEST_US: Final = 50
-# What a waiting producer or consumer is advised to wait.
+# The advised waiting time of a producer or consumer.
 LINGER_MS: Final = 20
 FETCH_WAIT_MS: Final = 500
 DAY_S: Final = 86_400

@@ -248,7 +248,7 @@ BROKER_RULES = (
 )
 
 RETENTION_MS_CONFIG = "retention.ms"
-# Kafka Connect commits each minute, unless it is told otherwise.
+# Kafka Connect commits each minute by default.
 COMMIT_INTERVAL_MAX_S = 70
 
 
@@ -345,7 +345,7 @@ def _abandoned(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]
         if group.live:
             continue
         for topic, places in group.by_topic().items():
-            # Some applications deal out partitions by themselves, as Flink does, and commit without being members.
+            # Some applications assign partitions themselves, as Flink does, and commit without being members.
             lag = sum(one.lag for one in places if one.waits is not False and not _moved(one))
             if lag > limits["records"]:
                 yield RuleCase(
@@ -402,7 +402,7 @@ def _stands(place: GroupPosition, seconds: float) -> bool:
     before = place.before
     if before is None or before.apart_s < seconds or not place.lag or not place.waits:
         return False
-    # It had something to read at the earlier look already.
+    # There was something to read at the earlier reading too.
     return place.offset == before.offset and before.log_end > before.offset
 
 

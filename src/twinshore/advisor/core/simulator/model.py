@@ -301,7 +301,7 @@ def build_initial_state(setup: ModelConfig) -> ModelPartition:
     gone = ModelReplica(up=False, in_sync=False)
     replicas = (whole._replace(leads=True), *[whole] * (there - 1), *[gone] * setup.away)
     sent = (int(SendState.ACKNOWLEDGED),) * held + (int(SendState.NOT_YET),) * setup.records
-    # Its consumer is there from the beginning on; a group with a reset has committed nothing yet.
+    # The consumer exists from the beginning; a group with a reset has committed nothing yet.
     committed = 0 if setup.reset is AutoOffsetReset.NONE or setup.commit is CommitMode.WITH_RESULTS else NO_OFFSET
     reader = None if setup.commit is CommitMode.NONE else ModelConsumer(0, committed, 0, (0,) * len(sent))
     return ModelPartition(replicas, 1, 0, 0, 0, sent, 0, reader)
@@ -376,13 +376,13 @@ def advance_high_watermark(setup: ModelConfig, state: ModelPartition, broker: in
     isolated = leader.cut or state.leader != broker
     in_sync = leader.view if isolated else len(state.in_sync)
     if not setup.elr or in_sync >= setup.effective_min_insync:
-        # Who is cut off hears no fetch: only where it was alone in sync its own end is enough.
+        # A cut-off leader receives no fetches: its own log end counts only if it was alone in sync.
         ends = [] if isolated else [state.of(other).told for other in state.in_sync if other != broker]
         high = leader.high if isolated and in_sync > 1 else min([len(leader.log), *ends])
         leader = leader._replace(high=max(leader.high, high))
     done = tuple(one for one in leader.waiting if any(entry.record == one for entry in leader.log[: leader.high]))
     leader = leader._replace(waiting=tuple(one for one in leader.waiting if one not in done))
-    # Too few in sync by now: the producer hears NOT_ENOUGH_REPLICAS_AFTER_APPEND, though the record is there.
+    # Too few in sync by now: the producer gets NOT_ENOUGH_REPLICAS_AFTER_APPEND, though the record is there.
     status = SendState.ACKNOWLEDGED if in_sync >= setup.effective_min_insync else SendState.REFUSED
     return state.with_replica(broker, leader).answered(done, status)
 
@@ -474,7 +474,7 @@ def _noticed(setup: ModelConfig, state: ModelPartition, broker: int) -> Transiti
         return
     after = state if stays or not replica.in_sync else _removed(setup, state, (broker,))
     if broker != state.leader:
-        # A leader that is cut off hears nothing of it.
+        # A cut-off leader does not learn of this.
         listens = after.led is not None and not after.led.cut
         yield (
             ModelEvent(ModelAction.NOTICE, broker),
@@ -522,10 +522,10 @@ def _elected(state: ModelPartition, broker: int) -> ModelPartition:
 
 def _returned(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
     replica = state.of(broker)
-    # The controller has to have missed it first; without ELR who was last in sync stays so all the same.
+    # The controller must have noticed the broker's absence. Without ELR the last in-sync replica stays in sync.
     missed = broker != state.leader and (not replica.in_sync or (not setup.elr and state.in_sync == (broker,)))
     if not replica.up and missed:
-        # It did not stop in good order, so ELR does not trust its log any more.
+        # The stop was not orderly, so ELR does not trust the log any more.
         eligible = replica.eligible and not setup.elr
         yield (
             ModelEvent(ModelAction.RESTART, broker),
@@ -592,7 +592,7 @@ def _takes(setup: ModelConfig, state: ModelPartition, broker: int, record: int) 
         return False
     if not setup.idempotent or replica.holds(record):
         return True
-    # A gap in the sequence is refused. One that the cluster lost is passed with a new producer epoch (KIP-360).
+    # A sequence gap is refused. A gap that the cluster lost is passed with a new producer epoch (KIP-360).
     return all(replica.holds(one) or state.sent[one - 1] == SendState.ACKNOWLEDGED for one in range(1, record))
 
 

@@ -221,7 +221,7 @@ def describe_outcome(explored: Exploration, *, steps: bool = True, pictures: boo
             yield f"{harm.upper()}: by no schedule within {_bounds(explored)}; {explored.states} states were looked at."
         else:
             yield f"{harm.upper()}: cannot tell. {explored.states} states were looked at, and there are more."
-    # What was not looked for must not be taken for safe.
+    # A fault that was not searched must not look safe.
     if left := [fault.value for fault in FaultKind if fault not in setup.able]:
         yield from [""] if steps else []
         yield f"Left out: {', '.join(left)}."

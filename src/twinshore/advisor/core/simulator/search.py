@@ -36,7 +36,7 @@ from twinshore.advisor.core.simulator.model import (
 )
 
 STATES_MAX = 200_000
-# States that are known for each that may be looked at. Searches that end have four to nine of them.
+# Known states allowed for each searched one. Searches that end have four to nine.
 KNOWN_STATES_FACTOR, KNOWN_STATES_MIN = 10, 10_000
 
 
@@ -202,7 +202,7 @@ def _of_reading(setup: ModelConfig, state: ModelPartition) -> Transitions:
         yield ModelEvent(ModelAction.READER), state._replace(reader=reader._replace(place=reader.committed, hand=0))
     if setup.reset is AutoOffsetReset.NONE:
         return
-    # Where the application keeps its place itself, brokers have none to forget.
+    # If the application stores its offset, brokers have none to expire.
     if FaultKind.REST in setup.faults and reader.committed != NO_OFFSET and setup.commit is not CommitMode.WITH_RESULTS:
         gone = reader._replace(place=NO_OFFSET, committed=NO_OFFSET, hand=0)
         yield ModelEvent(ModelAction.REST), state._replace(reader=gone)
