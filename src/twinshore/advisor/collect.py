@@ -58,9 +58,8 @@ LogBounds = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
 class GroupCollector:
-    """Reads committed offsets of groups, and the age of the next records.
-
-    `missed` and `trying` record what could not be read.
+    """Reads groups' committed offsets and the age of their next records. `missed` and `trying` record what is
+    unreadable.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class GroupCollector:
         return tuple(found)
 
     def _ends(self, parts: Iterable[TopicPartition]) -> LogBounds:
-        """Log starts and ends of the partitions that answer, without topics deleted in the meantime."""
+        """Log starts and ends of the partitions that answer; deleted topics are no failure."""
         known = list(parts)
         if not known:
             return {}, {}
@@ -208,8 +207,8 @@ class GroupCollector:
         horizon_ms: int,
         part: float,
     ) -> tuple[ConsumerGroupSnapshot, ...]:
-        """Sets `next_age_ms` of unread records that retention reaches within the horizon and that have used `part` of
-        it.
+        """Sets `next_age_ms` of unread records that retention reaches within the horizon and that are past `part` of
+        retention.
 
         One request per leader finds them; then each batch is read.
         """
@@ -267,7 +266,7 @@ class GroupCollector:
 
 
 def count_trailing_markers(headers: Iterable[BatchHeader], offset: int, end: int) -> int:
-    """Counts offsets of transaction markers from `offset` to the log's end, in batches read from there."""
+    """Counts transaction markers' offsets from `offset` to the log's end."""
     return sum(
         min(one.last_offset + 1, end) - max(one.base_offset, offset)
         for one in headers
@@ -329,7 +328,7 @@ class BlindSpotCollector:
         self.unseen.append(BlindSpot(what, error.message, error.hint))
 
     def missed(self, what: str, refused: Mapping[str, KafkaError]) -> None:
-        """Notes similar failures as one: their number, an example and its reason."""
+        """Notes similar failures as one, with their number and an example."""
         if refused:
             name, error = next(iter(refused.items()))
             these = f"{what} {name}" if len(refused) == 1 else f"{what} {name} and {len(refused) - 1} more"

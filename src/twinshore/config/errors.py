@@ -53,9 +53,8 @@ class TooLargeError(WireError):
 
 
 class KafkaError(TwinshoreError):
-    """A cluster answered with an error, or not at all. `code` is Kafka's, 0 for network errors.
-
-    `silent`: the cluster that did not answer in time. `cause`: the result of the last attempt.
+    """A cluster answered with an error, or not at all. `code` is Kafka's, 0 for network errors. `silent`: the cluster
+    that did not answer in time. `cause`: the result of the last attempt.
     """
 
     silent = cause = ""

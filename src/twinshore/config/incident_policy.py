@@ -17,11 +17,7 @@ class IncidentSide(StrEnum):
 
 
 class IncidentKind(StrEnum):
-    """What happened, with the default side. For kinds without one, such as a lost right, only the finder knows the
-    side.
-
-    docs/incidents.md explains each kind and its remedy.
-    """
+    """What happened, with the default side; without one, only the finder knows the side. See docs/incidents.md."""
 
     RETENTION_GAP = "retention gap", IncidentSide.SOURCE
     STALE_DROPPED = "stale dropped", IncidentSide.TARGET

@@ -235,9 +235,8 @@ class QueuePolicy(StrEnum):
 class QueueRules:
     """Memory for a broadcast's slow target: at most `high_bytes`.
 
-    A fresh queue drops the oldest records beyond that, or beyond `parts_max` parts, down to `low_bytes` and half of the
-    parts; and, if `max_age_s` is set, older records. `transactions`: also records of transactions, which may then be
-    replicated in part.
+    A fresh queue drops the oldest records beyond that or `parts_max`, down to `low_bytes` and half of the parts, and
+    records older than `max_age_s`, if set. `transactions`: transactions too, which may then be replicated in part.
     """
 
     policy: QueuePolicy = QueuePolicy.KEEP
@@ -373,9 +372,7 @@ def join_runs(first: OffsetRun, second: OffsetRun) -> OffsetRun | None:
 
 
 def append_runs(known: OffsetRun | None, fresh: Iterable[OffsetRun]) -> list[OffsetRun]:
-    """Appends new runs, in order, to the last known one, and joins them. A run that ends within known offsets is a
-    repetition.
-    """
+    """Joins new runs, in order, to the last known one. A run within known offsets is a repetition."""
     standing: list[OffsetRun] = [] if known is None else [known]
     for one in fresh:
         last = standing[-1] if standing else None
@@ -405,7 +402,7 @@ S_co = TypeVar("S_co", bound=PlanStep, covariant=True)
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[S_co]):
     """`shown`: what the operator must know first. `remarks`: what else is worth knowing. `refused`: why requested steps
-    are missing; the caller raises it at the end.
+    are missing; raised by the caller at the end.
     """
 
     steps: tuple[S_co, ...] = ()

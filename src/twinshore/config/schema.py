@@ -1,6 +1,6 @@
-"""Reads settings sections with pydantic. Each complaint names the key's place and the nearest valid choice.
+"""Reads settings sections with pydantic. Each complaint names the key and the nearest valid choice.
 
-Also here: shapes shared by several sections, such as expressions, numbers by expression, dotted names and secrets.
+Also here: key shapes of several sections, such as expressions and secrets.
 """
 
 from __future__ import annotations
@@ -190,11 +190,9 @@ class RawSection:
 
 @dataclass(frozen=True, slots=True)
 class Section(Generic[T]):
-    """One section. `order`: its order on the page and in complaints. `tables`: each place of its keys, and the
-    declaring class.
-
-    `read` returns the section's value and adds complaints; with complaints the value is not used. `overridden`: the
-    environment may override keys.
+    """`order`: on the page and in complaints. `tables`: the name of each table of keys, and the declaring class. `read`
+    returns the section's value and adds complaints; then the value is not used. `overridden`: the environment may
+    override keys.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""All settings of one process, how they are read, and docs/settings.md.
+"""All settings of one process, how they are read, and docs/settings.md (written by `python scripts/pages.py`).
 
-Environment variables override sections that declare it: TWINSHORE_STORE_URL for [store] url, TWINSHORE_MIRROR_LANES for
-[mirror] lanes. Commas separate list items. `python scripts/pages.py` writes the page.
+Environment variables override sections that declare it: TWINSHORE_STORE_URL for [store] url. Commas separate list
+items.
 """
 
 from __future__ import annotations

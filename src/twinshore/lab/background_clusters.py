@@ -72,8 +72,8 @@ def bring_up(
     tell: Callable[[str], None],
     dry_run: bool = False,
 ) -> list[BackgroundCluster]:
-    """Starts the named clusters that are not up; returns them all. A cluster whose brokers have died is refused and
-    keeps its data.
+    """Starts the named clusters that are not up; returns them all. Refuses one whose brokers have died, which keeps its
+    data.
     """
     folder = folder.absolute()
     _check(folder, names)

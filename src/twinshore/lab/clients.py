@@ -124,8 +124,8 @@ def read_to_end(
 def wait_for_brokers(asked: Cluster, node_ids: set[int]) -> None:
     """Returns when each broker at `asked.bootstrap` itself shows all of these.
 
-    Brokers learn of each other at different times. librdkafka drops requests to a broker that a later metadata response
-    omits.
+    Brokers learn of each other at different times, and librdkafka drops requests to a broker missing in a later
+    response.
     """
 
     def lacks(address: tuple[str, int]) -> str:
@@ -170,9 +170,7 @@ def create_topic(
 
 
 def wait_for_leaders(asked: Cluster, topic: str, partitions: int) -> None:
-    """Returns when each broker at `asked.bootstrap` itself shows a leader of every partition: brokers learn of a topic
-    at different times.
-    """
+    """As `wait_for_brokers`, for a leader of every partition."""
 
     def lacks(address: tuple[str, int]) -> str:
         led = _led(address, asked, topic)

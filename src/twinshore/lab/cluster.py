@@ -37,8 +37,7 @@ def check_brokers(count: int) -> None:
 class LabCluster:
     """A cluster to start, use by `cluster` or `bootstrap`, break by its `brokers`, and stop.
 
-    Without `folder` the data is temporary and removed by `stop`; with `folder` the data stays. Brokers can restart, a
-    stopped cluster cannot.
+    Without `folder` the data is removed by `stop`. Brokers can restart, a stopped cluster cannot.
     """
 
     def __init__(
@@ -142,8 +141,7 @@ class LabCluster:
         return self.cluster_as(name)
 
     def upgrade(self, version: str) -> Iterator[LabBroker]:
-        """Restarts each broker in turn with another version and yields the broker, so that the caller can wait for
-        replicas.
+        """Restarts each broker in turn with another version and yields it, so that the caller can wait for replicas.
 
         The cluster's metadata.version stays.
         """

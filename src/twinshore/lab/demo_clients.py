@@ -134,7 +134,7 @@ RecordIdentity = tuple[int, bytes | str | None, bytes | str | None]
 class DemoAccount:
     """Accounts for every acknowledged record: on both sides, or saved from the lost one.
 
-    `again`: saved records that are also on both sides, since their producer retried; each counts once.
+    `again`: saved records also on both sides, since their producer retried.
     """
 
     acknowledged: int
@@ -153,7 +153,7 @@ class DemoAccount:
 
 
 class DemoRescuedRecords:
-    """Records that a fail-back saved. The demo's writers never write two equal ones to a topic in one millisecond."""
+    """Records that a fail-back saved. No two of a topic are equal in key, value and timestamp."""
 
     def __init__(self, folder: Path) -> None:
         self._left: dict[str, set[RecordIdentity]] = {}
@@ -314,8 +314,8 @@ def read_group_to_ends(
 ) -> int:
     """Joins the group, reads to these ends, and returns the number of records.
 
-    Raises LabError if a partition's first or any later record is not the next one. A switch leaves one marker in each
-    partition that it moves, unseen by consumers, so one offset per partition may be skipped.
+    Raises LabError if a record is not the next one. A switch leaves one invisible marker in each partition that moves,
+    so one offset per partition may be skipped.
     """
     consumer = _member(cluster, "error")
     expected, passed = dict(stood), set[TopicPartition]()

@@ -1,7 +1,4 @@
-"""Finds Java, and fetches jars from Maven Central by PySpark's Ivy and Python packages by pip, each once.
-
-The Python packages are for benches; the product does not depend on them.
-"""
+"""Finds Java; fetches jars from Maven Central by PySpark's Ivy, and Python packages for benches by pip, each once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The launcher script between the lab and a server: ties the server's life to its parent's, drops privileges, then
-execs.
+"""The launcher script: ties a server's life to its parent's, drops privileges, then execs.
 
-A preexec_fn may deadlock in a process with threads, so this is a script. Uses only the standard library.
+A preexec_fn may deadlock in a process with threads. Uses only the standard library.
 """
 
 from __future__ import annotations

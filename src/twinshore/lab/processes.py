@@ -35,10 +35,10 @@ _ENDED = ("Z", "X", "x")
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """Identifies a process beyond doubt: pids are reused, pairs of pid and start are not.
+    """Identifies a process: pids are reused, pairs of pid and start are not.
 
-    `start`: boot id and ticks since boot, independent of clock changes. If the kernel does not report them: clock
-    seconds.
+    `start`: boot id and ticks since boot, independent of clock changes; clock seconds if the kernel does not report
+    them.
     """
 
     pid: int
@@ -174,9 +174,8 @@ class ChildProcess:
             self._process.send_signal(number)
 
     def end(self, *, patience_s: float = 0.0) -> None:
-        """SIGTERM and, after `patience_s`, SIGKILL; returns when the process is gone.
-
-        A process with its own death signal gets that first, and some time to obey.
+        """As `ProcessIdentity.end`. A process with its own death signal gets that before SIGKILL, and some time to
+        obey.
         """
         if patience_s > 0:
             self._ask(signal.SIGTERM, patience_s)
@@ -305,9 +304,7 @@ _swept = threading.Event()
 
 
 def scratch_folder(kind: str) -> Path:
-    """Creates a temporary folder with the owner's identity, so that a later process removes the leftovers of a killed
-    one.
-    """
+    """Creates a temporary folder with its owner's identity. A later process removes the folders of killed owners."""
     if not _swept.is_set():
         _swept.set()
         sweep_scratch_folders(Path(tempfile.gettempdir()))

@@ -1,5 +1,5 @@
-"""Writes records to a topic: a given number, or a steady, varied load. Acknowledged records are counted, since the twin
-must have them.
+"""Writes a given number of records to a topic, or a steady, varied load. Acknowledged ones are counted: the twin must
+have them.
 """
 
 from __future__ import annotations

@@ -47,9 +47,7 @@ def read_watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple
 
 
 def close_kept_consumers() -> None:
-    """Call before their clusters stop, or before other servers take the ports. No other thread may use a kept consumer
-    then.
-    """
+    """Call before the clusters stop or other servers take their ports, while no other thread reads."""
     while _kept:
         _kept.popitem()[1].close()
 

@@ -94,10 +94,7 @@ def read_zabbix_discovery(links: Sequence[str], settings: Settings, store: Store
 def read_figure(
     item: str, links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
 ) -> CheckFigure:
-    """Reads `item` of these links, or of one of their topics.
-
-    `clock` returns milliseconds and is read after the store, so that concurrent writes are not from the future.
-    """
+    """Reads `item` of these links, or of one topic. `clock` as in `read_delays`."""
     check_item(item)
     seen = _look(links, settings, store, clock)
     why = alerts.explain_missing_figure(item, seen.places, topic, seen.now_ms, seen.fresh_s, seen.unseen)
@@ -170,8 +167,8 @@ def _sentences(
     watch: LastWatch,
     now_ms: int,
 ) -> list[str]:
-    """One sentence for each cause with its consequences: how long the alarm is open or when it was last judged, and
-    when its topic was last read.
+    """One sentence for each cause with its consequences: the alarm's duration or last judgement, and the topic's last
+    reading.
     """
     read_ms = _read_ms(places)
     said = {}
@@ -263,7 +260,7 @@ class TopicDelay:
 
     @property
     def unknown(self) -> bool:
-        """Whether lag and recovery point mean nothing: a copy that is not replicated and never was a twin may lack
+        """Whether lag and recovery point mean nothing: a copy that never was a twin and is not replicated may lack
         everything.
         """
         return self.unplaced or (self.about and bool(self.stopped))
@@ -336,7 +333,7 @@ def read_delays(
     """Reads the figures of these links, or all; of one topic if named. Raises ConfigError if no such topic is
     monitored.
 
-    `clock` returns milliseconds and is read after the store, so that concurrent writes are not from the future.
+    `clock` returns milliseconds and is read after the store, so that no row is from the future.
     """
     chosen = settings.chosen(links)
     watched = [row for link in chosen for row in store.delay.places(link.name)]
@@ -359,9 +356,7 @@ def read_alarm_history(links: Sequence[str], settings: Settings, store: Store, *
 def describe_alarm_durations(
     rows: Sequence[AlarmRow], settings: Settings, store: Store, *, clock: Callable[[], int]
 ) -> list[str]:
-    """How long each of these alarms was open; or that it is open, or when it was last judged. `clock` as in
-    `read_delays`.
-    """
+    """How long each alarm was open; or that it is open, or when last judged. `clock` as in `read_delays`."""
     told, watchers = read_last_watch_rows(settings.links, store), store.delay.watches()
     now_ms = clock()
     watch = build_last_watch(settings.links, watchers, told, now_ms)

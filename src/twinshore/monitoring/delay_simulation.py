@@ -1,5 +1,5 @@
-"""Simulates a partition's traffic and its mirror (fast, late, slow or stopped) from a seed, and runs both alarm
-algorithms on the same traces: what each detects, how soon, and its false alarms.
+"""Simulates a partition's traffic and mirror from a seed, and runs both alarm algorithms on the same traces: what each
+detects, how soon, and its false alarms.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class SimulatedAlarm:
 
 @dataclass(frozen=True, slots=True)
 class DetectionResult:
-    """How one algorithm detected a fault over some runs. `kept`: the part of the detecting runs whose alarm stayed open
-    until the fault's end.
+    """How one algorithm detected a fault over some runs. `kept`: the part of its alarms that stayed open to the fault's
+    end.
     """
 
     runs: int

@@ -88,8 +88,8 @@ class LinkLag:
 class TopicView:
     """A topic's partitions together; offsets are sums. None means not known now.
 
-    `excluded`: the current filters exclude the topic, which was replicated before; such a topic has no lag. `refused`:
-    replication never began, so there is no twin and no twin end.
+    `excluded`: by the current filters, after earlier replication; no lag. `refused`: replication never began, so there
+    is no twin.
     """
 
     topic: str
@@ -249,8 +249,8 @@ def read_link_views(
 ) -> list[LinkView]:
     """Reads the status of these links, or all; with `topics` also of their topics.
 
-    A source that does not answer is waited for once. `pool`: pass one to read repeatedly. `clock` returns milliseconds
-    and is read after the data it judges: a call may take seconds, during which mirrors write.
+    A silent source is waited for once. `pool`: pass one to read repeatedly. `clock` returns milliseconds and is read
+    after the data, which may take seconds while mirrors write.
     """
     holds_s = status_ttl_s(settings.mirror.receipts_s)
     settings = settings.with_links(load_links(settings, store).links)
@@ -368,7 +368,7 @@ def _lag_of(word: LagStatus, age_s: float, seen_by: str, told: LagStatus | None,
 
 
 def _missing_s(word: LagStatus | TopicLag, else_ms: int, now_ms: int) -> float | None:
-    """How long the oldest missing record has been missing, in seconds; since `else_ms` if the figures do not say it."""
+    """Seconds since the oldest missing record is missing; since `else_ms` if the figures have no time."""
     if since_ms := word.since_ms or else_ms:
         return max(0, now_ms - since_ms) / 1000
     return None if word.lag or word.unseen else 0.0
@@ -377,8 +377,7 @@ def _missing_s(word: LagStatus | TopicLag, else_ms: int, now_ms: int) -> float |
 def _ask(
     store: Store, settings: Settings, link: Link, now_ms: int, pool: ConnectionPool, *, before: bool
 ) -> LagStatus | str:
-    """Lag of existing twins by the source's own ends and the progress reports, or why the source cannot be read from
-    here.
+    """Lag by the source's own ends and the progress reports, or why the source cannot be read from here.
 
     `before`: twins were known earlier.
     """

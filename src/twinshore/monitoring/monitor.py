@@ -106,9 +106,7 @@ def _gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
 
 
 def _by_topic(state: MonitoredLink) -> Mapping[str, tuple[int, float]]:
-    """Lag records and age in seconds of each topic that was read completely. No figure is better than an old one that
-    looks current.
-    """
+    """Lag records and age in seconds of each completely read topic. An old figure must not look current."""
     found: dict[str, tuple[int, float]] = {}
     read, failures = state.read, state.failures
     for place, view in list(state.views.items()):

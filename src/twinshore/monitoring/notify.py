@@ -40,9 +40,7 @@ DELIVERY_RETRY_DELAY_S = 1.0
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: a redirected POST arrives as a GET without body, with the token, at any host the response
-    names.
-    """
+    """Refuses redirects: a redirected POST becomes a GET without body, with the token, to any host named."""
 
     def redirect_request(self, *_: object) -> None:
         """Returns None, which makes the redirect an error."""
@@ -192,7 +190,7 @@ class AlarmManager:
         self.book: dict[AlarmKey, ActiveAlarm] = {}
 
     def leave(self, kind: AlarmKind, links: Collection[str]) -> None:
-        """Hands these alarms to another process without clearing them."""
+        """Leaves these alarms to another process without clearing them."""
         for key in [key for key in self.book if key.kind == kind and key.link in links]:
             del self.book[key]
             self._ids.pop(key, None)
@@ -213,9 +211,7 @@ class AlarmManager:
         self.book = {key: shift_alarm_clock(one, by_ms) for key, one in self.book.items()}
 
     def judge(self, signs: Iterable[AlertCondition], now_ms: int) -> list[AlarmEvent]:
-        """Applies these conditions and returns the events, which are sent at once and saved when the store can be
-        written.
-        """
+        """Applies these conditions; returns the events, which are sent at once and saved when the store is writable."""
         quiet = is_quiet(self._quiet, now_ms)
         self.book, events = update_alarms(self.book, signs, now_ms, self._manners, quiet=quiet)
         for event in events:
@@ -240,10 +236,9 @@ class AlarmManager:
             self._unsaved.pop(0)
 
     def refresh(self) -> None:
-        """Updates the sentences of open alarms in the store to the current ones.
+        """Updates the sentences of open alarms in the store.
 
-        Two monitors may watch one cluster. An alarm that the other closed is raised again while the condition still
-        holds here.
+        Two monitors may watch one cluster: an alarm closed by the other is raised again while the condition holds here.
         """
         stands = {row.id for row in self._store.delay.alarms(open_only=True, limit=None)} if self._ids else set()
         for key, one in self.book.items():

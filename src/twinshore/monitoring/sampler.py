@@ -104,7 +104,7 @@ class _Told:
 
 
 class Sampler:
-    """Reads one link. Use from one thread. Errors of clusters and store are not raised but reported in the sample.
+    """Reads one link, from one thread. Errors of clusters and store are reported in the sample, not raised.
 
     `expected`: names that a topic or group list must not omit silently.
     """
@@ -203,9 +203,7 @@ class Sampler:
 
     @contextmanager
     def _heard(self, cluster: KafkaCluster) -> Iterator[None]:
-        """Records whether any broker of the cluster answers. Any error code from a broker proves that the cluster is
-        there.
-        """
+        """Records whether any broker of the cluster answers; any error code from a broker proves that."""
         try:
             yield
         except KafkaError as error:
@@ -356,8 +354,8 @@ class Sampler:
 def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) -> dict[str, HomeRow]:
     """Topics that the reverse link replicates and monitors. `rows`: open incidents of this link.
 
-    A topic that was recreated away from its home is replicated by neither link; this link's incident log says so, and
-    this link shows the topic. Older incidents of a reversed topic date from before the move.
+    A topic recreated away from its home is replicated by neither link, and this link shows it. Older incidents of a
+    reversed topic date from before the move.
     """
     away = homes_elsewhere(link, store.homes.of(pair_name(link)))
     strayed = {row.incident.topic for row in rows if row.incident.kind is IncidentKind.HOME_UNDECIDED}

@@ -48,9 +48,7 @@ SILENCE_CONSEQUENCES = (
 
 
 def get_mirror_silence_limit_s(receipts_s: float) -> float:
-    """Seconds of silence after which a mirror's alarm wakes an operator; longer than `status_ttl_s`, after which its
-    status counts as old.
-    """
+    """Seconds of silence before a mirror's alarm wakes an operator; longer than `status_ttl_s`."""
     return max(SILENCE_MIN_S, MISSED_MIRROR_STATUSES_MAX * receipts_s)
 
 
@@ -96,8 +94,8 @@ def check_watchers(
 ) -> list[AlertCondition]:
     """Returns a condition for each monitor and mirror.
 
-    `own`: the caller's name. `word_s`: how long a mirror may be silent. `standing`: the caller's alarms; those of
-    processes that are no longer expected to report clear.
+    `own`: the caller's name. `word_s`: how long a mirror may be silent. `standing`: the caller's alarms, which clear
+    for processes no longer expected to report.
     """
     signs: list[AlertCondition] = []
     if now_s < silences.from_s:
@@ -130,8 +128,8 @@ def build_monitor_name(links: Sequence[str]) -> str:
 
 
 def find_replaced_watches(links: Collection[str], watches: Sequence[WatcherRow]) -> list[str]:
-    """Names of the watches that a monitor of these links replaces: those that watch no other link. A replaced monitor
-    that is still alive registers again within a second.
+    """Watches that a monitor of these links replaces: those of no other link. A replaced monitor that still lives
+    registers again within a second.
     """
     ours = [row for row in watches if row.kind == WATCHES_LINKS and row.name != build_monitor_name(list(links))]
     return [row.name for row in ours if row.links and set(row.links) <= set(links)]
@@ -157,7 +155,7 @@ def _patience_s(row: WatcherRow) -> float:
 
 
 def check_store_silence(silent_s: float, why: str = "") -> AlertCondition:
-    """Whether the store has been silent for too long, so that monitors and mirrors go unwatched."""
+    """Whether the store is silent for too long to watch others."""
     key = AlarmKey(WATCHER, AlarmKind.BLIND)
     said = (
         f"the store has not answered for {silent_s:.0f} s, so nobody knows which monitors and mirrors are alive: {why}."

@@ -83,9 +83,7 @@ class RecordedPosition:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`findings` are open; `remarks` are on the policy. More rights or time would reveal `unseen`; nothing reveals
-    `untold`.
-    """
+    """`findings` are open; `remarks` are on the policy. More rights or time would reveal `unseen`, nothing `untold`."""
 
     cluster: str
     cluster_id: str
@@ -107,9 +105,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class AdviceDifference:
-    """The difference of two advices, by rule and subject.
-
-    `unsure`: findings may be gone only because something could not be read. `beside`: number of earlier findings on
+    """`unsure`: findings may be gone only because something could not be read. `beside`: number of earlier findings on
     rules or topics not checked this time.
     """
 
@@ -148,7 +144,7 @@ def build_advice(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[A
 
 
 def _while_moving(found: RuleCase, topic: TopicSnapshot | None) -> RuleCase:
-    """Notes a running reassignment as evidence and drops the safe fix: that is safe only after the move."""
+    """Notes a running reassignment and drops the safe fix, which is safe only after the move."""
     if topic is None:
         return found
     told = join_names([_move(one) for one in topic.partitions if one.moves], STUCK_GROUPS_NAMED_MAX)
@@ -193,8 +189,7 @@ class AdviceScope:
     def at(self, finding: Finding) -> bool:
         """Whether a rerun would report this finding again.
 
-        Unknown for a group finding without a topic if only some topics are checked. Kafka's own topics are always
-        checked.
+        Unknown for a group finding without a topic if only some topics are checked. Kafka's own topics always are.
         """
         kind, _, name = finding.subject.partition(" ")
         topic = name.rpartition(" on ")[2] if kind == "group" else name
@@ -337,8 +332,8 @@ ReplicaAssignment = Mapping[int, Sequence[int]]
 def plan_replicas(seen: ClusterSnapshot, copies: int) -> Mapping[str, ReplicaAssignment]:
     """Plans new replicas, by topic, for partitions with fewer than `copies`, or with all in one of several racks.
 
-    Replicas that hold records stay first. Topics are placed in order and deterministically, so two rules give one topic
-    the same replicas. The cluster needs at least `copies` brokers.
+    Replicas that hold records stay first. The order is fixed, so two rules give one topic the same replicas. The
+    cluster needs at least `copies` brokers.
     """
     if copies not in seen.placed:
         seen.placed[copies] = _placed(seen, copies)
@@ -410,7 +405,7 @@ def build_set_topic_command(seen: ToolTarget, topic: str, settings: Mapping[str,
 
 
 def build_min_isr_command(seen: ToolTarget, topic: TopicSnapshot, minimum: int) -> tuple[tuple[str, ...], str]:
-    """Returns the command that sets min.insync.replicas; while a replica is away, as a later step by hand."""
+    """The command that sets min.insync.replicas; while a replica is away, as a later step by hand."""
     line = build_set_topic_command(seen, topic.name, {MIN_ISR_CONFIG: str(minimum)})
     return ((line,), "") if topic.settled else ((), f"{WHEN_IN_SYNC_PHRASE}: {line}")
 
@@ -470,7 +465,7 @@ def build_describe_group_command(seen: ToolTarget, group: str) -> str:
 def build_more_replicas_command(
     seen: ClusterSnapshot, topic: TopicSnapshot, copies: int
 ) -> tuple[tuple[str, ...], str]:
-    """Returns the command that adds replicas, or what must be done first."""
+    """The command that adds replicas, or what must be done first."""
     if topic.moves:
         return (), REASSIGNMENT_HINT
     if len(seen.brokers) < copies:
@@ -624,7 +619,7 @@ def _body(advice: Advice, changed: AdviceDifference | None) -> Iterator[str]:
 
 
 def _stories(names: Collection[str]) -> str:
-    """The stories that findings link to, with the logs after each step, so the page needs no other."""
+    """The stories that findings link to, so the page needs no other."""
     told = [_story(story) for story in STORIES if story.name in names]
     return f"<h2>How it happens</h2>\n{''.join(told)}" if told else ""
 

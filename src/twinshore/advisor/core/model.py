@@ -49,7 +49,7 @@ class BrokerSnapshot:
     @property
     def caps_min_isr(self) -> bool:
         """Whether the broker caps min.insync.replicas at the number of replicas. Older ones, and perhaps those of
-        unknown version, then refuse all records with acks=all.
+        unknown version, refuse acks=all beyond.
         """
         return self.supports >= CAPPED_MIN_ISR_LEVEL
 
@@ -66,8 +66,7 @@ class BrokerSnapshot:
 class PartitionSnapshot:
     """`replicas` are in assignment order, the preferred leader first; `leader` is -1 if there is none.
 
-    During a reassignment `replicas` are the old ones. `adding` are being copied and may already be in sync; `removing`
-    go when those are.
+    During a reassignment `replicas` are the old ones, `adding` are being copied, and `removing` go afterwards.
     """
 
     number: int
@@ -163,8 +162,8 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSnapshot:
-    """`unplaced`: partitions with records but without a committed offset, of topics where the group has other offsets
-    or that a member is assigned now.
+    """`unplaced`: partitions with records but no committed offset, in topics that the group commits or a member is
+    assigned.
     """
 
     name: str
@@ -187,9 +186,8 @@ def replace_positions(
 
 @dataclass(frozen=True, slots=True)
 class TwinSnapshot:
-    """A topic's twin. `lag`: records missing, None if unknown. `stopped`: number of partitions that are not replicated.
-
-    `differs`: setting, the twin's value, the expected value; None is Kafka's default.
+    """`lag`: records missing, None if unknown. `stopped`: number of stopped partitions. `differs`: setting, the twin's
+    value, the expected value; None is Kafka's default.
     """
 
     topic: str
@@ -201,10 +199,8 @@ class TwinSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LinkSnapshot:
-    """A link from the cluster. `bootstrap` and `secured` are the target's. `runs`: a mirror reports the status now.
-
-    `lacks`: ACLs missing on the target. `left`: ACLs that the mirror wrote there and that should be gone. `open`: the
-    cluster has an authorizer and the target has none.
+    """`bootstrap` and `secured` are the target's. `runs`: a mirror reports the status now. `lacks`: ACLs missing on the
+    target. `left`: ACLs that the mirror wrote there and that should be gone. `open`: only the source has an authorizer.
     """
 
     name: str
@@ -230,10 +226,8 @@ class BlindSpot:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """One reading of a cluster.
-
-    `finalized`: the cluster's metadata.version, 0 if unknown. `eligible`: the cluster elects eligible leader replicas.
-    `secured`: clients need security settings. `in_part`: only a selection of topics was read.
+    """`finalized`: the cluster's metadata.version, 0 if unknown. `eligible`: the cluster elects eligible leader
+    replicas. `secured`: clients need security settings. `in_part`: only a selection of topics was read.
     """
 
     cluster: str
@@ -261,9 +255,7 @@ class ClusterSnapshot:
         object.__setattr__(self, "_by_name", {one.name: one for one in self.topics})
 
     def effective_min_isr(self, minimum: int, copies: int) -> int:
-        """Since Kafka 3.7 min.insync.replicas counts at most as many replicas as the partition has, for accepting
-        records and for acknowledging them.
-        """
+        """Since Kafka 3.7 min.insync.replicas counts at most as many replicas as the partition has."""
         return min(minimum, copies) if self.capped else minimum
 
     @property
@@ -350,8 +342,8 @@ def build_profiles(seen: ClusterSnapshot) -> tuple[ReliabilityProfile, ...]:
 
 
 class Severity(StrEnum):
-    """`grave`: one fault loses records or stops writers, or has done so. `warning`: a fault and some bad luck would.
-    `note`: worth knowing.
+    """`grave`: one fault loses records or stops writers, or has. `warning`: a fault and bad luck would. `note`: worth
+    knowing.
     """
 
     CRITICAL = "grave"
@@ -385,7 +377,7 @@ SHARED_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigChange:
-    """Topic settings that `--fix` may set: they refuse no write that works now, and delete no record."""
+    """Topic settings that `--fix` may set: no working write is refused, and no record deleted."""
 
     topic: str
     settings: tuple[tuple[str, str], ...]
@@ -396,9 +388,8 @@ class TopicConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class RuleCase:
-    """A subject that breaks a rule. `commands` fix it as typed lines; `by_hand`: what no command can do.
-
-    `safe` alone fixes all of it. `weight` overrides the rule's: an owner asked for it.
+    """`commands` fix the case as typed lines; `by_hand`: what no command can do. `safe` alone fixes all of it. `weight`
+    overrides the rule's, where an owner asked for it.
     """
 
     subject: str
@@ -414,10 +405,8 @@ JudgeCluster = Callable[[ClusterSnapshot, Mapping[str, float]], Iterable[RuleCas
 
 @dataclass(frozen=True, slots=True)
 class AdvisorRule:
-    """`says`: the finding. `risk`: what is at risk. `event`: when that happens. `story`: the simulator's story that
-    shows it, or empty.
-
-    `judge` takes the snapshot and the limits by name, shared ones included.
+    """`says`: the finding. `risk`: what is at risk. `event`: when that happens. `story`: the simulator's story of it,
+    or empty. `judge` takes the snapshot and the limits by name, shared ones included.
     """
 
     name: str

@@ -25,7 +25,7 @@ from twinshore.config.sentences import count_phrase
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """Settings that decide a loss, and the state of the worst partition.
+    """The settings and state of a topic's worst partition.
 
     `away`: replicas out of sync. `flushed`: each record is on disk before its acknowledgement. `eligible`: eligible
     leader replicas are elected. `capped`: brokers cap `min_insync` at the number of replicas.
@@ -71,7 +71,7 @@ def build_loss_inputs(seen: ClusterSnapshot, name: str) -> LossInputs:
 
 
 def _capped(seen: ClusterSnapshot, name: str, matters: bool) -> bool:
-    """Whether any broker caps min.insync.replicas: as leader, one is enough. Raises ConfigError if that matters and is
+    """Whether any broker caps min.insync.replicas, and so may as leader. Raises ConfigError if that matters and is
     unknown.
     """
     able = any(broker.caps_min_isr for broker in seen.brokers)

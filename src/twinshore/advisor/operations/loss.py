@@ -28,7 +28,7 @@ class LossResult:
 def find_losses(cluster: str, topic: str, client: ExplorationRequest, settings: Settings) -> LossResult:
     """Reads the topic and searches. Raises ConfigError if the topic is missing or does not fit the model.
 
-    `client`: settings of producers and consumers, unknown to brokers. Without `acks` every value is searched.
+    `client`: settings unknown to brokers. Without `acks` every value is searched.
     """
     meant = select_cluster(cluster, settings)
     # Typing errors are reported before the cluster is read.

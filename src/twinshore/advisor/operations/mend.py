@@ -59,8 +59,8 @@ def plan(advice: Advice, cluster: Cluster) -> Plan[MendStep]:
 
 
 def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[MendStep]:
-    """Applies the plan. Raises RefusedError if a setting changed since the plan, or the topic's state no longer permits
-    the change.
+    """Applies the plan. Raises RefusedError if a setting changed since, or the topic's state no longer permits the
+    change.
     """
     with closing(_open(advice, cluster)) as kafka:
         for step in planned.steps:
@@ -92,8 +92,8 @@ def find_unmended(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
 def explain_refusal(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> str:
     """Why these settings may not be set now; empty if they may.
 
-    For a partition without a leader the present setting may be the only way back. And a change of min.insync.replicas
-    makes the cluster forget which out-of-sync replicas could lead.
+    For a partition without a leader the present setting may be the only way back. A change of min.insync.replicas makes
+    the cluster forget which out-of-sync replicas could lead.
     """
     if topic is None or topic.error:
         return "it is there no more"

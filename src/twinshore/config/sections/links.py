@@ -117,9 +117,7 @@ def read_links(written: RawSection, complaints: Complaints) -> tuple[Link, ...]:
 
 
 def find_mixed_broadcasts(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
-    """Links whose broadcast has another source than earlier links of that name, each with a sentence. A broadcast has
-    one source.
-    """
+    """Links whose broadcast has another source than earlier links of that name, each with a sentence."""
     first: dict[str, Link] = {}
     for link in links:
         other = first.setdefault(link.broadcast, link)
@@ -289,7 +287,7 @@ def unmatched_outputs(
 
 
 def _wrong_topics(text: str) -> str:
-    """The placeholder stands for the group's literal name, so any plain text may replace it for the check."""
+    """Replaces the placeholder for the check: a group's name counts literally."""
     return _wrong(text.replace(GROUP_PLACEHOLDER, "g"))
 
 

@@ -1,6 +1,4 @@
-"""The section `proxy`: where `twinshore proxy run` listens, which clusters clients reach, and which credentials are
-used towards clients and clusters.
-"""
+"""The section `proxy`: where `twinshore proxy run` listens, for which clusters, and with which credentials."""
 
 from __future__ import annotations
 
@@ -329,9 +327,7 @@ def _login(raw: object, place: str, complaints: Complaints) -> ClusterCredential
 
 
 def _useless(cluster: Cluster, named: bool) -> str:
-    """Why a user and password cannot be used at this cluster. Common credentials are no fault at a cluster without
-    login.
-    """
+    """Why a user and password cannot be used at this cluster. Common ones are no fault at a cluster without login."""
     if cluster.security.token_file:
         return "logs in by the token in token_file, not by a user and a password"
     if named and not cluster.security.sasl:

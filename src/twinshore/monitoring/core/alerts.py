@@ -82,9 +82,7 @@ def _by_link(places: Iterable[PartitionDelayRow]) -> dict[str, Sequence[Partitio
 
 
 def build_zabbix_discovery(places: Iterable[PartitionDelayRow]) -> str:
-    """Zabbix low-level discovery: every monitored link and topic. A Zabbix agent does not pass on ">", so keys say
-    `east..west`.
-    """
+    """Zabbix low-level discovery of links and topics. An agent does not pass on ">", so keys say `east..west`."""
     found = sorted({(place.link, place.topic) for place in places})
     named = [(link, link.replace("->", ".."), topic) for link, topic in found]
     return json.dumps({"data": [{"{#LINK}": link, "{#KEY}": key, "{#TOPIC}": topic} for link, key, topic in named]})
@@ -106,10 +104,7 @@ def compute_figure(
 def explain_missing_figure(
     item: str, places: Sequence[PartitionDelayRow], topic: str, now_ms: int, bound_s: float, unseen: Sequence[str] = ()
 ) -> str:
-    """Explains why no current figure exists: nothing was read, or not lately. Empty if the figure is current.
-
-    `unseen`: sentences about what no monitor watches now, so that no alarm would rise.
-    """
+    """Why no current figure exists; empty if one does. `unseen`: sentences about what no monitor watches now."""
     ours = [place for place in places if not place.group and topic in ("", place.topic)]
     if item == "alarms" and (unseen or ours or not topic):
         return "; ".join(unseen)
@@ -141,9 +136,8 @@ class AlarmKind(StrEnum):
 
 
 class AlarmKey(NamedTuple):
-    """The subject of an alarm; all partitions of a topic share one. Topic and group may be empty.
-
-    `link` may also name a cluster, or the process that is silent.
+    """The subject of an alarm, one for all partitions of a topic. `link` may also name a cluster, or the silent
+    process.
     """
 
     link: str
@@ -186,7 +180,7 @@ def list_possible_causes(key: AlarmKey) -> Iterator[AlarmKey]:
 def find_root_cause(key: AlarmKey, there: Container[AlarmKey], *, beyond: bool = False) -> AlarmKey:
     """Returns the root cause among `there`, or `key` itself.
 
-    `beyond`: partitions that are not stopped are affected too, so a stopped topic does not explain the alarm.
+    `beyond`: other than stopped partitions are affected too, so a stopped topic is no explanation.
     """
     while (
         cause := next(
@@ -198,7 +192,7 @@ def find_root_cause(key: AlarmKey, there: Container[AlarmKey], *, beyond: bool =
 
 
 def explains_consequence(cause: AlarmKey, beyond: bool) -> bool:
-    """Whether `cause` explains an alarm. A stopped topic does not if more than the stopped partitions are affected."""
+    """Whether `cause` explains an alarm; see `find_root_cause`."""
     return not (beyond and cause.kind is AlarmKind.STOPPED)
 
 
@@ -313,7 +307,7 @@ def update_alarms(
     *,
     quiet: bool = False,
 ) -> tuple[dict[AlarmKey, ActiveAlarm], list[AlarmEvent]]:
-    """Returns the new alarm book and the events. An alarm without a condition in `signs` stays as it is."""
+    """Returns the new alarm book and the events. Alarms without a condition in `signs` stay."""
     standing = dict(book)
     events: list[AlarmEvent] = []
     joined: set[AlarmKey] = set()
@@ -352,7 +346,7 @@ def _cause(sign: AlertCondition, standing: AlarmBook) -> ActiveAlarm | None:
 
 
 def _is_news(one: ActiveAlarm, cause: ActiveAlarm, manners: Mapping[AlarmKind, AlarmTiming]) -> bool:
-    """Whether the alarm rose after the message of its cause, too late to count as part of that message."""
+    """Whether the alarm rose too late to count as part of its cause's message."""
     if one.raised_ms is None or one.told_ms is not None or cause.told_ms is None:
         return False
     first = cause.times_told <= 1
@@ -526,7 +520,7 @@ def check_recovery_points(
     bound_s: Callable[[str], float],
     resting: Mapping[str, frozenset[int]] = MappingProxyType({}),
 ) -> list[AlertCondition]:
-    """Returns a condition for each topic whose target offsets map to the source's. A paused topic is behind on purpose.
+    """Returns a condition for each topic with comparable offsets. A paused topic is behind on purpose.
 
     `resting`: stopped partitions by topic; -1 stands for all.
     """
@@ -564,9 +558,7 @@ def _recovery_sign(
 
 
 class LostRecords(NamedTuple):
-    """What the twin of a deleted topic lacked at the last reading. `why`: a sentence saying that the source lacks the
-    topic.
-    """
+    """What a deleted topic's twin lacked at the last reading. `why`: that the source lacks the topic."""
 
     why: str
     lag_records: int
@@ -574,9 +566,7 @@ class LostRecords(NamedTuple):
 
 
 def check_lost_records(link: str, lost: Mapping[str, LostRecords]) -> list[AlertCondition]:
-    """Returns a condition for each topic that was deleted before full replication. The alarm clears when the topic is
-    back.
-    """
+    """Returns a condition for each topic deleted before full replication. The alarm clears when the topic is back."""
     signs = []
     for topic, one in sorted(lost.items()):
         sentence = (
@@ -589,7 +579,7 @@ def check_lost_records(link: str, lost: Mapping[str, LostRecords]) -> list[Alert
 
 
 def check_stopped_topics(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[AlertCondition]:
-    """Returns a condition for each topic: whether the mirror stopped a partition, by open rows of the incident log."""
+    """Returns a condition for each topic: whether the incident log has a stopped partition."""
     signs = []
     for topic in sorted({*topics, *stopped} - {""}):
         said = stopped.get(topic, "")
@@ -738,9 +728,8 @@ class UnprovenPartition(NamedTuple):
 def check_unproven_partitions(
     link: str, rows: Sequence[ProofRow], twins: Iterable[TwinRow], now_ms: int, asked_h: float
 ) -> list[AlertCondition]:
-    """Whether any partition waits longer for a full proof than `asked_h` hours; 0 disables the check.
-
-    `twins`: those that the link replicates. One without a proof waits since its creation.
+    """Whether any partition waits longer for a full proof than `asked_h` hours; 0 disables the check. A twin without a
+    proof waits since its creation.
     """
     if not asked_h:
         return []

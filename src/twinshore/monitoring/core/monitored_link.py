@@ -92,9 +92,7 @@ class MonitoredLink:
         self.judged_ms = self.judged_ms or self.began_ms
 
     def restore(self, rows: Iterable[PartitionDelayRow]) -> None:
-        """Restores what an earlier monitor saved, so that a backlog keeps its age after a restart and a topic that has
-        vanished since is noticed.
-        """
+        """Restores what an earlier monitor saved: a backlog keeps its age, and a vanished topic is noticed."""
         for row in rows:
             if not row.group:
                 waiting = tuple(EndSighting(*pair) for pair in json.loads(row.waiting))
@@ -104,8 +102,8 @@ class MonitoredLink:
                 self.seen_ms[row.topic] = max(row.at_ms, self.seen_ms.get(row.topic, 0))
 
     def anew(self, now_ms: int, moved_ms: int) -> MonitoredLink:
-        """Returns the state for a clock that moved by `moved_ms`, as after a restart: backlogs keep their age, the rest
-        is unknown.
+        """The state after a clock shift of `moved_ms`, as after a restart: backlogs keep their age, the rest is
+        unknown.
         """
         found = MonitoredLink(self.link, now_ms)
         for place, one in self.arrivals.items():
@@ -125,7 +123,7 @@ class MonitoredLink:
         over: Mapping[str, str] = MappingProxyType({}),
         deleted: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
     ) -> None:
-        """Applies a sample. Only topics in `over` are gone; any other topic without a reading could not be read.
+        """Applies a sample. Only topics in `over` are gone; others without a reading could not be read.
 
         `deleted`: topics that the source lacks, with the replicated offset of each partition.
         """
@@ -165,7 +163,7 @@ class MonitoredLink:
         return frozenset(topic for topic in self.topics - self.left if now_ms - self.seen_ms[topic] > bound_ms)
 
     def asked_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
-        """Applies a tick's sample to groups and heartbeats, which are read unless the link could not be read."""
+        """Applies a tick's sample to groups and heartbeats, unless the link could not be read."""
         for part in LINK_PARTS if "" not in failures else ():
             since_ms, _ = self.parts.get(part) or (now_ms, "")
             self.parts[part] = (since_ms, failures[part]) if part in failures else None
@@ -231,9 +229,8 @@ class MonitoredLink:
         return sign.wrong or not (sign.key.topic in self.failures or sign.key.topic in self.stopped)
 
     def knows_no_more(self, key: AlarmKey, now_ms: int) -> str:
-        """Why an alarm of a topic or group of this link can never clear by a reading; empty if it can.
-
-        The topic is over, or the group has not been read for long.
+        """Why an alarm of a topic or group can never clear by a reading; empty if it can. The topic is over, or the
+        group has not been read for long.
         """
         if key.link != self.link or not key.topic:
             return ""
@@ -308,7 +305,7 @@ class MonitoredLink:
 
 
 def _furthest(before: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
-    """The replicated offset of each partition. Progress once reported stays true after the store drops the report."""
+    """The replicated offset of each partition, also after the store has dropped progress reports."""
     return {number: max(before.get(number, 0), now.get(number, 0)) for number in before.keys() | now.keys()}
 
 

@@ -104,10 +104,8 @@ class PartitionLag:
 
 
 class MissingTopic(NamedTuple):
-    """Why a topic was not read.
-
-    `over`: replication is no longer expected, so nothing is late. `why`: ends a sentence. `deleted`: the source lacks
-    the topic.
+    """`over`: replication is no longer expected, so nothing is late. `why`: ends a sentence. `deleted`: the source
+    lacks the topic.
     """
 
     over: bool
@@ -154,10 +152,8 @@ class EndSighting(NamedTuple):
 
 
 class UnreplicatedEnds(NamedTuple):
-    """Unreplicated ends of the source, oldest first.
-
-    `least_gap`: the smallest difference of both ends ever seen. With foreign offsets, this is the difference when
-    nothing is missing.
+    """Unreplicated ends of the source, oldest first. `least_gap`: the smallest difference of both ends so far, which
+    with foreign offsets means that nothing is missing.
     """
 
     waiting: tuple[EndSighting, ...] = ()
@@ -200,8 +196,8 @@ def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[Unreplica
 def get_mapped_end(furthest: OffsetRun, end: int, told: int) -> int:
     """The mapped twin's end in the source's offsets.
 
-    If the whole furthest offset run is there, `told` counts: the source offset that progress reports reach. Offsets
-    without records, such as a transaction's end, are in no run.
+    If the furthest offset run is complete, the progress `told` counts too: offsets without records, such as a
+    transaction's end, are in no run.
     """
     into = max(0, min(end - furthest.target, furthest.length))
     return max(furthest.source + into, told if end >= target_end(furthest) else 0)
@@ -210,8 +206,8 @@ def get_mapped_end(furthest: OffsetRun, end: int, told: int) -> int:
 def thin_sightings(waiting: Sequence[EndSighting], most: int = END_SIGHTINGS_MAX) -> tuple[EndSighting, ...]:
     """Reduces the sightings to at most `most`, unless they span years.
 
-    Sightings of about the same age merge to the older time and the later end, so an age is never too small and at most
-    a tenth too large.
+    Those of about the same age merge to the older time and the later end. So an age is never too small, and at most a
+    tenth too large.
     """
     if len(waiting) <= most:
         return tuple(waiting)
@@ -282,10 +278,7 @@ class DelayWindow(NamedTuple):
 
 
 class DelayVerdict(NamedTuple):
-    """The verdict of a tick.
-
-    The `_sub` fields: how far A moved from the first reading to the second, and B from the first to the last.
-    """
+    """The `_sub` fields: how far A moved from the first reading to the second, and B from the first to the last."""
 
     judged: bool
     latest_delayed: bool = False
@@ -363,8 +356,8 @@ def apply_reading(
 ) -> tuple[WindowState, DelayVerdict]:
     """Applies a tick's reading and returns the published algorithm's verdict. Repeating the last tick changes nothing.
 
-    A smaller tick is no repetition: engines that replay a reading start from the state before it. So the clock was set
-    back or the period changed, and all later ticks will be smaller too.
+    A smaller tick is no repetition, since engines replay a reading from the state before. The clock was set back or the
+    period changed, and all later ticks will be smaller too.
     """
     if tick == before.tick:
         return before, NO_VERDICT_YET

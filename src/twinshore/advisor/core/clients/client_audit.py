@@ -1,5 +1,4 @@
-"""The client audit: findings under a policy, as text for a terminal and as one self-contained HTML page with SVG
-charts.
+"""The client audit: findings under a policy, as text and as one self-contained HTML page with SVG charts.
 
 Each client is judged alone, so a Spark job can judge them in parallel.
 """
@@ -39,7 +38,7 @@ class WaivedClientFinding:
 
 @dataclass(frozen=True, slots=True)
 class ClientAudit:
-    """The audit from `from_ms` to `to_ms`. `clients`: number judged. `uses`: their usage."""
+    """`clients`: number judged. `uses`: their usage."""
 
     from_ms: int
     to_ms: int
@@ -122,7 +121,7 @@ def build_client_audit(
 
 
 def find_usage(habit: ClientFinding, uses: UsageByFlow) -> ClientUsage:
-    """The usage behind a finding, for a chart; all of the client's if the finding has no topic."""
+    """The usage behind a finding; all of the client's if the finding has no topic."""
     found = ClientUsage()
     for key, use in uses.items():
         if key.client == habit.client and _meant(key, habit):

@@ -181,9 +181,7 @@ ANY_CLIENT_RULES = (
 
 
 def _busy_polling(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    """Judges by how long each response may wait: several consumers may share one id, so the request rate is no
-    evidence.
-    """
+    """Judges by the responses' maximum wait: several consumers may share one id, so the rate is no evidence."""
     for key, use in client.of(TrafficKind.FETCH):
         flow = use.flow
         empty_s, part = use.per_s(flow.empty), compute_share(flow.empty, flow.requests)

@@ -18,7 +18,7 @@ class ClientUsage:
     """One flow over all windows.
 
     `told_ms`: how long each process counted traffic; idle time does not lower rates. `points`: requests and bytes by
-    the number of a time interval, for a chart.
+    chart interval.
     """
 
     flow: TrafficCounter = field(default_factory=TrafficCounter)
@@ -55,10 +55,7 @@ UsageByFlow = dict[TrafficKey, ClientUsage]
 
 @dataclass(frozen=True, slots=True)
 class AuditedClient:
-    """Usage of one client id, which many processes may share: client libraries have default ids.
-
-    `min_insync`: of topics, by cluster and name, as far as known.
-    """
+    """Usage of one client id, which many processes may share. `min_insync`: of topics, by cluster and name."""
 
     name: str
     uses: Mapping[TrafficKey, ClientUsage]
@@ -69,9 +66,7 @@ class AuditedClient:
 
     @property
     def connected(self) -> float:
-        """Upper bound of parallel connections, and so of processes that share the id: the busiest proxy's number times
-        the parallel proxies.
-        """
+        """Upper bound of processes that share the id: the busiest proxy's connections times the parallel proxies."""
         uses = [use for key, use in self.uses.items() if key.kind is TrafficKind.CLIENT]
         return max(1.0, sum(use.flow.connected_max * use.beside for use in uses))
 
@@ -164,9 +159,8 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class ClientCase:
-    """A client that breaks a rule. `evidence` and `cost` are sentences with figures, `figures` the same as numbers.
-
-    `effect`: the estimated change by the settings.
+    """`evidence` and `cost` are sentences with figures, `figures` the same as numbers. `effect`: the estimated change
+    by the settings.
     """
 
     key: TrafficKey
@@ -181,8 +175,8 @@ JudgeClient = Callable[[AuditedClient, Mapping[str, float]], Iterable[ClientCase
 
 @dataclass(frozen=True, slots=True)
 class ClientRule:
-    """`says`: the finding. `costs`: the cost in general. `settings`: lines for the client's settings, followed by
-    librdkafka's name if different.
+    """`says`: the finding. `costs`: its cost in general. `settings`: the client's lines, with librdkafka's name if
+    different.
     """
 
     name: str
@@ -196,7 +190,7 @@ class ClientRule:
 
 @dataclass(frozen=True, slots=True)
 class ClientFinding:
-    """A rule's finding about one client. `subject`: the client, with topic and cluster if the rule is about one."""
+    """`subject`: the client, with topic and cluster if the rule is about one."""
 
     rule: str
     weight: Severity

@@ -310,7 +310,7 @@ def _retention(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]
 
 
 def _at_least(place: GroupPosition, age_ms: float) -> bool:
-    """A minimum age: with short retention, the next record of a group that keeps up is also hours from deletion."""
+    """A minimum age: with short retention, records that a group reads in time are also hours from deletion."""
     return place.next_age_ms is not None and place.next_age_ms >= age_ms
 
 

@@ -35,10 +35,8 @@ FAULTS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class ExplorationRequest:
-    """The options as typed.
-
-    `idempotent` None: on if acks=all and retries allow it, as in clients. `capped` is false for brokers before Kafka
-    3.7, and is ignored with high-watermark truncation.
+    """`idempotent` None: on if acks=all and retries allow it, as in clients. `capped`: false for brokers before Kafka
+    3.7; ignored with high-watermark truncation.
     """
 
     replicas: int = 3

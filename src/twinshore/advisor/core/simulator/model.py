@@ -110,8 +110,8 @@ class ModelConfig:
 
     @property
     def able(self) -> frozenset[FaultKind]:
-        """Faults that can happen: some need a consumer, a reset, or a second broker. No broker expires an offset that
-        the application stores.
+        """Faults that can happen: some need a consumer, a reset, or a second broker. An offset in the application's
+        store never expires.
         """
         never = set[FaultKind]()
         if self.commit is CommitMode.NONE:
@@ -292,8 +292,8 @@ class ModelPartition(NamedTuple):
 def build_initial_state(setup: ModelConfig) -> ModelPartition:
     """Broker 1 leads, and all brokers but those `away` are in sync.
 
-    Without brokers away nothing is written yet. Otherwise record 1 was acknowledged before: the in-sync brokers have
-    it, the others do not.
+    With brokers away, record 1 was acknowledged before, and only the in-sync brokers have it. Otherwise nothing is
+    written.
     """
     there, held = setup.replicas - setup.away, 1 if setup.away else 0
     flushed = held if setup.flush is FlushMode.EACH else 0
@@ -431,7 +431,7 @@ def _fetched(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPar
 
 
 def _eligible(setup: ModelConfig, state: ModelPartition, left: tuple[int, ...]) -> ModelPartition:
-    """A broker that left the in-sync set stays eligible while the set is too small. Once large enough, no broker is."""
+    """A broker that left the in-sync set stays eligible while the set is too small."""
     if not setup.elr:
         return state
     few = len(state.in_sync) < min(setup.min_insync, setup.replicas)
@@ -465,9 +465,7 @@ def _shrunk(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitio
 
 
 def _noticed(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
-    """The controller removes an unreachable broker from the in-sync set, unless ELR is off and the broker is the last
-    there.
-    """
+    """The controller removes an unreachable broker from the in-sync set, unless it is the last there and ELR is off."""
     replica = state.of(broker)
     stays = not setup.elr and state.in_sync == (broker,)
     if broker != state.leader and (stays or not replica.in_sync):

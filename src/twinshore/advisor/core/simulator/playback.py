@@ -204,7 +204,7 @@ def _taken(setup: ModelConfig) -> str:
 def describe_outcome(explored: Exploration, *, steps: bool = True, pictures: bool = False) -> Iterator[str]:
     """The smallest schedule for each sought harm, or that none exists within the bounds.
 
-    Without `steps` only their number; with `pictures` also the partition's state after each.
+    Without `steps` only their number; with `pictures` also the state after each.
     """
     setup = explored.setup
     yield f"With {describe_model_config(setup)}:"
@@ -300,7 +300,7 @@ def build_story_playback(story: Story) -> Playback:
 
 
 def build_exploration_playbacks(explored: Exploration, before: str = "") -> Iterator[Playback]:
-    """A playback for each harm found. `before`: a prefix of their names, to tell several searches apart."""
+    """`before`: a prefix of the playbacks' names, to tell several searches apart."""
     for harm, found in explored.found.items():
         title = f"{harm.capitalize()} with acks={explored.setup.acks}"
         yield Playback(f"{before}{harm}", title, explored.setup, found.steps, found.damage.says)

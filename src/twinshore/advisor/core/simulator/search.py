@@ -59,7 +59,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """`whole`: the search covered every schedule within the bounds for harms not found. `states`: number of states
+    """`whole`: every schedule within the bounds was searched for the harms not found. `states`: number of states
     expanded.
     """
 
