@@ -44,7 +44,6 @@ class TrafficSlice:
     stretch_ms: int
 
     def parted(self, parts: int) -> list[TrafficSlice]:
-        """Splits into slices of about equal time."""
         span = self.to_ms - self.from_ms
         ends = [self.from_ms + span * number // parts for number in range(parts + 1)]
         return [replace(self, from_ms=begin, to_ms=end) for begin, end in pairwise(ends)]

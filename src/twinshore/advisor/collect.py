@@ -69,7 +69,6 @@ class GroupCollector:
         self._groups = ConsumerGroups(kafka)
 
     def groups(self, topics: Mapping[str, TopicSnapshot]) -> tuple[ConsumerGroupSnapshot, ...]:
-        """Groups with committed offsets in these topics."""
         with self._trying("consumer groups"):
             listed = self._groups.listed()
             self._missed("groups of broker", {str(node): error for node, error in listed.away.items()})

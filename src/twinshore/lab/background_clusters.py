@@ -122,7 +122,6 @@ def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str],
 
 
 def settings_snippet(clusters: Sequence[BackgroundCluster]) -> str:
-    """Settings that mirror the first cluster to the second."""
     lines = []
     for one in clusters:
         addresses = ", ".join(f'"{address}"' for address in one.bootstrap)

@@ -33,7 +33,6 @@ _JVM = (
 
 
 def read_process_identity(folder: Path) -> ProcessIdentity | None:
-    """The process last started in a broker's folder."""
     try:
         return ProcessIdentity.from_json(json.loads((folder / _MARK).read_text(encoding="ascii")))
     except (OSError, ValueError, TypeError):

@@ -60,7 +60,6 @@ def read_group_offsets(cluster: Cluster, group: str, topic: str, partitions: Ite
 
 
 def commit_group_offsets(cluster: Cluster, group: str, *places: ClientTopicPartition) -> None:
-    """Sets the offsets of a group without members."""
     _of_group(cluster, group, lambda consumer: consumer.commit(offsets=list(places), asynchronous=False))
 
 

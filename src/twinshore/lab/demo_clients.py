@@ -71,7 +71,6 @@ class DemoWriters:
         return found
 
     def pause_s(self, topic: str, since_s: float) -> float:
-        """The longest pause between two acknowledgements."""
         times = [at_s for at_s in list(self._heard_s[topic]) if at_s > since_s]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 

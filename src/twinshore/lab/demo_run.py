@@ -224,7 +224,6 @@ class _Play:
         return DemoOutcome(records, partitions, gap_s, difference)
 
     def _move(self) -> None:
-        """A planned switch under load."""
         topics = self._plan.topics
         self._writers = writers = DemoWriters(topics, self._proxy)
         self._say("each topic has a writer now, a stock producer that knows the proxy's address and nothing else")
@@ -247,7 +246,6 @@ class _Play:
             self._acknowledged += writers.stop()
 
     def _lose_east(self) -> None:
-        """A forced switch of east's topics."""
         assert self._writers is not None
         writers, others = self._writers, [topic for topic in self._plan.topics if topic != MOVED_TOPIC]
         self._until(self._stands_on_west, GROUP_TIMEOUT_S, f"the places of {GROUP} are not on west")
@@ -280,14 +278,12 @@ class _Play:
         return before + read
 
     def _stands_on_west(self) -> bool:
-        """Whether the group's committed offsets have been synced to west."""
         return read_demo_group_offsets(self._stage.west.cluster, self._stood) == self._stood
 
     def _ends_on_west(self, topic: str) -> int:
         return sum(end for named, end in self._target.read().items() if named.topic == topic)
 
     def _come_back(self) -> None:
-        """Saves east's unreplicated records and makes east a twin."""
         self._stage.restart_east()
         self._say("east is back. What it took and never sent is saved, and it becomes a twin of west:")
         topics = [topic for topic in self._plan.topics if topic != MOVED_TOPIC]
@@ -360,7 +356,6 @@ class _Play:
             self._watch(0.1)
 
     def _reached(self, goal: Mapping[TopicPartition, int]) -> bool:
-        """Whether every twin has reached this end."""
         twins = self._target.read()
         return all(twins.get(named, 0) >= end for named, end in goal.items())
 

@@ -145,7 +145,6 @@ class DemoStage:
             load.slow_down()
 
     def stop_load(self) -> int:
-        """Returns the number of acknowledged records."""
         return sum([load.stop() for load in self.loads])
 
     def start_mirror(self, topics: Mapping[str, int]) -> DemoMirror:

@@ -49,7 +49,6 @@ def settings_of(
 
 
 def own_code() -> dict[str, str]:
-    """The environment in which a child process runs this Twinshore."""
     sources = Path(twinshore.__file__).resolve().parent.parent
     paths = (str(sources), str(sources.parent), os.environ.get("PYTHONPATH", ""))
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}

@@ -103,7 +103,6 @@ class Workload:
             self.stop()
 
     def slow_down(self) -> None:
-        """Halves the rate."""
         self._records_per_s /= 2
 
     def _run(self) -> None:

@@ -34,8 +34,6 @@ class ProxyDirection:
 
 
 class NetworkConditions:
-    """The present faults."""
-
     def __init__(self) -> None:
         self.mode = _FORWARD
         self.delay_s = 0.0

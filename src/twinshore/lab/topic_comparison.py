@@ -17,8 +17,6 @@ _QUEUED_KB = 32 * 1024
 
 
 class SeenRecord(NamedTuple):
-    """All that a client can see of a record."""
-
     offset: int | None
     timestamp: tuple[int, int]
     """Type (1: set by the producer, 2: by the broker) and milliseconds."""

@@ -117,7 +117,6 @@ class LogEndReader:
 
 
 def _answers(admin: AdminClient, places: Iterable[ClientTopicPartition]) -> Iterator[tuple[ClientTopicPartition, int]]:
-    """High watermarks of the partitions that answer."""
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     question = dict.fromkeys(places, latest)
     for place, answer in admin.list_offsets(question, request_timeout=_ANSWER_S).items() if question else ():

@@ -86,7 +86,6 @@ SIMULATED_TRAFFICS = (
 def simulate_trace(
     traffic: SimulatedTraffic, rng: Random, lasts_s: float, fault: SimulatedFault | None = None
 ) -> Iterator[SimulatedEnds]:
-    """Yields both ends every `STEP_S` seconds."""
     source = target = 0
     on_the_way: deque[tuple[float, int]] = deque()
     phase, owed, room = rng.random() * 60, 0.0, 0.0
@@ -173,7 +172,6 @@ class DetectionResult:
 
 
 def detect_alarms(steps: Iterable[SimulatedEnds], settings: DelaySettings) -> list[SimulatedAlarm]:
-    """Every alarm of both algorithms on one trace."""
     section = settings.section
     manners = build_alarm_timings(section)
     thresholds = Thresholds(
@@ -204,7 +202,6 @@ def detect_alarms(steps: Iterable[SimulatedEnds], settings: DelaySettings) -> li
 def count_false_alarms_per_day(
     traffic: SimulatedTraffic, seed: int, hours: float, settings: DelaySettings
 ) -> dict[AlarmKind, float]:
-    """Alarms per day for a mirror without faults."""
     found = detect_alarms(simulate_trace(traffic, Random(f"{seed} {traffic.name}"), hours * 3600), settings)
     return {kind: sum(one.kind is kind for one in found) * 24 / hours for kind in COMPARED_KINDS}
 

@@ -145,7 +145,6 @@ class LinkView:
 
     @property
     def runs(self) -> bool:
-        """Whether a mirror reports the link's status now."""
         return self.state not in (UNKNOWN, STOPPED)
 
     @property

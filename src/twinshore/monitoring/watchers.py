@@ -280,7 +280,6 @@ class LastWatch:
     anybody: bool
 
     def watches(self, row: AlarmRow) -> bool:
-        """Whether a living process judges this alarm now."""
         if row.kind in WATCHER_ALARM_KINDS and self.watchers:
             return True
         ours = self._links_of(row)

@@ -260,7 +260,6 @@ class ClusterSnapshot:
 
     @property
     def capped(self) -> bool:
-        """Whether every broker caps min.insync.replicas."""
         return bool(self.brokers) and all(one.caps_min_isr for one in self.brokers)
 
     def topic(self, name: str) -> TopicSnapshot | None:

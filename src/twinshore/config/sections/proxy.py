@@ -33,8 +33,6 @@ CLIENT_MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.valu
 
 @dataclass(frozen=True, slots=True)
 class ClusterCredentials:
-    """A client's credentials at a cluster."""
-
     username: str
     password: Secret
 

@@ -63,8 +63,6 @@ class MonitoredPartition(NamedTuple):
 
 
 class OffsetRelation(StrEnum):
-    """How the target's offsets relate to the source's."""
-
     EXACT = "exact"  # A twin with the same offsets.
     MAPPED = "mapped"  # Twinshore knows the map of offsets.
     FOREIGN = "foreign"  # Another tool's copy: only differences count.
@@ -293,7 +291,6 @@ NO_VERDICT_YET = DelayVerdict(judged=False)
 
 
 def advance_window(window: DelayWindow, seen: TickOffsets, thresholds: Thresholds) -> tuple[DelayWindow, DelayVerdict]:
-    """Advances the window by one PT and returns the verdict."""
     times = window.times
     now = DelayWindow(
         times,
