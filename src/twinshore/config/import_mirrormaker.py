@@ -19,7 +19,9 @@ from twinshore.config.schema import did_you_mean
 
 
 class ImportOutcome(StrEnum):
-    """BECAME: part of the proposal. NEEDLESS: nothing is lost. DIFFERS: check before you migrate."""
+    """CONVERTED: in the proposal. UNNEEDED: nothing is lost. DIFFERS: check first. UNKNOWN: no property of MirrorMaker
+    2.
+    """
 
     CONVERTED = "became"
     UNNEEDED = "needless"
