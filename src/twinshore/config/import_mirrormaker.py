@@ -19,9 +19,7 @@ from twinshore.config.schema import did_you_mean
 
 
 class ImportOutcome(StrEnum):
-    """CONVERTED: in the proposal. UNNEEDED: nothing is lost. DIFFERS: check first. UNKNOWN: no property of MirrorMaker
-    2.
-    """
+    """CONVERTED: in the proposal. UNNEEDED: nothing is lost. DIFFERS: check first. UNKNOWN: no such property."""
 
     CONVERTED = "became"
     UNNEEDED = "needless"
