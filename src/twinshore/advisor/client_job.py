@@ -1,4 +1,4 @@
-"""Windows of traffic summed up and judged: as a job of Spark whose tasks read the store themselves, or right here."""
+"""Sums and judges traffic windows, as a Spark job whose tasks read the store, or in this process."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from twinshore.state.store import open_store
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-# Windows are read for so long at once: of a busy proxy they are some ten thousand rows.
+# Windows are read for so long at once: a busy proxy writes some ten thousand rows in that time.
 READ_SPAN_MS: Final = 600_000
 MinInsync = Mapping[tuple[str, str], int]
-# What is known of topics, once it is known which ones matter.
+# Returns min.insync.replicas of the topics that matter, once usage is known.
 AskMinInsync = Callable[[UsageByFlow], MinInsync]
 
 
@@ -44,14 +44,13 @@ class TrafficSlice:
     stretch_ms: int
 
     def parted(self, parts: int) -> list[TrafficSlice]:
-        """In so many of about the same length."""
         span = self.to_ms - self.from_ms
         ends = [self.from_ms + span * number // parts for number in range(parts + 1)]
         return [replace(self, from_ms=begin, to_ms=end) for begin, end in pairwise(ends)]
 
 
 def read_usage(slices: Iterable[TrafficSlice]) -> Iterator[tuple[TrafficKey, ClientUsage]]:
-    """The body of a task: what is in these slices, summed up."""
+    """The body of a Spark task: sums the slices."""
     found: UsageByFlow = {}
     for one in slices:
         with open_store(one.url, one.password) as store:
@@ -65,7 +64,6 @@ def read_usage(slices: Iterable[TrafficSlice]) -> Iterator[tuple[TrafficKey, Cli
 def audit_on_spark(
     context: SparkContext, whole: TrafficSlice, policy: AdvisorPolicy, ask: AskMinInsync, tasks: int
 ) -> tuple[UsageByFlow, list[ClientFinding]]:
-    """What clients did, and their habits."""
     summed = (
         context.parallelize(whole.parted(tasks), tasks)
         .mapPartitions(read_usage)
@@ -83,7 +81,7 @@ def audit_on_spark(
 def audit_locally(
     whole: TrafficSlice, policy: AdvisorPolicy, ask: AskMinInsync
 ) -> tuple[UsageByFlow, list[ClientFinding]]:
-    """The same, without Spark."""
+    """As `audit_on_spark`, in this process."""
     uses = dict(read_usage([whole]))
     return uses, [habit for client in group_usage_by_client(uses, ask(uses)) for habit in judge_client(client, policy)]
 

@@ -1,12 +1,7 @@
-"""Where a cluster's consumer groups stand, and how old the records are that they read next.
+"""Reads a live cluster within bounded time: brokers, topics, consumer groups, and links from the store.
 
-Looks at a live cluster, within bounded time. Whatever it may not or cannot see is told, never passed over.
-
-It asks and changes nothing. Groups are looked at twice, some seconds apart, so that it shows whether they move.
-
-What the links from a cluster have of its topics: by the store, by how the links stand, and by both sides' settings.
-
-Where there is no store, or it has no link from the cluster, there is nothing to see and nothing to miss.
+Nothing is changed. What cannot be read becomes a blind spot. Groups are read twice, some seconds apart, to see whether
+they advance.
 """
 
 from __future__ import annotations
@@ -55,16 +50,18 @@ from twinshore.replication.sync.core.decisions import ACL_WRITTEN_KIND
 from twinshore.runtime.endpoints import LinkClients, SharedConnections, one_shot_connections
 from twinshore.state.store import Store
 
-# So many batches are read at most to say how old they are: those that retention comes to first are few.
+# At most so many batches are read for their age. Few records are close to retention.
 AGED_BATCHES_MAX = 500
-# A log's end of so many offsets may be markers alone, as applications that are exactly once leave them.
+# A log's end of so few offsets may hold only markers, as exactly-once applications leave them.
 TRAILING_MARKERS_MAX, TRAILING_MARKERS_BYTES = 100, 64 * 1024
 OnMissed = Callable[[str, Mapping[str, KafkaError]], None]
 LogBounds = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
 class GroupCollector:
-    """`missed` and `trying` hear what could not be seen."""
+    """Reads groups' committed offsets and the age of their next records. `missed` and `trying` record what is
+    unreadable.
+    """
 
     def __init__(
         self, kafka: KafkaCluster, missed: OnMissed, trying: Callable[[str], AbstractContextManager[None]]
@@ -73,7 +70,6 @@ class GroupCollector:
         self._groups = ConsumerGroups(kafka)
 
     def groups(self, topics: Mapping[str, TopicSnapshot]) -> tuple[ConsumerGroupSnapshot, ...]:
-        """Each group that reads by offsets, with its places in these topics."""
         with self._trying("consumer groups"):
             listed = self._groups.listed()
             self._missed("groups of broker", {str(node): error for node, error in listed.away.items()})
@@ -82,7 +78,7 @@ class GroupCollector:
         return ()
 
     def _held(self, groups: Mapping[str, GroupListing]) -> dict[str, frozenset[TopicPartition]]:
-        """What members hold. It shows those that have committed nothing yet."""
+        """Partitions assigned to members, which also reveals groups that have committed nothing yet."""
         by_node: dict[int, list[str]] = {}
         for name, one in groups.items():
             if one.live and one.kind == CLASSIC_TYPE:
@@ -138,7 +134,7 @@ class GroupCollector:
         return tuple(found)
 
     def _ends(self, parts: Iterable[TopicPartition]) -> LogBounds:
-        """Of each partition that answers; those of topics deleted meanwhile are no partitions any more."""
+        """Log starts and ends of the partitions that answer; deleted topics are no failure."""
         known = list(parts)
         if not known:
             return {}, {}
@@ -150,7 +146,7 @@ class GroupCollector:
         return starts, ends
 
     def without_markers(self, groups: tuple[ConsumerGroupSnapshot, ...]) -> tuple[ConsumerGroupSnapshot, ...]:
-        """The same, knowing of each place near its log's end how much of what is left no consumer is given."""
+        """Sets `markers` of positions near the log end."""
         ends: dict[tuple[TopicPartition, int], int] = {}
         for group in groups:
             for one in group.places:
@@ -170,7 +166,7 @@ class GroupCollector:
                 )
             except KafkaError as error:
                 refused[str(named)] = error
-            except WireError:  # Damaged: whatever it is, it is still to be read.
+            except WireError:  # Damaged: the group still has to read it.
                 continue
         self._missed("whether records or markers are left to a group in", refused)
 
@@ -182,10 +178,10 @@ class GroupCollector:
     def waiting(
         self, groups: tuple[ConsumerGroupSnapshot, ...], now_ms: int, waited_ms: int
     ) -> tuple[ConsumerGroupSnapshot, ...]:
-        """The same, knowing whether the record that each group reads next has waited for so long, by time stamps.
+        """Sets `waits`: whether each group's next record has waited for `waited_ms`, by timestamps.
 
-        Many clients commit by the clock, as Kafka Streams and Kafka Connect do: with younger ones they are at work. One
-        question for each leader tells it. A record of before that was stamped later hides one that waits.
+        Many clients commit periodically, so younger records may belong to a working group. One request per leader
+        suffices. An earlier record with a later timestamp hides one that waits.
         """
         wanted = {
             TopicPartition(place.topic, place.partition)
@@ -211,10 +207,10 @@ class GroupCollector:
         horizon_ms: int,
         part: float,
     ) -> tuple[ConsumerGroupSnapshot, ...]:
-        """The same with the ages of records that retention comes to within the horizon, that have waited for so large
-        a part of it already, and that are still to be read.
+        """Sets `next_age_ms` of unread records that retention reaches within the horizon and that are past `part` of
+        retention.
 
-        Which these are is asked of each leader in one question; their batches are read one by one.
+        One request per leader finds them; then each batch is read.
         """
         by_retention: dict[int, dict[TopicPartition, int]] = {}
         for group in groups:
@@ -237,7 +233,7 @@ class GroupCollector:
         return replace_positions(groups, judged)
 
     def _older(self, parts: Iterable[TopicPartition], than_ms: int) -> dict[TopicPartition, int]:
-        """Up to which offset each log's records are older."""
+        """The offset below which all records of each log are older."""
         asked = list(parts)
         first, refused = self._kafka.first_since_each(asked, than_ms) if asked else ({}, {})
         self._missed("times of records in", {str(named): error for named, error in refused.items()})
@@ -270,7 +266,7 @@ class GroupCollector:
 
 
 def count_trailing_markers(headers: Iterable[BatchHeader], offset: int, end: int) -> int:
-    """How many offsets from this one to the log's end are those of markers, by batches read from it on."""
+    """Counts transaction markers' offsets from `offset` to the log's end."""
     return sum(
         min(one.last_offset + 1, end) - max(one.base_offset, offset)
         for one in headers
@@ -278,7 +274,7 @@ def count_trailing_markers(headers: Iterable[BatchHeader], offset: int, end: int
     )
 
 
-# One broker that hangs takes no more of the whole than this.
+# A broker that hangs takes no longer than this.
 BROKER_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 5.0
 COLLECT_TIMEOUT_S = 60.0
@@ -308,9 +304,10 @@ BROKER_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class CollectScope:
-    """`topics`: expressions, none means all. `apart_s`: between both looks at groups. `horizon_ms`: how far ahead
-    retention is looked at, `part`: of records that are as old as this part of it. `waited_ms`: how long the next record
-    of a group that stands still has waited. `within_s`: how long all questions may take together."""
+    """`topics`: regular expressions, none for all. `apart_s`: time between both readings of groups. `horizon_ms`: how
+    far ahead retention counts, for records that have used `part` of retention. `waited_ms`: how long a stuck group's
+    next record has waited. `within_s`: limit of the whole collection.
+    """
 
     topics: tuple[str, ...] = ()
     apart_s: float = 10.0
@@ -325,15 +322,13 @@ class CollectScope:
 
 @dataclass(slots=True)
 class BlindSpotCollector:
-    """What could not be seen is gathered here."""
-
     unseen: list[BlindSpot] = field(default_factory=list)
 
     def note_failure(self, what: str, error: TwinshoreError) -> None:
         self.unseen.append(BlindSpot(what, error.message, error.hint))
 
     def missed(self, what: str, refused: Mapping[str, KafkaError]) -> None:
-        """Of many that are refused alike: how many, which one for example, and why."""
+        """Notes similar failures as one, with their number and an example."""
         if refused:
             name, error = next(iter(refused.items()))
             these = f"{what} {name}" if len(refused) == 1 else f"{what} {name} and {len(refused) - 1} more"
@@ -355,8 +350,11 @@ def collect_cluster(
     wait: Callable[[float], None],
     before: tuple[Sequence[RecordedPosition], int] | None = None,
 ) -> ClusterSnapshot:
-    """The cluster as it is now; KafkaError where it does not answer at all. `clock` gives the time in ms, `wait` waits
-    between both looks at groups. `before`: places of an earlier look, and when it was; then one look is enough."""
+    """Reads the cluster now. Raises KafkaError if no broker answers.
+
+    `clock` returns ms; `wait` sleeps between both readings of groups. `before`: positions and time of an earlier
+    reading, which replaces the first of the two.
+    """
     eyes = BlindSpotCollector()
     with _opened(cluster, wanted.within_s) as (kafka, each):
         with kafka.errand():
@@ -397,8 +395,7 @@ def collect_cluster(
 
 
 def collect_topic(cluster: Cluster, name: str) -> ClusterSnapshot:
-    """One topic alone, and what its cluster elects; no topic where there is none of this name. Groups are not asked
-    for."""
+    """Reads one topic and its cluster's election rules, without groups. No topic if the name is unknown."""
     eyes = BlindSpotCollector()
     with _opened(cluster, COLLECT_TIMEOUT_S) as (kafka, each), kafka.errand():
         seen = kafka.metadata([name])
@@ -447,7 +444,7 @@ def _topics(
     settings: dict[str, dict[str, ConfigEntry]] = {}
     with eyes.trying(f"settings of {count_phrase(len(told), 'topic')}"):
         settings, refused = kafka.admin.readable_settings(sorted(told), TOPIC_KEYS)
-        # One that was deleted meanwhile is no topic any more.
+        # Deleted in the meantime: no topic any more.
         eyes.missed(
             "settings of topic", {n: e for n, e in refused.items() if e.code != Code.UNKNOWN_TOPIC_OR_PARTITION}
         )
@@ -477,7 +474,7 @@ def _partitions(
 
 
 def _moving(part: PartitionSnapshot, move: PartitionReassignment | None) -> PartitionSnapshot:
-    """With the replicas of before, where it is on the move. Metadata names those that are copied among them."""
+    """Restores the replicas before a reassignment; metadata lists new ones among them."""
     before = tuple(node for node in part.replicas if move is None or node not in move.adding)
     if move is None or not before:
         return part
@@ -493,8 +490,10 @@ def _known(settings: Mapping[str, ConfigEntry] | None) -> Mapping[str, ConfigVal
 def _brokers(
     each: KafkaCluster, seen: ClusterMetadata, eyes: BlindSpotCollector
 ) -> tuple[tuple[BrokerSnapshot, ...], BrokerFeatures]:
-    """Each by itself: only it tells its settings. One that is silent hinders no other. Of features those that are
-    finalized: a broker that has just come may not have heard of them."""
+    """Reads each broker alone: only the broker knows its settings, and a silent one must not block others.
+
+    Features are those of the highest finalized level, since a new broker may lag.
+    """
     found: list[BrokerSnapshot] = []
     told = BrokerFeatures(0, 0)
     refused: dict[str, KafkaError] = {}
@@ -514,7 +513,7 @@ def _brokers(
 
 
 def _may_hide(brokers: Sequence[BrokerSnapshot], eyes: BlindSpotCollector) -> None:
-    """Kafka leaves out of its lists what a user may not describe, without a word."""
+    """Kafka silently omits from its lists what a user may not describe."""
     if any(one.says("authorizer.class.name") for one in brokers):
         why = "the cluster has an authorizer, and Kafka leaves out of its lists what a user may not describe"
         hint = "advise as a user with Describe on all topics, on all groups and on the cluster"
@@ -527,7 +526,7 @@ LINK_TIMEOUT_S = 5.0
 def collect_links(
     cluster: str, settings: Settings, store: Store, *, clock: Callable[[], int], eyes: BlindSpotCollector
 ) -> tuple[LinkSnapshot, ...]:
-    """Each link whose source the cluster is, without topics that are at home elsewhere."""
+    """Links whose source is this cluster, without topics whose home is elsewhere."""
     settings = settings.with_links(load_links(settings, store).links)
     found, shared = [], one_shot_connections(ADVISE_CLIENT_ID)
     for link in settings.links:
@@ -543,8 +542,7 @@ def collect_links(
 
 @dataclass(frozen=True, slots=True)
 class TwinComparison:
-    """`differs`: by topic, the settings that its twin has, and those that it should have. The rest as
-    `LinkSnapshot`."""
+    """`differs`: by topic, the twin's settings and the expected ones. The rest as in `LinkSnapshot`."""
 
     differs: Mapping[str, tuple[tuple[str, str | None, str | None], ...]] = field(default_factory=dict)
     lacks: tuple[Acl, ...] = ()
@@ -576,7 +574,7 @@ def _compared(
 def _with_rights(
     found: TwinComparison, comparing: ClusterComparison, topics: list[str], eyes: BlindSpotCollector
 ) -> TwinComparison:
-    """As `mirror plan` compares them, also where they do not follow. What waits for a switch is not lacking."""
+    """Compares ACLs as `mirror plan` does, even if not synced. An ACL that waits for a switch is not missing."""
     name = comparing.link.name
     theirs = read_acls(comparing.source)
     if theirs is None:

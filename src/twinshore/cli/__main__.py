@@ -6,7 +6,7 @@ from twinshore.runtime.process import disable_hypothesis, exit_on_interrupt
 
 
 def main() -> None:
-    """Entry point of the `twinshore` command. Ctrl-C is heard before anything large is loaded."""
+    """The entry point. Handles Ctrl-C before any large import."""
     exit_on_interrupt()
     disable_hypothesis()
     from twinshore.cli.app import main as begin

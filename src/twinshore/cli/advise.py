@@ -1,4 +1,4 @@
-"""`twinshore advise`: what is at risk on a live cluster, in which event, and which command mends it."""
+"""`twinshore advise`: the risks of a live cluster, and the commands that fix them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ ALL = typer.Option(False, "--all", help="Show every finding, not ten of those th
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     group = typer.Typer(help="Says what is at risk on a cluster, and what mends it.", invoke_without_command=True)
     group.callback()(advise)
     group.command("settings")(settings_for)
@@ -121,7 +120,7 @@ def settings_for(
 
 
 def _mended(answer: AdviceResult, cluster: Cluster, *, yes: bool) -> int:
-    """The exit code of what is left."""
+    """Returns the exit code of what is left."""
     from twinshore.advisor.operations import mend
 
     planned = mend.plan(answer.advice, cluster)

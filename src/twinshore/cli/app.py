@@ -1,11 +1,7 @@
-"""The command's root: gathers the verbs and turns TwinshoreError into a sentence.
+"""The root command: gathers the verbs and turns a TwinshoreError into a sentence.
 
-An example for each verb, shown below its options; and the command as a tree that has them.
-
-What verbs share: where the settings are, which links are meant, and who asks.
-
-An operation's plan, shown, told or done: the same words for every verb. What others may have written, as names and
-messages that come from a cluster, is kept on its line.
+Also here: an example for each verb, shown below its options; the options that verbs share; and how a plan is shown, run
+and reported. Names and messages from clusters are escaped, so they cannot break a line.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ VERBS = (
     "proxy",
 )
 
-# What a script may rely on. A verb that says more with a code of its own says so in its help.
+# Exit codes that scripts may rely on. A verb with further codes lists them in its help.
 EXIT_CODES = {
     0: "done, or well: also a mirror that was stopped in good order",
     1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
@@ -97,8 +93,6 @@ def register_verbs() -> None:
 
 
 class Shell(StrEnum):
-    """The shells for which there is a script."""
-
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
@@ -112,8 +106,9 @@ def completion(shell: Shell = SHELL) -> None:
 
 
 def find_interrupt(ended: BaseException) -> KeyboardInterrupt | None:
-    """The Ctrl-C that has ended it, with what the verb says of what it leaves; a verb that hears it and ends in good
-    order says so itself."""
+    """The Ctrl-C that ended the verb, with the verb's remark on what is left. A verb that handles Ctrl-C and ends in
+    good order prints its own.
+    """
     before = ended.__cause__ or ended.__context__
     if before is None or isinstance(before, KeyboardInterrupt):
         return before
@@ -121,9 +116,9 @@ def find_interrupt(ended: BaseException) -> KeyboardInterrupt | None:
 
 
 def main() -> None:
-    """What the `twinshore` command does, once Ctrl-C is heard."""
+    """Runs the `twinshore` command, after `__main__` has prepared for Ctrl-C."""
 
-    whole = build_command()  # It takes a while too.
+    whole = build_command()  # This takes a while too.
     raise_on_interrupt()
     try:
         whole()
@@ -137,7 +132,7 @@ def main() -> None:
             typer.echo(f"  try: {error.hint}", err=True)
         sys.exit(2)
     except Exception:
-        # Python's own code for it is 1, which scripts take for an answer.
+        # Python's own exit code is 1, which scripts would take for a result.
         traceback.print_exc()
         typer.echo(
             "error: this is a mistake of Twinshore's own; docs/troubleshooting.md says how to report it", err=True
@@ -240,14 +235,13 @@ EXAMPLES = {
 
 @functools.cache
 def build_command() -> Any:
-    """The command with all its verbs, each with its example."""
     register_verbs()
     whole = typer.main.get_command(app)
     _tell(whole, ())
     return whole
 
 
-# Any, because the library that Typer stands on has become a private part of it and gives no public type.
+# Any, because Typer has made this library a private part and gives no public type.
 def _tell(verb: Any, words: tuple[str, ...]) -> None:
     example = EXAMPLES.get(" ".join(words))
     if example:
@@ -257,8 +251,6 @@ def _tell(verb: Any, words: tuple[str, ...]) -> None:
 
 
 class _Row(Protocol):
-    """Of a list that is shown by pages."""
-
     @property
     def id(self) -> int: ...
 
@@ -271,8 +263,7 @@ JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 
 
 def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
-    """The settings as every verb reads them, with the links that there are by the store. A verb that `logs` says itself
-    whom it waits for."""
+    """The settings with the store's links. Waits are reported on stderr, unless the verb `logs` them."""
     from twinshore.config.settings import load_settings
     from twinshore.replication.operations.link_admin import with_stored_links
 
@@ -284,14 +275,14 @@ def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
 
 
 def load_settings_file(path: Path) -> Settings:
-    """The settings as they are in the file, for a verb that asks the store itself."""
+    """The settings of the file alone, for a verb that reads the store's links itself."""
     from twinshore.config.settings import load_settings
 
     return load_settings(path, os.environ)
 
 
 def print_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
-    """The newest rows, a line each, so many at `last`. Where there are more, it says how older ones are asked for."""
+    """Prints the newest `last` rows, one per line, and how to see older ones."""
     for row in rows[:last]:
         typer.echo(escape_line(words(row)))
     if not rows:
@@ -303,7 +294,7 @@ def print_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none:
 def print_result(
     values: object, lines: Iterable[str], *, as_json: bool, none: str = "", indent: int | None = None
 ) -> None:
-    """The values as JSON for programs; or the lines for people, and `none` where there is no line."""
+    """Prints the values as JSON, or the lines, or `none` if there are no lines."""
     if as_json:
         typer.echo(json.dumps(values, indent=indent))
         return
@@ -312,7 +303,7 @@ def print_result(
 
 
 def read_text_file(path: Path) -> str:
-    """What the file holds, or standard input where it is `-`; ConfigError where that cannot be read."""
+    """The file's text, or standard input for `-`. Raises ConfigError if unreadable."""
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except OSError as error:
@@ -322,7 +313,7 @@ def read_text_file(path: Path) -> str:
 
 
 def write_text_file(path: Path, text: str) -> None:
-    """ConfigError where the file cannot be written."""
+    """Raises ConfigError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -330,7 +321,7 @@ def write_text_file(path: Path, text: str) -> None:
 
 
 def get_operator_name() -> str:
-    """Who says so, for the audit: whoever sits at this terminal."""
+    """The operator's name for the audit: the user of this terminal."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -341,7 +332,7 @@ S = TypeVar("S", bound="PlanStep")
 
 
 def print_plan(plan: Plan[S], *, steps: bool) -> None:
-    """What is to be known, with the steps where they are asked for; raises why it is refused."""
+    """Prints the plan, with its steps if asked for. Raises the plan's refusal."""
     print_lines(plan.shown)
     print_lines(f"  {step.sentence(done=False)}" for step in (plan.steps if steps else ()))
     print_lines(plan.remarks)
@@ -350,12 +341,14 @@ def print_plan(plan: Plan[S], *, steps: bool) -> None:
 
 
 def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
-    """Says what is to be known, then each step once it is done; `doing` is not begun for a dry run. The steps as they
-    came out; raises in the end why something of what was asked is not done."""
+    """Prints the plan and each step once done, and returns the steps. A dry run does not start `doing`.
+
+    Raises the plan's refusal at the end.
+    """
     print_lines(plan.shown)
     steps = []
     for step in plan.steps if dry_run else doing:
-        print_lines([step.sentence(done=not dry_run)])  # At once: what is done is known, whatever happens to the rest.
+        print_lines([step.sentence(done=not dry_run)])  # At once: what is done is known even if the rest fails.
         steps.append(step)
     print_lines(plan.remarks)
     if plan.refused:
@@ -364,7 +357,7 @@ def run_steps(plan: Plan[S], doing: Iterable[S], *, dry_run: bool) -> list[S]:
 
 
 def confirm_and_run(plan: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bool) -> None:
-    """Shows what would be done, asks once more, and says each step once it is done; `doing` is not begun before."""
+    """Prints the plan, asks for confirmation unless `yes`, then starts `doing` and prints each step once done."""
     print_plan(plan, steps=True)
     if dry_run or not plan.steps:
         return

@@ -1,4 +1,4 @@
-"""`twinshore proxy conduct`: which habits of clients cost something, and which setting mends them."""
+"""`twinshore proxy conduct`: the client audit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ ALL = typer.Option(False, "--all", help="Show every finding, not ten of those th
 
 
 def register(proxy: typer.Typer) -> None:
-    """Adds the verb to `proxy`."""
     proxy.command("conduct")(conduct)
 
 

@@ -1,4 +1,4 @@
-"""`twinshore delay`: how far behind each link is, who watches, what stands; and the watching itself."""
+"""`twinshore delay`: how far behind each link is, who watches, and open alarms; and the monitor itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ WATCH_IT = "start `twinshore delay watch`, or name its settings with --settings"
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     delay = typer.Typer(help="Shows how far behind each target is, and for how long.", invoke_without_command=True)
     delay.callback()(show)
     for verb in (watch, watch_watchers, forget, check, alarms, simulate):
@@ -61,8 +60,9 @@ def show(
 
 
 def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
-    """Watches the links until stopped: samples both clusters, keeps the history and sends alarms, whatever tool
-    mirrors them."""
+    """Watches the links until stopped: samples both clusters, keeps the history and sends alarms, with any tool that
+    mirrors them.
+    """
     from twinshore.monitoring.monitor import Monitor
 
     loaded = load_cli_settings(settings)
@@ -101,9 +101,9 @@ def check(
 ) -> None:
     """Looks once, for scripts, Nagios and Zabbix.
 
-    Exit code 0: all is well; 1: alarms stand, or figures are old or missing; 2: nobody watches a link. With --topic
+    Exit code 0: all is well; 1: alarms stand, or figures are old or missing; 2: no monitor watches a link. With --topic
     it looks at the alarms of that topic and of whole links. With --item it prints no number, and ends with 2, if the
-    figure is too old or if nobody would raise an alarm.
+    figure is too old or if no monitor would raise an alarm.
     """
     from twinshore.monitoring import operations as checks
     from twinshore.state.opening import open_for_report
@@ -178,7 +178,7 @@ def _table(topics: Sequence[TopicDelay]) -> None:
         behind = [f"{about}{one.lag_records:,}", f"{about}{one.recovery_point_ms / 1000:.1f}"]
         if one.unknown:
             behind = ["?", "?"]
-        # As it is: brackets in a group's name are not markup.
+        # Literally: brackets in a group's name are not markup.
         words = [one.link, one.topic, one.group, *counts, *behind, f"{one.seen_s:.0f}"]
         table.add_row(*(Text(word) for word in words))
     (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)

@@ -1,4 +1,4 @@
-"""`twinshore demo`: two real clusters on this machine, kept identical while a pump is killed, and the proof."""
+"""`twinshore demo`: two real clusters on this machine, kept identical while a task is killed, and the proof."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ SECONDS = typer.Option(
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     app.command("demo")(demo)
 
 
@@ -39,5 +38,5 @@ def demo(rate: int = RATE, seconds: float = SECONDS, keep: bool = KEEP, end: Pat
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    """Told to end, it ends as it does after Ctrl-C: with nothing left behind."""
+    """SIGTERM ends the demo like Ctrl-C, with nothing left running."""
     raise KeyboardInterrupt

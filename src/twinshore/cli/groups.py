@@ -1,4 +1,4 @@
-"""`twinshore groups`: where consumer groups stand on both sides, and an offset of one side on the other."""
+"""`twinshore groups`: committed offsets of consumer groups on both sides, and translated offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be committe
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     groups = typer.Typer(help="Shows where consumer groups stand on both sides of links.")
     groups.callback(invoke_without_command=True)(show)
     groups.command("translate")(translate)

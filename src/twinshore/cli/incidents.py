@@ -1,4 +1,4 @@
-"""`twinshore incidents` and `twinshore audit`: the rows of the ledger, open and closed, and of what was changed."""
+"""`twinshore incidents` and `twinshore audit`: the incident log, and the log of changes."""
 
 from __future__ import annotations
 
@@ -83,6 +83,5 @@ def audit(
 
 
 def register(app: typer.Typer) -> None:
-    """Adds both to the command."""
     app.command("audit")(audit)
     app.command("incidents")(incidents)

@@ -1,4 +1,4 @@
-"""`twinshore lab up|fill|stop|start|down|status`: real Kafka clusters on this machine, until they are told to go."""
+"""`twinshore lab up|fill|stop|start|down|status`: real Kafka clusters on this machine, until told to stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ DRY_RUN = typer.Option(False, "--dry-run", help="Say what would be done, and do 
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     lab = typer.Typer(help="Real Kafka clusters on this machine, to try things on.", no_args_is_help=True)
     lab.command("up")(up)
     lab.command("fill")(fill)

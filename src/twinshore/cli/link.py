@@ -1,4 +1,4 @@
-"""`twinshore link`: what holds for each link, and what an operator changes on it while it runs."""
+"""`twinshore link`: each link's settings, and changes while it runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ EVERY = typer.Option(False, "--all", help="The link's own pause and all of its t
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     link = typer.Typer(help="Look at links and change them while they run.", no_args_is_help=True)
     for verb in (pause, resume, throttle, priority, reset, homes, home):
         link.command(verb.__name__)(verb)
@@ -257,7 +256,7 @@ def _change(path: Path, asked: ControlRequest, *, dry_run: bool) -> None:
     from twinshore.state.opening import open_or_create, open_or_temporary
 
     settings = load_cli_settings(path)
-    settings.link(asked.link)  # A wrong name makes no store.
+    settings.link(asked.link)  # A wrong name must not create a store.
     with (open_or_temporary if dry_run else open_or_create)(settings) as store:
         planned = plan(asked, settings, store)
         run_steps(planned, act(planned, settings, store, by=get_operator_name()), dry_run=dry_run)

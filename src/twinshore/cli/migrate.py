@@ -22,7 +22,6 @@ OUTPUT = typer.Option(None, "--output", help="Write the proposal there; a file t
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verbs to the command."""
     migrate = typer.Typer(help="Move here from another mirror.", no_args_is_help=True)
     migrate.callback()(lambda: None)
     migrate.command("mm2")(mm2)
@@ -45,7 +44,7 @@ def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSO
     if output is None:
         typer.echo(proposal.text)
     for line in _report(proposal):
-        # The proposal alone goes where a shell would send it.
+        # Only the proposal goes to stdout.
         typer.echo(line, err=output is None)
     if output is not None:
         typer.echo(f"wrote {output}")

@@ -1,5 +1,5 @@
-"""`twinshore mirror`: run the links, or say what running them would do; a topic goes on or begins again, its twin is
-forgotten, kept, deleted or filled anew; an offset is looked up on the other side.
+"""`twinshore mirror`: runs the links or previews a run; manages twins (resume, begin again, forget, keep, delete,
+rebuild); looks up offsets on the other side.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ YES = typer.Option(False, "--yes", help="Do not ask.")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     mirror = typer.Typer(help="Carry topics from one cluster to another, offset by offset.", no_args_is_help=True)
     for verb in (run, plan, forget, begin_again, keep, delete, resume, extents, rebuild):
         mirror.command(verb.__name__.replace("_", "-"))(verb)
@@ -60,7 +59,7 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     if dry_run:
         plan(settings, link, json_output=False, details=False, rate_mb_s=0.0)
         return
-    exit_on_interrupt()  # until the mirror hears the signals itself
+    exit_on_interrupt()  # until the mirror handles the signals itself
     from twinshore.groups.sync_service import start_group_sync
     from twinshore.proof.service import start_proof_service as begin_proof
     from twinshore.replication.main import Mirror

@@ -1,4 +1,4 @@
-"""`twinshore prove`: do both sides of links hold the same records, through which offset, and where do they part."""
+"""`twinshore prove`: whether both sides of links hold the same records, through which offset, and where they differ."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metri
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     app.command("prove")(prove)
 
 

@@ -66,7 +66,6 @@ PASSWORD_FILE = typer.Option(..., "--password-file", help="File that holds the p
 
 
 def register_fuse(proxy: typer.Typer) -> None:
-    """Adds the verb to `proxy`."""
     fuse = typer.Typer(help="Cut a topic, or a client's use of it: proxies answer in place of brokers.")
     fuse.command("open")(open_fuse)
     fuse.command("close")(close)
@@ -160,7 +159,7 @@ def close(
 
 
 def list_fuses(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows all fuses: how they stand, why and by whom, and what each has answered so far."""
+    """Shows all fuses: how they stand, why, who set them, and what each has answered so far."""
     from twinshore.proxy.operations.breakers import list_breakers
     from twinshore.state.opening import open_or_temporary
 
@@ -243,7 +242,7 @@ def offsets(
 ) -> None:
     """Shows where a group of the proxies' clients stands, or sets it to other places while its members run.
 
-    Members wait for some seconds, join anew, and read on from the new places. Nobody is started again.
+    Members wait for some seconds, join again, and read on from the new places. No member is started again.
     """
     from twinshore.proxy.operations.reset_offsets import act, parse_reset_request, plan
     from twinshore.state.opening import open_or_create, open_or_temporary
@@ -268,7 +267,6 @@ def offsets(
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     proxy = typer.Typer(help="Serve clients of several clusters at one address.", no_args_is_help=True)
     proxy.command("run")(run)
     proxy.command("plan")(plan)
@@ -308,7 +306,7 @@ def plan(
 ) -> None:
     """Says what clients would see: addresses and ports, versions, where topics are led, and which ones clash.
 
-    Serves nobody, asks the clusters once and changes nothing. The exit code is 1 where a cluster is silent, a topic
+    Serves no client, asks the clusters once and changes nothing. The exit code is 1 where a cluster is silent, a topic
     clashes, or one that is named is on no cluster.
     """
     from twinshore.proxy.operations.run import preview_proxy
@@ -360,7 +358,7 @@ def user(
     name: str = NAME,
     password_file: Path = PASSWORD_FILE,
 ) -> None:
-    """Prints a table for [proxy] users_file: a user with a salted password, from which nobody can read it."""
+    """Prints a table for [proxy] users_file: a user with a salted password, from which the password cannot be read."""
     from twinshore.config.model import Secret
     from twinshore.proxy.operations.run import format_user_table
 

@@ -1,4 +1,4 @@
-"""`twinshore push`: what an application's clients are told by a configuration centre of Twinshore's own."""
+"""`twinshore push`: the configuration service that tells an application's clients their settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ BEGINNING = typer.Argument(help="How the token begins that `push tokens` shows."
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     push = typer.Typer(help="Tell clients of the client library what they are set to.", no_args_is_help=True)
     push.command("set")(set_push)
     for verb in (show, remove, token, tokens, revoke, serve):
@@ -65,7 +64,7 @@ def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) ->
 
 
 def list_pushes(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows which applications something is pushed to, since when and by whom."""
+    """Shows which applications something is pushed to, since when, and who pushed it."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.push import read_pushes
 

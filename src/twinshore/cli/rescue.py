@@ -1,4 +1,4 @@
-"""`twinshore switch rescue`: what fail-backs have saved."""
+"""`twinshore switch rescue`: records that fail-backs have saved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
 
 
 def verbs() -> typer.Typer:
-    """The verbs below `rescue`."""
     found = typer.Typer(help="What fail-backs have saved.", no_args_is_help=True)
     found.command("list")(list_files)
     found.command("export")(export)

@@ -1,4 +1,4 @@
-"""`twinshore simulate`: how a partition of Kafka loses a record, told step by step, or searched for."""
+"""`twinshore simulate`: how a Kafka partition loses a record, as a story or by a search."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ STATES = typer.Option(
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     group = typer.Typer(help="Plays how a partition of Kafka keeps or loses a record.", no_args_is_help=True)
     group.command("story")(story)
     group.command("explore")(explore)

@@ -1,6 +1,4 @@
-"""`twinshore spool`: what a producer of the client library has kept on a disk, and what becomes of it without that
-producer.
-"""
+"""`twinshore spool`: records that a producer of the client library keeps on disk, for use without that producer."""
 
 from __future__ import annotations
 
@@ -21,7 +19,6 @@ YES = typer.Option(False, "--yes", help="Drop it; without, only say what would b
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     spool = typer.Typer(help="What producers of the client library have kept on a disk.", no_args_is_help=True)
     for verb in (show, send, drop):
         spool.command(verb.__name__)(verb)
@@ -31,7 +28,8 @@ def register(app: typer.Typer) -> None:
 def show(folder: Path = FOLDER, json_output: bool = JSON) -> None:
     """Shows what of each topic is to be sent, since when, and what is damaged. Changes nothing.
 
-    Its producer may run meanwhile. Exit code 1: records are lost, because bytes that were on the disk cannot be read.
+    Its producer may run at the same time. Exit code 1: records are lost, because bytes that were on the disk cannot be
+    read.
     """
     from twinshore.client.spool.admin import inspect_spool
 

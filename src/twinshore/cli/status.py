@@ -1,4 +1,4 @@
-"""`twinshore status`: how each link stands, by the last word that its mirror left in the store."""
+"""`twinshore status`: the status of each link, by what its mirror last wrote to the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ PIPE_COLUMNS = 1000
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     app.command("status")(status)
 
 
@@ -91,12 +90,12 @@ def _watch(seen: Callable[[], Seen], *, as_json: bool, topics: bool) -> None:
 def _console() -> Console:
     from rich.console import Console
 
-    # A pipe has no width, and what reads it wants whole lines.
+    # A pipe has no width, and its reader wants whole lines.
     return Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
 
 
 def render(views: list[LinkView], about: Sequence[LinkRemark] = (), *, topics: bool) -> RenderableType:
-    """The view for people."""
+    """The view for a terminal."""
     from rich.console import Group
     from rich.table import Table
 
@@ -134,7 +133,7 @@ def _cells(view: LinkView) -> list[str]:
     if word is None:
         return [view.state, *["-"] * 7]
     if not view.runs:
-        # A rate of long ago is no rate.
+        # An old rate is no rate.
         return [view.state, "-", "-", "-", lag, "-", "-", f"{view.age_s:.0f}"]
     latencies = [f"{value:.1f}" if value is not None else "-" for value in (word.p50_ms, word.p99_ms)]
     rates = [f"{word.records_per_s:,.0f}", f"{word.bytes_per_s / 1e6:.2f}"]
@@ -156,7 +155,7 @@ def _topic_table(views: list[LinkView]) -> RenderableType:
             if one.excluded:
                 cells[-2:] = ["-", "(excluded)"]
             if one.refused:
-                # Nothing of it is the link's on the target, whatever a topic of its name holds there.
+                # The link has no twin on the target, even if a topic of that name holds data there.
                 cells[1:3] = ["refused", "-"]
             name = f"{one.topic} (paused)" if one.paused else one.topic
             table.add_row(view.link, name, *cells, f"{one.bytes / 1e6:.1f}")
@@ -164,7 +163,7 @@ def _topic_table(views: list[LinkView]) -> RenderableType:
 
 
 def _plain(sentence: str) -> RenderableType:
-    """A sentence as it is: brackets in it are not markup, and names in it begin no line."""
+    """A sentence without markup: brackets are literal, and names cannot start a line."""
     from rich.text import Text
 
     return Text(escape_line(sentence))

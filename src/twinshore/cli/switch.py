@@ -1,4 +1,4 @@
-"""`twinshore switch`: topics move to another home, and back."""
+"""`twinshore switch`: moves topics to another home, and back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     switch = typer.Typer(help="Move topics to another home, and back; or one consumer group.", no_args_is_help=True)
     for verb in (plan, run, status, resume, rollback, failback, drill, history, free):
         switch.command(verb.__name__)(verb)
@@ -270,8 +269,9 @@ def run_plan(
     dry_run: bool = False,
     groups_to: str = "",
 ) -> None:
-    """Shows what would be done, asks once more unless it was said not to, and does it. `groups_to`: where the groups of
-    the proxies' clients go along to."""
+    """Shows the plan, asks for confirmation unless `yes`, and runs the switch. `groups_to`: the cluster to which the
+    groups of proxy clients move too.
+    """
     from twinshore.proxy.operations import groups_move as groups_home
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.dispatch import run_switch_plan
@@ -301,7 +301,7 @@ def run_plan(
 def run_forced(
     asked: SwitchPlanRequest, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str
 ) -> None:
-    """The same of a switch by force, which works without the store where that does not answer."""
+    """As `run_plan`, for a forced switch, which works without the store if that does not answer."""
     from twinshore.proxy.operations import groups_move as groups_home
     from twinshore.switch.operations import storeless
 
@@ -318,8 +318,9 @@ def run_forced(
 
 
 def agree(old: str, *, yes: bool, alive: str) -> None:
-    """Asks once more. Where the old home of a forced switch answers, it asks for its name: nobody types that by
-    habit."""
+    """Asks for confirmation. If the old home of a forced switch answers, the operator must type its name, which no
+    habit types.
+    """
     if old and yes and alive != old:
         raise RefusedError(
             f"{old} may hold records that would stay behind: --yes alone does not leave it",
@@ -337,7 +338,9 @@ def agree(old: str, *, yes: bool, alive: str) -> None:
 
 @contextmanager
 def asks() -> Iterator[SwitchCaller]:
-    """Who asks. The first Ctrl-C or SIGTERM turns the switch back as far as it can; the second ends the process."""
+    """Yields the caller. The first Ctrl-C or SIGTERM turns the switch back as far as possible; the second ends the
+    process.
+    """
     from twinshore.switch.operations.run import SwitchCaller
 
     with catch_stop_request() as asked:

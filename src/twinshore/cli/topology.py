@@ -1,4 +1,4 @@
-"""`twinshore topology`: which links really run, drawn from the heartbeats that arrived."""
+"""`twinshore topology`: which links really run, by the heartbeats that arrived."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from twinshore.cli.app import JSON, SETTINGS, load_cli_settings, print_result
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
     app.command("topology")(topology)
 
 

@@ -1,6 +1,6 @@
-"""How the keys of a section are declared: name, type, default, meaning, limits.
+"""Declares the keys of a section: name, type, default, meaning and limits.
 
-The reader, its errors and docs/settings.md all come from that.
+The reader, its errors and docs/settings.md are derived from these.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SettingSpec:
-    """What a setting means and what it may be."""
-
     meaning: str
     low: float | None = None
     high: float | None = None
@@ -23,7 +21,7 @@ class SettingSpec:
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One key of a section. `default` is None where the setting is required."""
+    """One key of a section. `default` is None for a required key."""
 
     name: str
     kind: Any
@@ -33,19 +31,16 @@ class SettingRow:
 
 
 def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None) -> T:
-    """Declares a setting with a default inside a section."""
     spec: Any = field(default=default, metadata={"rule": SettingSpec(meaning, low, high)})
     declared: T = spec
     return declared
 
 
 def required(meaning: str) -> Any:
-    """Declares a setting that has no default."""
     return field(metadata={"rule": SettingSpec(meaning)})
 
 
 def setting_rows(section: type) -> Iterator[SettingRow]:
-    """The keys of one section, in the order they are written."""
     hints = get_type_hints(section)
     for spec in fields(section):
         rule = spec.metadata.get("rule")
@@ -55,5 +50,5 @@ def setting_rows(section: type) -> Iterator[SettingRow]:
 
 
 def shared_fields(section: Any, kind: type) -> dict[str, Any]:
-    """What the section says of the fields of another class, by name."""
+    """The section's values for fields of another class, by name."""
     return {spec.name: getattr(section, spec.name) for spec in fields(kind) if hasattr(section, spec.name)}

@@ -1,10 +1,10 @@
-"""One root, few kinds. `hint` says what an operator can do; it is printed on a separate line."""
+"""Error classes. `hint`: what an operator can do; printed on its own line."""
 
 from __future__ import annotations
 
 
 class TwinshoreError(Exception):
-    """Everything Twinshore raises on purpose."""
+    """The root of all errors that Twinshore raises on purpose."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -25,36 +25,37 @@ def _rebuild(kind: type[TwinshoreError], message: str, hint: str) -> TwinshoreEr
 
 
 class ConfigError(TwinshoreError):
-    """A setting or an argument is wrong; names the place and the nearest right thing."""
+    """A wrong setting or argument. The message names the place and the nearest valid choice."""
 
 
 class RefusedError(TwinshoreError):
-    """Twinshore will not do this, because it would lose or mix data. Nothing was touched."""
+    """Refused because data would be lost or mixed. Nothing was changed."""
 
 
 class UnsupportedError(RefusedError):
-    """A real case that this version does not handle yet."""
+    """A valid case that this version does not support."""
 
 
 class WireError(TwinshoreError):
-    """Bytes that are not what the protocol says. `offset` is where in the buffer, -1 if unknown."""
+    """Bytes that violate the protocol. `offset`: where in the buffer, -1 if unknown."""
 
     def __init__(self, message: str, *, offset: int = -1, hint: str = "") -> None:
         super().__init__(message if offset < 0 else f"{message} at byte {offset}", hint=hint)
         self.offset = offset
 
     def within(self, place: str) -> WireError:
-        """The same error, with the place that it concerns."""
+        """The same error, prefixed with its place."""
         return type(self)(f"{place}: {self.message}", hint=self.hint)
 
 
 class TooLargeError(WireError):
-    """Bytes that may be well, but unpack to more than is taken into memory."""
+    """Possibly valid bytes that unpack to more than is allowed in memory."""
 
 
 class KafkaError(TwinshoreError):
-    """A cluster answered with an error, or not at all. `code` is Kafka's, 0 for the network's own. `silent`: the
-    cluster that did not answer for as long as it was waited for; `cause`: what came of the last attempt."""
+    """A cluster answered with an error, or not at all. `code` is Kafka's, 0 for network errors. `silent`: the cluster
+    that did not answer in time. `cause`: the result of the last attempt.
+    """
 
     silent = cause = ""
 
@@ -69,4 +70,4 @@ class StoreError(TwinshoreError):
 
 
 class StoreVersionError(StoreError):
-    """Its tables are another version's: waiting does not help."""
+    """The store's tables belong to another version, so waiting does not help."""

@@ -1,9 +1,6 @@
-"""What each property of MirrorMaker 2 becomes, or why it has no counterpart: one table, looked up by name.
+"""Proposes Twinshore settings from MirrorMaker 2 settings, and reports what became of each property.
 
-MirrorMaker 2's settings as flat properties, whichever way they were written.
-
-MirrorMaker 2's links and logins proposed as Twinshore's, with what became of each property. Passwords are named,
-never copied. Pure: text in, text out.
+One table gives each property's counterpart, or why it has none. Passwords are named, never copied.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from twinshore.config.schema import did_you_mean
 
 
 class ImportOutcome(StrEnum):
-    """BECAME: the proposal holds it. NEEDLESS: nothing is lost. DIFFERS: look at this before you move."""
+    """CONVERTED: in the proposal. UNNEEDED: nothing is lost. DIFFERS: check first. UNKNOWN: no such property."""
 
     CONVERTED = "became"
     UNNEEDED = "needless"
@@ -42,7 +39,7 @@ _PROCESS = "belongs to Connect's own process"
 _SOON = "Twinshore looks every few seconds: [mirror] refresh_s, and every_s of the link's section follow"
 _CUSTOM = "a class of your own: say the same with the link's topics, exclude and control"
 
-# Properties of a link, also written without a link for all of them.
+# Properties of a link; without a link's prefix they apply to all links.
 LINK_PROPERTIES: dict[str, PropertyMeaning] = {
     "enabled": PropertyMeaning(ImportOutcome.CONVERTED, "the link is proposed"),
     "topics": PropertyMeaning(ImportOutcome.CONVERTED, "topics"),
@@ -122,7 +119,7 @@ LINK_PROPERTIES: dict[str, PropertyMeaning] = {
     "value.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
     "header.converter": PropertyMeaning(ImportOutcome.UNNEEDED, _BYTES),
 }
-# Properties of one cluster, written after its alias; those of a login become its section security.
+# Properties of one cluster, after its alias; those of a login become its section security.
 CLUSTER_PROPERTIES: dict[str, PropertyMeaning] = {
     "bootstrap.servers": PropertyMeaning(ImportOutcome.CONVERTED, "bootstrap"),
     "security.protocol": PropertyMeaning(ImportOutcome.CONVERTED, "tls and sasl in the section security"),
@@ -162,7 +159,7 @@ CLUSTER_PROPERTIES: dict[str, PropertyMeaning] = {
     "group.id": PropertyMeaning(ImportOutcome.UNNEEDED, _PROCESS),
     "client.id": PropertyMeaning(ImportOutcome.UNNEEDED, "brokers see clients named twinshore"),
 }
-# Of the process, whatever stands before.
+# Properties of the process, with any prefix.
 PROPERTY_PATTERNS: tuple[tuple[re.Pattern[str], PropertyMeaning], ...] = (
     (re.compile(r"clusters"), PropertyMeaning(ImportOutcome.CONVERTED, "one section for each cluster")),
     (
@@ -197,7 +194,7 @@ def match_property(key: str) -> PropertyMeaning | None:
 
 SOURCE_CONNECTOR = "MirrorSourceConnector"
 CONNECTORS = (SOURCE_CONNECTOR, "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
-# What belongs to the connector as a thing of Connect's, and not to the link.
+# Properties of the Connect connector, not of the link.
 CONNECT_PROPERTIES = ("connector.class", "name", "source.cluster.alias", "target.cluster.alias")
 _PARTS = re.compile(r"((?:\\.|[^\\=: \t])*)[ \t]*[=:]?[ \t]*(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
@@ -206,8 +203,6 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class PropertyValue:
-    """A property and where it stands."""
-
     value: str
     place: str
 
@@ -216,7 +211,7 @@ Properties = dict[str, PropertyValue]
 
 
 def read_properties(text: str, name: str) -> Properties:
-    """Properties of a dedicated MirrorMaker; Connect's JSON is brought into the same form."""
+    """Properties of a dedicated MirrorMaker, or of Connect's JSON in the same form."""
     if text.lstrip()[:1] in ("{", "["):
         return _from_connect(text, name)
     found: Properties = {}
@@ -233,7 +228,7 @@ def read_properties(text: str, name: str) -> Properties:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments; one that ends in a single backslash goes on in the next."""
+    """Lines without comments. A line that ends in a single backslash continues in the next."""
     begun, first = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.lstrip()
@@ -251,7 +246,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _parted(line: str) -> tuple[str, str]:
-    """Key and value, as java.util.Properties parts and unescapes them. `a->b.topics` holds no separator."""
+    """Key and value, split and unescaped like java.util.Properties. `a->b.topics` holds no separator."""
     found = _PARTS.fullmatch(line)
     return (_unescaped(found[1]), _unescaped(found[2]).rstrip()) if found else ("", "")
 
@@ -301,7 +296,7 @@ def _one_connector(config: dict[str, Any], place: str, name: str, found: Propert
         if key not in found or is_true(enabled):
             found[key] = PropertyValue(enabled, place)
     for key, value in config.items():
-        # Without the source's connector the others carry nothing, whatever they say of themselves.
+        # Without the source connector the others replicate nothing, even if enabled.
         if key in CONNECT_PROPERTIES or key == "enabled":
             continue
         where = f"{source}->{target}.{key}"
@@ -313,7 +308,7 @@ def _one_connector(config: dict[str, Any], place: str, name: str, found: Propert
 
 
 def is_true(text: str) -> bool:
-    """As Kafka reads a flag."""
+    """As Kafka reads a boolean."""
     return text.strip().lower() == "true"
 
 
@@ -322,13 +317,13 @@ def _text_of(value: object) -> str:
 
 
 _OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
-# A value that a ConfigProvider of Connect's would fetch from elsewhere.
+# A value that Connect's ConfigProvider would fetch.
 PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 
 
 @dataclass(slots=True)
 class ClusterLogin:
-    """`values` are the section's; `steps` is what the operator must do by hand; `wrong` is what cannot be said."""
+    """`values`: the section's. `steps`: what the operator must do by hand. `wrong`: what has no counterpart."""
 
     values: dict[str, str | bool] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
@@ -336,7 +331,7 @@ class ClusterLogin:
 
 
 def build_login(cluster: str, given: Mapping[str, PropertyValue]) -> ClusterLogin:
-    """The section of one cluster, out of its properties without their alias."""
+    """The section of one cluster, from its properties without alias."""
     found = ClusterLogin()
     texts = {key: one.value for key, one in given.items()}
     protocol = texts.get("security.protocol", "PLAINTEXT").upper()
@@ -351,7 +346,6 @@ def build_login(cluster: str, given: Mapping[str, PropertyValue]) -> ClusterLogi
 
 
 def secret_variable(cluster: str, what: str) -> str:
-    """The environment variable that is to hold a secret of this cluster."""
     return re.sub(r"[^A-Z0-9]", "_", f"{cluster}_{what}".upper())
 
 
@@ -368,7 +362,7 @@ def _tls(cluster: str, texts: Mapping[str, str], found: ClusterLogin) -> None:
             name = secret_variable(cluster, "key_password")
             found.values["key_password_env"] = name
             found.steps.append(f"put the key's password of {cluster} into the environment variable {name}")
-    # Java's way to say so is to leave it empty.
+    # In Java an empty value says so.
     if "ssl.endpoint.identification.algorithm" in texts and not texts["ssl.endpoint.identification.algorithm"]:
         found.values["check_hostname"] = False
 
@@ -420,7 +414,7 @@ def _sasl(cluster: str, texts: Mapping[str, str], found: ClusterLogin) -> None:
 
 
 TOPICS_DEFAULT = ".*"
-# Both of its default lists, the older and the newer, and what it makes for itself.
+# Its older and newer default list, and the topics that it creates for itself.
 EXCLUDE_DEFAULT = r".*[\-\.]internal, .*\.replica, __.*"
 GROUPS_EXCLUDE_DEFAULT = "console-consumer-.*, connect-.*, __.*"
 IDENTITY_POLICY, DEFAULT_POLICY = "IdentityReplicationPolicy", "DefaultReplicationPolicy"
@@ -429,8 +423,6 @@ LINK_PROPERTY = re.compile(r"(?P<source>.+?)->(?P<target>[^.]+)\.(?P<rest>.+)")
 
 @dataclass(frozen=True, slots=True)
 class PropertyFinding:
-    """What one property became."""
-
     key: str
     place: str
     fate: ImportOutcome
@@ -439,7 +431,7 @@ class PropertyFinding:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """`text` is a settings file. `steps` is what is left to do by hand."""
+    """`text`: a settings file. `steps`: what is left to do by hand."""
 
     text: str
     findings: tuple[PropertyFinding, ...]
@@ -448,7 +440,7 @@ class Proposal:
 
 
 def propose(text: str, name: str) -> Proposal:
-    """The same links as Twinshore's settings; ConfigError, naming the nearest right thing, where there are none."""
+    """The same links as Twinshore settings. Raises ConfigError if there are none, with the nearest right thing."""
     given = read_properties(text, name)
     clusters = _clusters(given, name)
     pairs = _pairs(given, clusters, name)
@@ -527,7 +519,7 @@ def _link(
         exclude=_patterns(exclude, "topics.exclude", steps),
         groups=_patterns(say("groups", ".*"), "groups", steps),
         exclude_groups=_patterns(groups_exclude, "groups.exclude", steps),
-        # Its own default is 2, chosen for no cluster in particular; ours is the source's.
+        # Its default is 2, chosen for no cluster in particular; Twinshore's is the source's.
         replication_factor=int(factor) if factor.isdigit() else 0,
         naming=_naming(given, source, target, findings),
         acls=say("sync.topic.acls.enabled", "true").strip().lower() != "false",
@@ -565,7 +557,7 @@ def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, 
 
 
 def _of_cluster(given: Properties, cluster: str) -> dict[str, PropertyValue]:
-    """The cluster's own properties; those without an alias stand for all clusters."""
+    """The cluster's properties. Those without an alias apply to all clusters."""
     shared = {key: one for key, one in given.items() if key in CLUSTER_PROPERTIES}
     head = f"{cluster}."
     return shared | {key.removeprefix(head): one for key, one in given.items() if key.startswith(head)}
@@ -589,7 +581,7 @@ def _meaning(key: str, clusters: list[str]) -> PropertyMeaning:
         alias = next((one for one in clusters if key.startswith(f"{one}.")), "")
         bare = key.removeprefix(f"{alias}.") if alias else key
         known = CLUSTER_PROPERTIES if alias else {**LINK_PROPERTIES, **CLUSTER_PROPERTIES}
-    # One of a client, in front of what is a cluster's: consumer.ssl.truststore.location.
+    # A client's property in front of a cluster's: consumer.ssl.truststore.location.
     plain = re.sub(r"^(source\.|target\.)?(consumer|producer|admin)\.(?=ssl|sasl|security)", "", bare)
     found = (
         known.get(bare)
@@ -611,7 +603,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _patterns(text: str, key: str, steps: list[str]) -> tuple[str, ...]:
-    """Its lists are parted by commas; each part matches a whole name, as ours do."""
+    """MirrorMaker's lists are separated by commas; each part matches a whole name, as in Twinshore."""
     found = []
     for part in _listed(text):
         try:
@@ -629,8 +621,6 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class ProposedLink:
-    """One link, in Twinshore's words."""
-
     source: str
     target: str
     topics: tuple[str, ...] = (".*",)
@@ -651,7 +641,6 @@ def render_settings(
     links: Sequence[ProposedLink],
     steps: Sequence[str],
 ) -> str:
-    """The whole file."""
     lines = [f"# Proposed from {name}.", "#", "# Before you start it:"]
     lines += [f"# - {step}" for step in dict.fromkeys(steps)]
     lines += ["# - read `twinshore mirror plan`: it says every step, and does none"]
@@ -675,7 +664,7 @@ def _rendered(link: ProposedLink) -> Iterator[str]:
     yield f"naming = {_text(link.naming)}"
     if link.replication_factor:
         yield f"replication_factor = {link.replication_factor}"
-    # Topics that MirrorMaker 2 has made hold data at offsets of their own.
+    # Topics that MirrorMaker 2 has written hold data at their own offsets.
     yield "mode = 'mapped'"
     if link.groups != (".*",) or link.exclude_groups:
         yield ""
@@ -705,7 +694,7 @@ def _text(value: SettingValue) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):
-        # Literal where it can be: expressions are full of backslashes.
+        # A literal string if possible: expressions are full of backslashes.
         if "'" not in value and value.isprintable():
             return f"'{value}'"
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')

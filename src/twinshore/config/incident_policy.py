@@ -1,4 +1,4 @@
-"""Kinds of incidents: what may happen to a link, in the words of the ledger, its page and its alerts."""
+"""Kinds of incidents and their policies, with the texts of the incident log, its page and alerts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class IncidentSide(StrEnum):
-    """Which cluster of the link it happened on. NONE: on neither, or nobody can tell."""
+    """The link's cluster concerned. NONE: neither, or unknown."""
 
     SOURCE = "source"
     TARGET = "target"
@@ -17,9 +17,7 @@ class IncidentSide(StrEnum):
 
 
 class IncidentKind(StrEnum):
-    """What happened, and where such a thing happens, unless whoever found it knows better; of those without a side,
-    such as a right that is lost, only who found it can tell. The page of incidents says of each what it means and what
-    to do."""
+    """What happened, with the default side; without one, only the finder knows the side. See docs/incidents.md."""
 
     RETENTION_GAP = "retention gap", IncidentSide.SOURCE
     STALE_DROPPED = "stale dropped", IncidentSide.TARGET
@@ -65,27 +63,27 @@ class IncidentKind(StrEnum):
 
 
 class IncidentEffect(StrEnum):
-    """What an open row of the ledger does to what it is about. Code asks for this, never for the words beside it."""
+    """What an open incident does to its subject. Code checks this, never the words."""
 
-    STOPS_PARTITION = "stops"  # the partition rests until somebody closes the row
-    RETRIES = "retries"  # the partition rests, and is tried again unasked
-    TOPIC = "topic"  # the whole topic rests
-    PASSES = "passes"  # all goes on; the row is over once the twin has all up to where it ends
-    NOT_TRUNCATED = "uncut"  # all goes on, but for the cutting of the twin's beginning
-    TWIN = "twin"  # it tells what becomes of a twin
-    INFORMS = "tells"  # it tells, and nothing more
+    STOPS_PARTITION = "stops"  # the partition is stopped until an operator closes the incident
+    RETRIES = "retries"  # the partition is stopped, and retried automatically
+    TOPIC = "topic"  # the whole topic is stopped
+    PASSES = "passes"  # replication goes on; the incident is over once the twin has reached its end
+    NOT_TRUNCATED = "uncut"  # replication goes on, but the twin's beginning is not truncated
+    TWIN = "twin"  # reports what happens to a twin
+    INFORMS = "tells"  # reports only
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentPolicy:
-    """What is done about an incident: for people in `words`, which may change with every version, for code `effect`."""
+    """The reaction to an incident: `words` for people, which may change with any version, `effect` for code."""
 
     words: str
     effect: IncidentEffect
 
     @property
     def stops(self) -> bool:
-        """Whether its partition is kept off its lane."""
+        """Whether the partition is kept out of its task."""
         return self.effect in (IncidentEffect.STOPS_PARTITION, IncidentEffect.RETRIES)
 
 

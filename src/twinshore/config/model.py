@@ -1,24 +1,12 @@
-"""What an operator may change on a running link: filters, throttles, priorities, pauses. Values and their matching.
+"""Basic values: cluster, link, partition, offset run, plan, and what operators may change on a running link.
 
-What exists: cluster, link, partition. Frozen values; equal when their fields are.
+An operation is a module of the package that it concerns. The request is a frozen value. `plan` reads and decides, and
+changes nothing; `act` executes the plan and yields each step once done. The caller shows the sentences.
 
-Where a mapped twin's records lie: neighbours at one difference become one, nothing is told twice. Pure.
-
-The shape of whatever an operator may ask for, at a command line or elsewhere. Pure.
-
-An operation is a module of the room that it is about. What is asked is a frozen value, such as `Forget(topic, links)`.
-`plan` takes it, looks, decides, and changes nothing; `act` does what the plan says, and gives each step out once it is
-done. Whoever asked shows the sentences.
-
-What a switch goes by unless whoever asks for it says otherwise. Pure: the command line shows it in its help, and
-loads nothing else for that.
-
-What the number of a producer epoch is made of where topics change homes. Pure.
-
-A link writes with one producer id, in the epoch that it was given when it began: the *link's epoch*. A twin that a
-switch made adds the term of its home to it: the *twin's epoch*, 0 of any other twin. The *fence*, which shuts the link
-out of that twin for good, is one above what it writes in. The home's next term is one above as well, and it is the
-other way's; when the link carries the topic again, the term is two above at least, and so later than each fence.
+Producer epochs fence links off topics that change homes. A link writes with one producer id, in the sum of the *link's
+epoch*, given at its start, and the *twin's epoch*: the term of the home that a switch gave the topic, otherwise 0. The
+*fence*, one above, shuts the link out of that twin for good. The home's next term belongs to the reverse link, so this
+link's next term is at least two higher, and later than each fence.
 """
 
 from __future__ import annotations
@@ -41,8 +29,8 @@ PRIORITY_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class LinkControl:
-    """What holds until the store says otherwise, which is changed while the mirror runs. Besides: `topic_throttles`,
-    bytes per second, and `priorities`, 1 to 100, both tables from expression to number; the first that matches counts.
+    """What holds until the store says otherwise; changes while the mirror runs. Besides: `topic_throttles`, bytes per
+    second, and `priorities`, 1 to 100, both tables from expression to number; the first that matches counts.
     """
 
     throttle_bytes_s: int = setting(0, "most bytes per second that the link carries; 0: no bound", low=0, high=2**50)
@@ -54,7 +42,7 @@ class LinkControl:
     priorities: tuple[tuple[str, int], ...] = ()
 
     def pauses(self, topic: str) -> bool:
-        """Whether the topic is paused, alone or with its link."""
+        """Whether the topic or its link is paused."""
         return self.paused or any(re.fullmatch(pattern, topic) for pattern in self.paused_topics)
 
     def admits_group(self, group: str) -> bool:
@@ -64,16 +52,16 @@ class LinkControl:
         return any(re.fullmatch(pattern, group) for pattern in self.groups)
 
     def throttle_of(self, topic: str) -> int:
-        """Bytes per second for this topic alone; 0: none."""
+        """Bytes per second for this topic alone; 0: no limit."""
         return first_match(self.topic_throttles, topic, 0)
 
     def priority_of(self, topic: str) -> int:
-        """The topic's weight where not everything can be carried at once."""
+        """The topic's weight when capacity is short."""
         return first_match(self.priorities, topic, PRIORITY_DEFAULT)
 
 
 def first_match(pairs: tuple[tuple[str, int], ...], topic: str, default: int) -> int:
-    """The number beside the first pattern that matches the whole name."""
+    """The number of the first pattern that matches the whole name."""
     return next((number for pattern, number in pairs if re.fullmatch(pattern, topic)), default)
 
 
@@ -85,13 +73,13 @@ TargetOffset = NewType("TargetOffset", int)
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is kept, never the secret itself: an environment variable or a file, read anew at each use."""
+    """Where a secret is kept, never the secret itself: an environment variable or a file, read at each use."""
 
     env: str = ""
     file: str = ""
 
     def read(self) -> str:
-        """The secret as it stands now, so that a rotated password is taken at the next connection."""
+        """The current secret, so that the next connection uses a rotated password. Raises ConfigError if unreadable."""
         if self.env:
             value = os.environ.get(self.env)
             if value is None:
@@ -120,7 +108,7 @@ class SaslMechanism(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How to speak to a cluster. With no field set: PLAINTEXT."""
+    """How to connect to a cluster; by default PLAINTEXT."""
 
     tls: bool = False
     ca_file: str = ""
@@ -137,7 +125,7 @@ class Security:
 
     @property
     def protocol(self) -> str:
-        """Kafka's own name for it, as in security.protocol."""
+        """Kafka's name, as in security.protocol."""
         if self.sasl:
             return "SASL_SSL" if self.tls else "SASL_PLAINTEXT"
         return "SSL" if self.tls else "PLAINTEXT"
@@ -152,23 +140,19 @@ class Cluster:
 
 
 class DeletedTopicPolicy(StrEnum):
-    """What becomes of a twin whose source topic was deleted."""
-
     KEEP = "keep"
     ARCHIVE = "archive"
     DELETE = "delete"
 
 
 class RecreatedTopicPolicy(StrEnum):
-    """What becomes of a twin whose source topic was deleted and made again."""
-
     STOP = "stop"
     BEGIN_AGAIN = "begin again"
 
 
 @dataclass(frozen=True, slots=True)
 class SyncRules:
-    """What follows a link besides records."""
+    """What a link syncs besides records."""
 
     every_s: float = setting(5.0, "how often both clusters are compared", low=0.5, high=3600)
     settings_exclude: tuple[str, ...] = setting(
@@ -196,14 +180,15 @@ class SyncRules:
     )
     quotas: bool = setting(False, "client quotas of users and client ids follow")
     scram_users: bool = setting(False, "SCRAM users follow as far as they can; see docs/topics-follow.md")
-    users: tuple[tuple[str, Secret], ...] = ()  # SCRAM users whose secrets are known, and where those are kept
+    users: tuple[tuple[str, Secret], ...] = ()  # SCRAM users with known secrets, and where those are kept
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """How places of consumer groups follow a link. Which groups: `groups` and `exclude_groups` of its control. Besides:
-    `outputs`, a table from an expression for groups to a list of expressions for topics that their readers write to,
-    in which `{group}` stands for the group's name: their places wait for what was written there to cross.
+    """How committed offsets of consumer groups follow a link. Which groups: `groups` and `exclude_groups` of its
+    control. Besides: `outputs`, a table from an expression for groups to a list of expressions for topics that their
+    readers write to, in which `{group}` stands for the group's name: their offsets wait for the replication of what was
+    written there.
     """
 
     enabled: bool = setting(True, "places of consumer groups follow")
@@ -224,13 +209,12 @@ class GroupRules:
         "places that the link commits are marked, where the group's consumers leave no text of their own; "
         "false: readers at the target without membership are moved too; see docs/groups.md",
     )
-    # Expressions for groups, each with those for the topics that their readers write to.
+    # Expressions for groups, each with expressions for the topics that their readers write to.
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class QueuePolicy(StrEnum):
-    """What becomes of records that wait for a target that is behind: they stay in the source's log, or the oldest are
-    dropped."""
+    """What happens to records that wait for a slow target: they stay in the source's log, or the oldest are dropped."""
 
     KEEP = "keep"
     DROP_OLDEST = "fresh"
@@ -238,9 +222,11 @@ class QueuePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
-    """What is held in memory for a target of a broadcast that is behind: at most `high_bytes`. A fresh queue drops the
-    oldest: beyond that, or more than `parts_max` parts, down to `low_bytes` and half of the parts; and, where
-    `max_age_s` says so, what is older. `transactions`: records of transactions too, which may then cross in part."""
+    """Memory for a broadcast's slow target: at most `high_bytes`.
+
+    A fresh queue drops the oldest records beyond that or `parts_max`, down to `low_bytes` and half of the parts, and
+    records older than `max_age_s`, if set. `transactions`: transactions too, which may then be replicated in part.
+    """
 
     policy: QueuePolicy = QueuePolicy.KEEP
     high_bytes: int = 64 << 20
@@ -255,7 +241,7 @@ class QueueRules:
 
     @property
     def sentence(self) -> str:
-        """What it drops, and what its twins are then; empty where it drops nothing."""
+        """What the queue drops, and the effect on twins; empty if it drops nothing."""
         if not self.fresh:
             return ""
         age = f" and what is older than {self.max_age_s:g} s" if self.max_age_s else ""
@@ -263,21 +249,21 @@ class QueueRules:
 
 
 class TwinNaming(StrEnum):
-    """What a twin is called: as its source topic, or with the source cluster's name before it."""
+    """A twin's name: its source topic's, or prefixed with the source cluster's name."""
 
     SAME = "same"
     PREFIX = "prefix"
 
 
 class OffsetMode(StrEnum):
-    """Whether a topic that holds data on the target already may be carried on, at offsets of its own."""
+    """Whether a topic that already holds data on the target may be continued, at offsets of its own."""
 
     EXACT = "exact"
     MAPPED = "mapped"
 
 
 class MappedStart(StrEnum):
-    """Where in the source such a topic goes on: where MirrorMaker 2 stopped, at its log start, or at its end."""
+    """Where such a topic starts in the source: where MirrorMaker 2 stopped, at the log start, or at the end."""
 
     MIRRORMAKER = "mirrormaker"
     START = "start"
@@ -286,8 +272,11 @@ class MappedStart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A one-way mirror `source->target` for the topics its filters admit. `chain`: what other links brought to the
-    source goes on to the target too. `broadcast`: links of one source that name the same one read it together."""
+    """A one-way mirror `source->target` for the topics its filters admit.
+
+    `chain`: also replicate topics that other links brought to the source. `broadcast`: links of one source that name
+    the same one read together.
+    """
 
     source: str
     target: str
@@ -310,7 +299,6 @@ class Link:
         return f"{self.source}->{self.target}"
 
     def twin_of(self, topic: str) -> str:
-        """What the topic's twin is called on the target."""
         if self.naming is TwinNaming.PREFIX or is_heartbeats_topic(topic):
             return f"{self.source}.{topic}"
         return topic
@@ -328,8 +316,6 @@ def is_internal_topic(topic: str) -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A partition as Kafka names it."""
-
     topic: str
     partition: int
 
@@ -341,9 +327,10 @@ SEQUENCE_SPAN = 2**31
 
 
 class OffsetRun(NamedTuple):
-    """A mapped twin's records from `source` on lie from `target` on: `length` of them, one behind the other.
+    """`length` consecutive records of a mapped twin, from offset `source` on the source and `target` on the twin.
 
-    `sequence` is the link's own of the first one. Length 0: nothing yet, the next record goes to `target` or behind it.
+    `sequence`: the link's producer sequence of the first record. Length 0: no record yet; the next one goes to `target`
+    or beyond.
     """
 
     source: SourceOffset
@@ -353,31 +340,29 @@ class OffsetRun(NamedTuple):
 
 
 def source_end(extent: OffsetRun) -> SourceOffset:
-    """The offset of the source behind its last record."""
+    """The source offset after the last record."""
     return SourceOffset(extent.source + extent.length)
 
 
 def target_end(extent: OffsetRun) -> TargetOffset:
-    """The offset of the twin behind its last record."""
+    """The twin's offset after the last record."""
     return TargetOffset(extent.target + extent.length)
 
 
 def drop_first_records(extent: OffsetRun, count: int) -> OffsetRun:
-    """The extent without its first records."""
     source, target = SourceOffset(extent.source + count), TargetOffset(extent.target + count)
     return OffsetRun(source, target, extent.length - count, (extent.sequence + count) % SEQUENCE_SPAN)
 
 
 def join_runs(first: OffsetRun, second: OffsetRun) -> OffsetRun | None:
-    """Both as one, where the second begins right behind the first on either side; else None."""
+    """Both as one if the second directly follows the first on either side, else None."""
     if source_end(first) == second.source and target_end(first) == second.target:
         return first._replace(length=first.length + second.length)
     return None
 
 
 def append_runs(known: OffsetRun | None, fresh: Iterable[OffsetRun]) -> list[OffsetRun]:
-    """What stands from the last known extent on, after those gained since; given in order. What reaches no further than
-    what is known is a repetition."""
+    """Joins new runs, in order, to the last known one. A run within known offsets is a repetition."""
     standing: list[OffsetRun] = [] if known is None else [known]
     for one in fresh:
         last = standing[-1] if standing else None
@@ -396,10 +381,8 @@ def append_runs(known: OffsetRun | None, fresh: Iterable[OffsetRun]) -> list[Off
 
 
 class PlanStep(Protocol):
-    """One change, as a value."""
-
     def sentence(self, *, done: bool) -> str:
-        """What it is, as done or as it would be."""
+        """The change, as done or as planned."""
         ...
 
 
@@ -408,8 +391,9 @@ S_co = TypeVar("S_co", bound=PlanStep, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[S_co]):
-    """`shown`: what the operator must know before anything is done. `remarks`: what is worth knowing besides.
-    `refused`: why some of what was asked, or all of it, is not among the steps; whoever asked raises it in the end."""
+    """`shown`: what the operator must know first. `remarks`: what else is worth knowing. `refused`: why requested steps
+    are missing; raised by the caller at the end.
+    """
 
     steps: tuple[S_co, ...] = ()
     shown: tuple[str, ...] = ()
@@ -417,30 +401,30 @@ class Plan(Generic[S_co]):
     refused: TwinshoreError | None = None
 
 
-WRITE_PAUSE_S = 10.0  # so long writers may wait
-TOPICS_PER_WAVE = 50  # so many move at once where all topics of a link do
+WRITE_PAUSE_S = 10.0  # the longest pause of writers
+TOPICS_PER_WAVE = 50  # topics that move at once when all topics of a link do
 
-# A topic's first home, which was seen and not decided.
+# The term of a home that was observed, not decided.
 FIRST_TERM = 1
-# A producer's epoch has 15 bits: a term, the link's own epoch and the fence must fit into it together.
+# A producer epoch has 15 bits, for the sum of a term, the link's epoch and the fence.
 TERM_MAX = 30_000
 
 
 def next_term(term: int) -> int:
-    """The term behind this one; a home of which no row says a term (0) is in its first."""
+    """The next term; a home whose record has no term (0) is in its first."""
     return max(term, FIRST_TERM) + 1
 
 
 def twin_epoch(term: int) -> int:
-    """Of the twin that a switch makes when it gives its topic a home in this term."""
+    """The epoch of the twin that a switch in this term makes."""
     return term
 
 
 def written_epoch(link_epoch: int, twin: int) -> int:
-    """In which a link's records and markers lie on a twin with this epoch of its own."""
+    """The epoch of the link's records and markers on this twin."""
     return link_epoch + twin
 
 
 def fence_epoch(written: int) -> int:
-    """Of the marker that shuts out whoever wrote in this epoch."""
+    """The epoch of the marker that shuts out writers in epoch `written`."""
     return written + 1

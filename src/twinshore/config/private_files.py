@@ -1,4 +1,4 @@
-"""Files that hold records or passwords: their owner alone reads them."""
+"""Files with records or passwords, readable by their owner alone."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def make_private_folder(folder: Path) -> None:
-    """One that is there already keeps its mode: it may hold other things."""
+    """Creates the folder. An existing one keeps its mode, since it may hold other files."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
 
 
 def private_opener(path: str, flags: int) -> int:
-    """For `open`. A file that is there already gets the mode as well."""
+    """An opener for `open`. An existing file also gets the mode."""
     handle = os.open(path, flags, 0o600)
     os.fchmod(handle, 0o600)
     return handle

@@ -1,4 +1,4 @@
-"""What a thread that goes on whatever fails says of its troubles: the same trouble once, and once that it is over."""
+"""Error reports of threads that survive failures: each problem once, and once more when it is over."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 
 from twinshore.config.errors import TwinshoreError
 
-# Where a Java broker names an object, as in Session@45e1b9e2: another one in each answer.
+# A Java broker's object address, as in Session@45e1b9e2, differs in each answer.
 _OBJECT = re.compile(r"@[0-9a-f]{5,8}\b")
 
 
 class RepeatFilter:
-    """Hands sentences on to `log`, but not the one that it handed on last."""
+    """Passes sentences to `log`, except repetitions of the last one."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -25,14 +25,14 @@ class RepeatFilter:
             self._log(sentence)
 
     def well(self, says: str = "") -> None:
-        """Whatever was said is past: it would be news again. `says` is for those who read that it was so."""
+        """Ends the problem: the same sentence would be news again. `says` is logged if there was a problem."""
         if self._said and says:
             self._log(says)
         self._said = ""
 
 
 def run_all(parts: Iterable[Callable[[], None]]) -> None:
-    """Does them all, whatever becomes of one; then raises what came first."""
+    """Runs all parts even if some fail, then raises the first error."""
     failed: list[Exception] = []
     for part in parts:
         try:
@@ -44,5 +44,5 @@ def run_all(parts: Iterable[Callable[[], None]]) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """One that was raised on purpose speaks for itself."""
+    """The message alone for Twinshore's own errors, otherwise with the type."""
     return str(error) if isinstance(error, TwinshoreError) else f"{type(error).__name__}: {error}"

@@ -1,8 +1,6 @@
-"""The edge where text becomes values: what a section says of itself, and how pydantic judges what somebody wrote there.
+"""Reads settings sections with pydantic. Each complaint names the key and the nearest valid choice.
 
-Each complaint names the place and the nearest right thing.
-
-Shapes that keys of several sections have: expressions, numbers by expression, dotted names, secrets.
+Also here: key shapes of several sections, such as expressions and secrets.
 """
 
 from __future__ import annotations
@@ -54,27 +52,27 @@ _SENTENCES = {
 
 @dataclass(slots=True)
 class Complaints:
-    """Gathers all that is wrong, so that the operator mends it in one go."""
+    """Collects all faults, so that the operator can fix them at once."""
 
     lines: list[str] = field(default_factory=list)
-    # Keys that could not be read, by place: what they would mean beside others is not known.
+    # Unreadable keys by place, so that their effect on others is unknown.
     unread: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, place: str, sentence: str) -> None:
-        """A sentence on a key that could not be read is left out: its place says what is wrong with it already."""
+        """Adds a sentence, unless it concerns an unreadable key, whose fault is already listed."""
         unread = self.unread.get(place)
         if not unread or unread.isdisjoint(_WORD.findall(sentence)):
             self.lines.append(f"{place} {sentence}" if place else sentence)
 
     def unreadable(self, place: str, sentences: Iterable[str], keys: Iterable[str]) -> None:
-        """All that is wrong with a section's keys as they stand; the rest of it is judged on."""
+        """Adds faults of unreadable keys; the other keys are still checked."""
         for sentence in sentences:
             self.add(place, sentence)
         self.unread.setdefault(place, set()).update(keys)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A clause with the nearest known word, or with all of them when none is near."""
+    """A clause with the nearest known word, or with all if none is near."""
     choices = list(known)
     near = get_close_matches(word, choices, n=1, cutoff=SUGGESTION_CUTOFF)
     if near:
@@ -83,7 +81,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def parse_member(kind: type[Member], option: str, word: str) -> Member:
-    """The member of this value; ConfigError with the nearest one."""
+    """The member with this value. Raises ConfigError with the nearest one."""
     try:
         return kind(word)
     except ValueError:
@@ -91,8 +89,7 @@ def parse_member(kind: type[Member], option: str, word: str) -> Member:
 
 
 def pydantic_model(section: type) -> type[BaseModel]:
-    """The pydantic model of one section of the table. It is made once: that takes a hundred times as long as its use,
-    and there is a section for each link."""
+    """The cached pydantic model of a section. Building costs a hundred times its use, and each link has a section."""
     if (made := _MODELS.get(section)) is not None:
         return made
     spec: dict[str, Any] = {row.name: (row.kind, _pydantic_field(row)) for row in setting_rows(section)}
@@ -112,9 +109,10 @@ def _pydantic_field(row: SettingRow) -> Any:
 def read_section(
     section: type[S], raw: object, place: str, complaints: Complaints, *, beside: Sequence[str] = ()
 ) -> S | None:
-    """The section's values; every complaint about them is added, and those that cannot be read are left at their
-    defaults, so that the others are judged all the same. None where it is no section. `place` is like
-    `[clusters.east]`; `beside`: what else is known there, and read elsewhere."""
+    """Reads the section and adds every complaint. Unreadable keys keep their defaults, so the others are checked too.
+
+    None if `raw` is no section. `place` is like `[clusters.east]`. `beside`: keys known there but read elsewhere.
+    """
     if not isinstance(raw, Mapping):
         complaints.add(place, f"must be a section with keys, not {raw!r}")
         return None
@@ -135,7 +133,7 @@ def read_section(
 
 
 def _readable(section: type[S], model: type[BaseModel], raw: Mapping[str, Any], wrong: set[str]) -> S | None:
-    """The section without its wrong keys; what is required of them is empty."""
+    """The section without its wrong keys; required ones are empty."""
     given = {name: value for name, value in raw.items() if name not in wrong}
     empty = {
         row.name: _NOTHING.get(row.kind, ()) for row in setting_rows(section) if row.required and row.name not in given
@@ -153,7 +151,7 @@ def _sentences(error: ValidationError, known: list[str]) -> Iterator[str]:
     misspelt = {near for name in unknown for near in get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)}
     for detail in details:
         if detail["type"] == "missing" and detail["loc"][0] in misspelt:
-            continue  # The misspelt key says it already.
+            continue  # The misspelt key is reported already.
         yield _sentence(detail, known)
 
 
@@ -174,15 +172,16 @@ def _sentence(detail: Any, known: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RawSection:
-    """What somebody wrote as a section. `place` is what complaints call it, like `[store]`. `before`: the values of
-    the sections of a lower order, by name."""
+    """A section as written. `place`: its name in complaints, like `[store]`. `before`: values of sections of lower
+    order.
+    """
 
     raw: object
     place: str
     before: Mapping[str, Any] = field(default_factory=dict)
 
     def parted(self, *names: str) -> tuple[object, dict[str, object]]:
-        """The section without these keys, and what stands under each of them: another section, or a table."""
+        """The section without these keys, and the content of each."""
         if not isinstance(self.raw, Mapping):
             return self.raw, {name: {} for name in names}
         rest = {key: value for key, value in self.raw.items() if key not in names}
@@ -191,9 +190,10 @@ class RawSection:
 
 @dataclass(frozen=True, slots=True)
 class Section(Generic[T]):
-    """One section. `order`: where it comes on the page, and in what is complained of. `tables`: each place where its
-    keys stand, and the class that declares them. `read` gives the section's value; it adds what is wrong to the
-    complaints, and then its value is not used. `overridden`: whether the environment may say otherwise."""
+    """`order`: on the page and in complaints. `tables`: the name of each table of keys, and the declaring class. `read`
+    returns the section's value and adds complaints; then the value is not used. `overridden`: the environment may
+    override keys.
+    """
 
     name: str
     order: int
@@ -203,13 +203,13 @@ class Section(Generic[T]):
 
     @property
     def keys(self) -> type:
-        """The class that declares the keys of its first table."""
+        """The class that declares the first table."""
         return self.tables[0][1]
 
 
 @cache
 def all_sections() -> tuple[Section[Any], ...]:
-    """Every section that there is, in its order."""
+    """Every section, by `order`."""
     modules = pkgutil.iter_modules(sections.__path__)
     found = [importlib.import_module(f"{sections.__name__}.{one.name}").SECTION for one in modules]
     return tuple(sorted(found, key=lambda section: section.order))
@@ -221,7 +221,7 @@ PatternNumbers = tuple[tuple[str, int], ...]
 
 
 def pattern_error(pattern: str) -> str:
-    """What is wrong with a regular expression; empty when nothing is."""
+    """What is wrong with a regular expression; empty if valid."""
     try:
         re.compile(pattern)
     except re.error as error:
@@ -231,14 +231,14 @@ def pattern_error(pattern: str) -> str:
 
 
 def check_pattern(pattern: str, name: str, place: str, complaints: Complaints) -> None:
-    """Complains of an expression under the key `name` that is none."""
+    """Complains if the expression under the key `name` is invalid."""
     reason = pattern_error(pattern)
     if reason:
         complaints.add(place, f"{name}: {reason}")
 
 
 def read_numbers(table: object, name: str, low: int, high: int, place: str, complaints: Complaints) -> PatternNumbers:
-    """Pairs of expression and whole number, as written: the first that matches counts."""
+    """Pairs of expression and whole number, as written; the first match counts."""
     if not isinstance(table, Mapping):
         complaints.add(place, f'{name}: must be a table like {{ "orders.*" = 1000 }}, not {table!r}')
         return ()
@@ -255,7 +255,7 @@ def read_numbers(table: object, name: str, low: int, high: int, place: str, comp
 
 
 def flatten_table(table: Mapping[str, object], prefix: str = "") -> tuple[tuple[str, str], ...]:
-    """Pairs of dotted names and text: TOML makes tables of names that hold dots and stand without quotes."""
+    """Pairs of dotted names and text: TOML turns unquoted dotted names into tables."""
     pairs: list[tuple[str, str]] = []
     for key, value in table.items():
         if isinstance(value, Mapping):
@@ -268,14 +268,14 @@ def flatten_table(table: Mapping[str, object], prefix: str = "") -> tuple[tuple[
 
 
 def read_secret(env: str, file: str, name: str, place: str, complaints: Complaints) -> Secret:
-    """The secret `name`, of which one key says where it is kept, or none."""
+    """The secret `name`; one of two keys may say where it is kept."""
     if env and file:
         complaints.add(place, f"{name}_env and {name}_file: one or the other")
     return Secret(env=env, file=file)
 
 
 def network_error(text: str) -> str:
-    """Why it is no network; empty where it is one."""
+    """Why the text is no network; empty if valid."""
     try:
         ipaddress.ip_network(text)
     except ValueError as error:

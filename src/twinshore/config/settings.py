@@ -1,9 +1,7 @@
-"""All settings of one process, and how they are read: every section that is declared, in its order.
+"""All settings of one process, how they are read, and docs/settings.md (written by `python scripts/pages.py`).
 
-The environment has its say in the sections that declare it: TWINSHORE_STORE_URL stands for [store] url,
-TWINSHORE_MIRROR_LANES for [mirror] lanes; lists are parted by commas.
-
-docs/settings.md, written from what the sections declare. `python scripts/pages.py` puts it there.
+Environment variables override sections that declare it: TWINSHORE_STORE_URL for [store] url. Commas separate list
+items.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from twinshore.config.sections import links as section_of_links
 from twinshore.config.sections.broadcasts import expand_broadcasts, restore_places
 
 T = TypeVar("T")
-# Kubernetes tells each pod of a Service called twinshore-mirror by such variables.
+# Variables that Kubernetes sets in each pod for a Service called twinshore-mirror.
 _SERVICE = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 _BARE_LINK = re.compile(r"^\s*\[\s*links\.([\w-]+->[\w-]+)((?:\.\w+)*)\s*\]", re.MULTILINE)
@@ -33,16 +31,15 @@ _BARE_LINK = re.compile(r"^\s*\[\s*links\.([\w-]+->[\w-]+)((?:\.\w+)*)\s*\]", re
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that one Twinshore process is told. `values`: what each section gave, by its name. `file`: where it was read,
-    if it was. `link_sections` are the links as the text has them, which are the seeds of those in the store; `links`
-    are the text's until the store was asked."""
+    """`values`: each section's value by name. `file`: the settings file, if any. `link_sections`: the links as written,
+    the seeds of those in the store. `links` are the file's until the store is read.
+    """
 
     values: Mapping[str, Any]
     file: Path | None = None
     link_sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     def of(self, section: Section[T]) -> T:
-        """What that section gave."""
         value: T = self.values[section.name]
         return value
 
@@ -75,23 +72,21 @@ class Settings:
         return self.of(safety.SECTION)
 
     def having(self, section: Section[T], value: T) -> Settings:
-        """The same with another value of that section."""
         return replace(self, values={**self.values, section.name: value})
 
     def link(self, name: str) -> Link:
-        """The link of that name; a ConfigError with the nearest one otherwise."""
+        """The link of that name. Raises ConfigError with the nearest one."""
         for link in self.links:
             if link.name == name:
                 return link
         raise ConfigError(f"no link {name!r} in the settings{did_you_mean(name, [link.name for link in self.links])}")
 
     def chosen(self, names: Sequence[str]) -> list[Link]:
-        """The links of these names; all of them when none is named. `east..west` is east->west, for whoever may not
-        pass a ">" on."""
+        """The links of these names, or all. `east..west` also means east->west, for callers that cannot pass ">"."""
         return [self.link(parse_link_name(name)) for name in names] if names else list(self.links)
 
     def only(self, names: Sequence[str]) -> Link:
-        """The one link that is meant: what a word lets go on one link must not go on another unasked."""
+        """The one link meant. Raises ConfigError for several, so that an action on one link never affects another."""
         found = self.chosen(names)
         if len(found) != 1:
             known = ", ".join(repr(one.name) for one in found)
@@ -99,23 +94,22 @@ class Settings:
         return found[0]
 
     def with_links(self, links: Sequence[Link]) -> Settings:
-        """The same with the links that there are."""
         return replace(self, values={**self.values, section_of_links.SECTION.name: links})
 
     def cluster(self, name: str) -> Cluster:
-        """The cluster of that name; a ConfigError with the nearest one otherwise."""
+        """The cluster of that name. Raises ConfigError with the nearest one."""
         if name not in self.clusters:
             raise ConfigError(f"no cluster {name!r} in the settings{did_you_mean(name, self.clusters)}")
         return self.clusters[name]
 
 
 def parse_link_name(name: str) -> str:
-    """A link's name, as settings have it: `east..west` is east->west."""
+    """A link's name as in settings; `east..west` becomes east->west."""
     return name if "->" in name else name.replace("..", "->", 1)
 
 
 def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
-    """The settings of a TOML file, with what the environment overrides; the store's path is a full one."""
+    """Reads a TOML file with environment overrides; makes the store's path absolute."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -130,7 +124,7 @@ def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
 
 
 def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
-    """The settings in `text`; `name` is what errors call it."""
+    """The settings in `text`; errors call them `name`."""
     try:
         raw: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -155,7 +149,7 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
 
 
 def _hint_for(text: str) -> str:
-    """What to do where it is no TOML: its parser does not say that the arrow in a link's name asks for quotes."""
+    """The remedy for invalid TOML. The TOML parser does not say that a link's name needs quotes."""
     found = _BARE_LINK.search(text)
     if found is None:
         return "docs/settings.md has an example"
@@ -169,12 +163,10 @@ def _all_of(lines: list[str], name: str) -> str:
 
 
 def environment_variable(section: str, name: str) -> str:
-    """The environment variable that overrides a setting."""
     return f"TWINSHORE_{section}_{name}".upper()
 
 
 def apply_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints: Complaints) -> dict[str, Any]:
-    """The settings with the environment's values laid over them."""
     merged = dict(raw)
     named_as_secrets = set(_secret_variables(raw)) | {env.get(environment_variable("store", "password_env"), "")}
     for one in all_sections():
@@ -270,7 +262,6 @@ _KINDS: dict[Any, str] = {
 
 
 def render_settings_page() -> str:
-    """The whole page as Markdown."""
     overridden = [one.name for one in all_sections() if one.overridden]
     variables = ", ".join(f"`{environment_variable(section, '')}<NAME>`" for section in overridden)
     parts = [

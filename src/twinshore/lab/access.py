@@ -1,6 +1,4 @@
-"""Who may enter a lab cluster and how: kinds of security, users, their secrets, and what the brokers must be told about
-them.
-"""
+"""Access to a lab cluster: kinds of security, users, secrets, and the matching broker settings."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ ADMIN = "admin"
 
 
 class LabSecurity(StrEnum):
-    """What a cluster asks of its clients. The SASL kinds run over TLS too, with the cluster's `tls=True`."""
+    """What a cluster asks of its clients. The SASL kinds run over TLS with the cluster's `tls=True`."""
 
     PLAINTEXT = "plaintext"
     TLS = "tls"
@@ -30,7 +28,7 @@ class LabSecurity(StrEnum):
 
     @property
     def mechanism(self) -> SaslMechanism | None:
-        """The SASL mechanism, if it is SASL at all."""
+        """The SASL mechanism, None without SASL."""
         return _MECHANISMS.get(self)
 
 
@@ -48,7 +46,7 @@ _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _BEARER_CHECK = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 
-# The release of Kafka that first has it under KRaft.
+# The first release of Kafka that supports it under KRaft.
 _SINCE = {
     LabSecurity.SASL_SCRAM_256: (3, 5),
     LabSecurity.SASL_SCRAM_512: (3, 5),
@@ -58,7 +56,7 @@ _AUTHORIZER_SINCE = (3, 3)
 
 
 class LabAccess:
-    """The security of one cluster. Users are known by name; `admin` is there from the start and may do everything."""
+    """The security of one cluster. The user `admin` always exists and may do everything."""
 
     def __init__(
         self, kind: LabSecurity, *, tls: bool, authorizer: bool, users: Sequence[str], version: str, cluster: str
@@ -87,7 +85,7 @@ class LabAccess:
             raise ConfigError("tls=True asks for TLS, security asks for plaintext", hint="take LabSecurity.TLS")
 
     def prepare(self, folder: Path) -> None:
-        """Makes the keys; before any broker's settings are asked for."""
+        """Makes the keys. Call before reading any broker settings."""
         self._folder = folder
         folder.mkdir(parents=True, mode=0o700)
         if self.tls:
@@ -99,18 +97,17 @@ class LabAccess:
             self._give(name, password)
 
     def opened(self, inside: Cluster, node_ids: tuple[int, ...], *, wan: bool) -> None:
-        """Tells the running cluster what only a running one can be told. `inside` reaches it without security."""
+        """Applies what needs a running cluster. `inside` reaches the cluster without security."""
         self._running, self._node_ids, self._wan = inside, node_ids, wan
         for name, password in self._passwords.items():
             self._tell(name, password)
 
     @property
     def protocol(self) -> str:
-        """The security.protocol of the clients' listeners."""
         return Security(tls=self.tls, sasl=self.kind.mechanism).protocol
 
     def listener_settings(self) -> dict[str, str]:
-        """Settings of a clients' listener, without its prefix."""
+        """Settings of a client listener, without prefix."""
         settings: dict[str, str] = {}
         if self.tls:
             settings["ssl.keystore.type"] = "PEM"
@@ -130,38 +127,37 @@ class LabAccess:
         return settings
 
     def cluster_settings(self) -> dict[str, str]:
-        """Settings of a broker that belong to no listener."""
+        """Broker settings that belong to no listener."""
         if not self._authorizer:
             return {}
-        # The brokers and the lab itself come over the internal listener, without a name.
+        # The brokers and the lab use the internal listener, without a user name.
         return {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:ANONYMOUS;User:{ADMIN}",
         }
 
     def jvm_flags(self) -> tuple[str, ...]:
-        """A broker reads keys only from addresses it was allowed to when it started."""
+        """A broker reads keys only from URLs allowed at its start."""
         if self.kind is not LabSecurity.SASL_OAUTHBEARER:
             return ()
         return (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._tokens.jwks_file.as_uri()}",)
 
     def add_user(self, name: str, password: str = "") -> None:
-        """A user, or a new password for one, while the cluster runs. See `read_at_start_only`."""
+        """Adds a user, or changes the password, while the cluster runs. See `read_at_start_only`."""
         self._passwords[name] = password or secrets.token_urlsafe(12)
         self._give(name, self._passwords[name])
         self._tell(name, self._passwords[name])
 
     @property
     def read_at_start_only(self) -> bool:
-        """Whether brokers learn of a new user by a restart alone: stock ones do with SASL PLAIN."""
+        """Whether brokers learn of a new user only by a restart, as with SASL PLAIN."""
         return self.kind is LabSecurity.SASL_PLAIN
 
     def renew_token(self, name: str, *, life_s: float = _TOKEN_LIFE_S) -> None:
-        """A new bearer token in the user's token file."""
         replace_secret_file(self._token_file(name), self._tokens.token(name, life_s=life_s).encode())
 
     def rotate_certificates(self) -> str:
-        """New pairs for brokers and users from the same authority, in the same files; brokers are told of theirs.
+        """Replaces the certificates of brokers and users, in the same files, and notifies brokers.
 
         Returns the brokers' new certificate, which they serve within a second.
         """
@@ -175,7 +171,6 @@ class LabAccess:
         return new.cert_file.read_text(encoding="ascii")
 
     def security_of(self, name: str) -> Security:
-        """How this user enters."""
         if name not in self._passwords:
             raise ConfigError(
                 f"cluster {self._cluster} has no user {name}", hint=f"users: {', '.join(self._passwords)}"

@@ -1,12 +1,10 @@
-"""What is prepared once for each Kafka, so that its brokers start quickly: formatted storage, and the broker's classes
-as the JVM keeps them.
+"""Prepared once per Kafka version, for quick broker starts: formatted storage, and the JVM's class archive.
 
-Kafka's own StorageTool runs once per version, which saves a JVM start for each broker; what it wrote is kept beside the
-jars. It holds nothing of a node but its meta.properties, which is written here anew. So a lab cluster starts with the
-very feature levels a real one gets.
+Kafka's StorageTool runs once per version; then only meta.properties is rewritten for each node. So a lab cluster starts
+with the feature levels of a real one.
 
-The archive of classes halves the time and the CPU that a broker's start takes. It is made once for each Kafka and Java
-by a broker that starts and stops again. A JVM that cannot use one starts without.
+The class archive halves the time and CPU of a broker's start. A broker that starts and stops makes it, once per Kafka
+and Java. A JVM that cannot use the archive starts without.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ _HEAP_MB = 256
 
 
 def archive_flags(version: str) -> tuple[str, ...]:
-    """What a JVM needs to be told to start a broker of this version from its archive."""
+    """JVM flags to start a broker of this version from its class archive."""
     archive = cache_folder() / "classes" / f"kafka-{version}-{_identity(fetch_kafka_classpath(version))}.jsa"
     if not archive.exists():
         with hold_cache_lock("classes"):
@@ -78,7 +76,7 @@ def archive_flags(version: str) -> tuple[str, ...]:
                 print_notice(f"preparing Kafka {version} for quick starts (once)")
                 archive.parent.mkdir(parents=True, exist_ok=True)
                 _make(version, archive)
-    # An empty one says that it could not be made, so that nobody tries again.
+    # An empty file says that the archive could not be made, so that no later call tries again.
     return (f"-XX:SharedArchiveFile={archive}",) if archive.stat().st_size else ()
 
 

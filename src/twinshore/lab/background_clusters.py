@@ -1,8 +1,7 @@
-"""Clusters that outlive the command which started them: `twinshore lab up`, and later `status` and `down`; `stop` and
-`start`, by which they go dark and come back, with their data and addresses.
+"""Clusters that outlive their command: `twinshore lab up`, `status`, `stop`, `start` and `down`.
 
-What stands is written in their folder, from before the first broker runs: one folder per cluster, and in each broker's
-the mark of its process. So `down` ends what a killed `up` began, and never a process that only has the same number.
+Each has a folder before its first broker runs, with the identity of each broker's process. So `down` ends what a killed
+`up` began, and never a process that reuses a pid.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class BackgroundBroker:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundCluster:
-    """`state`: up, partly up, down (its processes have died), or half started (its `up` was interrupted)."""
+    """`state`: up, partly up, down (the processes have died), or half started (`up` was interrupted)."""
 
     name: str
     version: str
@@ -55,12 +54,11 @@ class BackgroundCluster:
 
 
 def default_folder() -> Path:
-    """Where clusters stand unless another folder is named."""
     return cache_folder() / "lab"
 
 
 def list_background_clusters(folder: Path) -> list[BackgroundCluster]:
-    """What stands in the folder, by name. Folders of others in it are none of it."""
+    """The folder's clusters by name. Foreign folders do not count."""
     folder = folder.absolute()
     return [_look(one) for one in sorted(folder.glob("*")) if _is_ours(one)] if folder.is_dir() else []
 
@@ -74,8 +72,9 @@ def bring_up(
     tell: Callable[[str], None],
     dry_run: bool = False,
 ) -> list[BackgroundCluster]:
-    """Starts those of the named clusters that do not stand yet; returns them all. One whose brokers have died keeps
-    its data, and is refused."""
+    """Starts the named clusters that are not up; returns them all. Refuses one whose brokers have died, which keeps its
+    data.
+    """
     folder = folder.absolute()
     _check(folder, names)
     check_brokers(brokers)
@@ -109,7 +108,7 @@ def bring_up(
 
 
 def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str], None], dry_run: bool = False) -> int:
-    """Ends the named clusters, or all, and removes their data; returns how many there were."""
+    """Ends the named clusters, or all, and removes their data. Returns how many there were."""
     folder = folder.absolute()
     if not folder.is_dir():
         return 0
@@ -123,7 +122,6 @@ def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str],
 
 
 def settings_snippet(clusters: Sequence[BackgroundCluster]) -> str:
-    """Settings to mirror the first cluster to the second, ready to be saved."""
     lines = []
     for one in clusters:
         addresses = ", ".join(f'"{address}"' for address in one.bootstrap)
@@ -147,14 +145,14 @@ def _start(folder: Path, brokers: int, version: str) -> None:
 
 
 def kill_brokers(folder: Path) -> None:
-    """Ends the cluster's processes at once; its data stays."""
+    """Kills the cluster's brokers; the data stays."""
     for _, mark in _marks(folder):
         mark.end()
 
 
 def _end(folder: Path) -> None:
     kill_brokers(folder)
-    # What a kill leaves of the removal must still be known as ours.
+    # The leftovers of a killed removal must still be recognised.
     (folder / _OURS).touch()
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
@@ -165,7 +163,7 @@ def _end(folder: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    # `down` removes what this names: only the mark counts that `up` leaves there, whatever else looks like ours.
+    # `down` deletes these folders: only the mark of `up` counts, however similar another folder looks.
     return not folder.is_symlink() and folder.is_dir() and (folder / _OURS).is_file()
 
 
@@ -224,7 +222,7 @@ def _check_same(found: BackgroundCluster | None, brokers: int, version: str) -> 
 
 @contextmanager
 def hold_folder_lock(folder: Path, *, dry_run: bool) -> Iterator[None]:
-    """One process at a time changes what stands in the folder; who only says what he would do changes nothing."""
+    """Locks the folder against other processes. A dry run changes nothing and needs no lock."""
     if dry_run:
         yield
         return
@@ -235,7 +233,7 @@ def hold_folder_lock(folder: Path, *, dry_run: bool) -> Iterator[None]:
 
 
 def kill_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str], None], dry_run: bool = False) -> int:
-    """Kills the brokers of these clusters, as a power cut does; returns how many clusters lived."""
+    """Kills the brokers of these clusters, as a power cut does. Returns how many clusters were alive."""
     folder = folder.absolute()
     with hold_folder_lock(folder, dry_run=dry_run):
         chosen = [one for one in _chosen(folder, names) if any(broker.alive for broker in one.brokers)]
@@ -247,8 +245,7 @@ def kill_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str], N
 
 
 def restart_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str], None], dry_run: bool = False) -> int:
-    """Starts the brokers of these clusters that do not run, on their data and at their addresses; returns how many
-    clusters lacked some."""
+    """Starts these clusters' dead brokers with their data and addresses. Returns how many clusters lacked brokers."""
     folder = folder.absolute()
     with hold_folder_lock(folder, dry_run=dry_run):
         chosen = [one for one in _chosen(folder, names) if one.state != "up"]
@@ -295,6 +292,5 @@ def _start_again(one: BackgroundCluster) -> None:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """What the broker was started with."""
     lines = (folder / "server.properties").read_text(encoding="utf-8").splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines)}

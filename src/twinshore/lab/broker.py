@@ -1,4 +1,4 @@
-"""One broker (and controller) of a lab cluster: a JVM, its folder, and what a fault test does to it."""
+"""One broker and controller of a lab cluster: a JVM, its folder, and faults for tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ _JVM = (
 
 
 def read_process_identity(folder: Path) -> ProcessIdentity | None:
-    """The process that was last started in a broker's folder."""
     try:
         return ProcessIdentity.from_json(json.loads((folder / _MARK).read_text(encoding="ascii")))
     except (OSError, ValueError, TypeError):
@@ -41,7 +40,7 @@ def read_process_identity(folder: Path) -> ProcessIdentity | None:
 
 
 class LabBroker:
-    """A broker on fixed ports and a fixed folder: what is killed can be started again where it was."""
+    """A broker with fixed ports and folder, so a killed one can be started again."""
 
     def __init__(
         self,
@@ -71,12 +70,12 @@ class LabBroker:
         self.runs(classpath, jvm_flags)
 
     def runs(self, classpath: str, jvm_flags: Sequence[str]) -> None:
-        """From its next start on this is its program."""
+        """Sets the program of the next start."""
         self._command = [find_java(), *_JVM, f"-Xmx{self._heap_mb}m", *jvm_flags, "-cp", classpath, "kafka.Kafka"]
 
     @property
     def child(self) -> ChildProcess:
-        """The process that runs, or ran last."""
+        """The running process, or the last one."""
         if self._child is None:
             raise LabError(f"broker {self.node_id} was never started")
         return self._child
@@ -87,16 +86,16 @@ class LabBroker:
 
     @property
     def alive(self) -> bool:
-        """Whether its process exists; a paused one does."""
+        """Whether the process exists, even if paused."""
         return self._child is not None and self._child.alive()
 
     @property
     def answers(self) -> bool:
-        """Whether it runs and is not paused."""
+        """Whether the broker runs and is not paused."""
         return self.alive and not self._paused
 
     def launch(self) -> None:
-        """Starts the process and returns at once; `wait_ready` says when it serves."""
+        """Starts the process and returns at once; see `wait_ready`."""
         lines = [f"{name}={value}" for name, value in self.settings.items()]
         self._settings_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
@@ -106,7 +105,7 @@ class LabBroker:
         (self.folder / _MARK).write_text(json.dumps(self._child.mark.as_json()), encoding="ascii")
 
     def wait_ready(self, within_s: float = _READY_WITHIN_S) -> None:
-        """Returns when the broker says that it serves; LabError with its log's tail if it dies or is too slow."""
+        """Returns when the broker serves. Raises LabError with the log's end if the broker dies or is too slow."""
         deadline = time.monotonic() + within_s
         while not self._said_ready():
             if not self.child.alive():
@@ -122,25 +121,24 @@ class LabBroker:
             time.sleep(_POLL_S)
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nobody is told."""
+        """kill -9: nothing is flushed."""
         self.child.end()
 
     def stop(self) -> None:
-        """Orderly: leaders move first, the log is closed."""
+        """An orderly stop: leaders move first, the log is closed."""
         self.child.end(patience_s=_STOP_PATIENCE_S)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers."""
+        """SIGSTOP: connections stay open without answers."""
         self._paused = True
         self.child.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Ends a pause."""
         self.child.send(signal.SIGCONT)
         self._paused = False
 
     def restart(self) -> None:
-        """Starts it again on the same data and ports, after an orderly stop if it runs; returns when it serves."""
+        """Restarts on the same data and ports, after an orderly stop if running. Returns when the broker serves."""
         if self.alive:
             self.stop()
         self.launch()

@@ -1,4 +1,4 @@
-"""A broker's server.properties, by what the cluster shall be. Pure."""
+"""A broker's server.properties."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ def broker_settings(
     security: Mapping[str, str],
     chosen: Mapping[str, str],
 ) -> dict[str, str]:
-    """All settings of one broker.
+    """All settings of one broker; `chosen` overrides every default.
 
-    `protocol` is the clients' security protocol and `security` the settings of a client listener, without the
-    listener's prefix. Brokers and the lab itself talk over listeners of their own, in plain text on loopback, so that
-    an exchange of the clients' certificates or passwords cannot break the cluster. `chosen` wins over every default.
+    `protocol`: the clients' security protocol. `security`: settings of a client listener, without prefix. Brokers and
+    the lab have plain-text loopback listeners, so changed client credentials cannot break the cluster.
     """
     copies = str(min(len(everyone), 3))
     listeners = {"CONTROLLER": own.controller, "INTERNAL": own.internal, "CLIENT": own.client}
@@ -62,11 +61,11 @@ def broker_settings(
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "5",
         "group.initial.rebalance.delay.ms": "0",
-        # A broker killed with -9 may register again only when its old session has ended: 9 s by Kafka's default.
+        # A broker killed with -9 can register again only when its old session has ended: 9 s by Kafka's default.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "1000",
-        # Kafka's controllers write to their log twice a second for nothing, which costs an idle broker a third of its
-        # work; several brokers share a small machine.
+        # Idle controllers write to their log twice a second, a third of an idle broker's work. Several brokers share a
+        # small machine.
         "metadata.max.idle.interval.ms": "5000",
     }
     settings.update(on_listeners(security, wan=bool(own.wan)))
@@ -75,7 +74,7 @@ def broker_settings(
 
 
 def on_listeners(security: Mapping[str, str], *, wan: bool) -> dict[str, str]:
-    """The settings of a clients' listener under the prefix of each such listener."""
+    """Client listener settings under the prefix of each client listener."""
     listeners = ("client", "wan") if wan else ("client",)
     return {f"listener.name.{one}.{name}": value for one in listeners for name, value in security.items()}
 

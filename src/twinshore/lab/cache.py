@@ -1,4 +1,4 @@
-"""Where the lab keeps what it fetched once, and how two processes agree who fetches it."""
+"""The cache of files fetched once, with locks between processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twinshore.runtime.process import user_cache_folder
 
 
 def cache_folder() -> Path:
-    """The user's cache; made if missing."""
+    """The user's cache folder, created if missing."""
     folder = user_cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
@@ -22,14 +22,14 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def hold_cache_lock(name: str) -> Iterator[None]:
-    """Holds the cache's lock `name`; a second process waits. The kernel frees it if the holder dies."""
+    """Holds the cache's lock `name`; other processes wait. The kernel frees the lock if the holder dies."""
     with (cache_folder() / f".{name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def make_once(folder: Path, lock: str, make: Callable[[Path], None]) -> Path:
-    """The folder, which is made at the first call on this machine: whole, or not at all. `make` fills an empty one."""
+    """Returns the folder. The first call on this machine creates it atomically: `make` fills an empty one."""
     if not folder.is_dir():
         with hold_cache_lock(lock):
             if not folder.is_dir():
@@ -45,5 +45,5 @@ def make_once(folder: Path, lock: str, make: Callable[[Path], None]) -> Path:
 
 
 def print_notice(sentence: str) -> None:
-    """Says what makes the caller wait, where it mixes with no output."""
+    """Tells the user why the caller waits, on stderr."""
     print(sentence, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Certificates and tokens of a lab cluster: an authority of its own, elliptic keys because they are made in no time."""
+"""Certificates and tokens of a lab cluster: an own authority, with elliptic keys for speed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEY_ID = "lab"
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its key as PEM files; `store_file` holds both, as Kafka's PEM key store wants them."""
+    """A certificate and its key as PEM files; `store_file` holds both, as Kafka's PEM key store needs."""
 
     cert_file: Path
     key_file: Path
@@ -31,7 +31,7 @@ class KeyPair:
 
 
 class CertificateAuthority:
-    """A certificate authority in a folder; every pair it issues is good for 127.0.0.1 and localhost, either side."""
+    """A certificate authority in a folder. Every pair is valid for 127.0.0.1 and localhost, for servers and clients."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -48,8 +48,10 @@ class CertificateAuthority:
         replace_secret_file(self.ca_file, certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, common_name: str, *hosts: str) -> KeyPair:
-        """A new pair under fixed file names: issuing again replaces the files, each at one blow. `hosts`: names for
-        which it is good as well, also with a wildcard."""
+        """Issues a pair under fixed file names; a repeated call replaces each file atomically.
+
+        `hosts`: further valid names, wildcards allowed.
+        """
         pair = KeyPair(*(self._folder / f"{common_name}.{kind}.pem" for kind in ("cert", "key", "store")))
         key = ec.generate_private_key(ec.SECP256R1())
         named = [x509.DNSName(host) for host in ("localhost", *hosts)]
@@ -78,7 +80,7 @@ class CertificateAuthority:
 
 
 class TokenIssuer:
-    """Signs bearer tokens; a broker checks them with the public half in `jwks_file`."""
+    """Signs bearer tokens; brokers verify them with the public key in `jwks_file`."""
 
     def __init__(self, folder: Path) -> None:
         self.jwks_file = folder / "jwks.json"
@@ -97,7 +99,7 @@ class TokenIssuer:
         replace_secret_file(self.jwks_file, json.dumps({"keys": [key]}).encode())
 
     def token(self, user: str, *, life_s: float) -> str:
-        """A signed token that names the user and ends after `life_s`; a negative life gives one that has ended."""
+        """A signed token for the user that expires after `life_s`; a negative life gives an expired one."""
         now_s = time.time()
         header = {"alg": "RS256", "kid": _KEY_ID, "typ": "JWT"}
         claims = {"sub": user, "iat": int(min(now_s, now_s + life_s)), "exp": int(now_s + life_s), "scope": "kafka"}
@@ -107,7 +109,7 @@ class TokenIssuer:
 
 
 def replace_secret_file(path: Path, content: bytes) -> None:
-    """Replaces a secret file at one blow, so that a reader sees the old one or the new one; for its owner only."""
+    """Replaces a secret file atomically; only the owner can read the file."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(handle, "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""The few admin calls that the lab, the demo and the tests need."""
+"""Admin calls for the lab, the demo and tests."""
 
 from __future__ import annotations
 
@@ -38,30 +38,29 @@ _GONE_WITHIN_S = _SHOWN_WITHIN_S = 60.0
 _BATCH, _WAIT_S, _SILENCE_S_MAX = 10_000, 0.02, 60.0
 T = TypeVar("T")
 _COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
-# In a version that the oldest Kafka of the lab knows too.
+# In a version that the lab's oldest Kafka also knows.
 _NO_TOPICS = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
 
 def client_settings(cluster: Cluster) -> dict[str, Any]:
-    """For a confluent-kafka client of the lab, passwords included: for this process's eyes only."""
-    # Brokers die here on purpose, so librdkafka keeps its log to itself; what matters comes as an error of the call.
+    """Settings of a confluent-kafka client, with passwords: only for this process."""
+    # Brokers die here on purpose, so librdkafka logs nothing; errors come from the calls.
     return {**kafka_client_settings(cluster), "log_level": 2}
 
 
 def create_admin_client(cluster: Cluster) -> AdminClient:
-    """An admin client. Keep it until its answers are there: they end with it."""
+    """Creates an admin client. Keep a reference until its futures are done: they end with it."""
     return AdminClient({**client_settings(cluster), "socket.timeout.ms": 10_000})
 
 
 def read_group_offsets(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> list[int]:
-    """Where the group stands in each partition, below 0 where it has no place."""
+    """The group's committed offset in each partition; negative for none."""
     asked = [ClientTopicPartition(topic, number) for number in partitions]
     found = _of_group(cluster, group, lambda consumer: consumer.committed(asked, timeout=20))
     return [place.offset for place in found]
 
 
 def commit_group_offsets(cluster: Cluster, group: str, *places: ClientTopicPartition) -> None:
-    """The group, which has no members, stands there from now on."""
     _of_group(cluster, group, lambda consumer: consumer.commit(offsets=list(places), asynchronous=False))
 
 
@@ -72,7 +71,7 @@ def _of_group(cluster: Cluster, group: str, ask: Callable[[Consumer], T]) -> T:
             try:
                 return ask(consumer)
             except KafkaException as error:
-                # A coordinator that is new, or is being chosen: the client leaves it to its user to ask again.
+                # A new or moving coordinator: librdkafka leaves the retry to its user.
                 if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -81,7 +80,7 @@ def _of_group(cluster: Cluster, group: str, ask: Callable[[Consumer], T]) -> T:
 def create_log_consumer(
     cluster: Cluster, *, committed: bool = False, settings: Mapping[str, Any] | None = None
 ) -> Consumer:
-    """A consumer for `read_to_end`; no group has its places."""
+    """A consumer for `read_to_end`, without a group's offsets."""
     return Consumer(
         {
             **client_settings(cluster),
@@ -90,7 +89,7 @@ def create_log_consumer(
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
-            # A fetch that waits at one partition's end would hold up the next partition's first.
+            # A fetch that waits at one partition's end would delay the next partition's first.
             "fetch.wait.max.ms": 10,
             **(settings or {}),
         }
@@ -100,8 +99,10 @@ def create_log_consumer(
 def read_to_end(
     consumer: Consumer, topic: str, partition: int, start: int = OFFSET_BEGINNING, below: int | None = None
 ) -> Iterator[Message]:
-    """All that a `create_log_consumer` is given of a partition from there to its end, or below an offset. The last
-    offset may be a marker's, so the end of the log is heard, not counted. LabError where nothing comes for a minute."""
+    """Yields records of a partition to its end, or below an offset, from a `create_log_consumer`.
+
+    The end is an event, not a count: the last offset may be a marker's. Raises LabError after a minute of silence.
+    """
     consumer.assign([ClientTopicPartition(topic, partition, start)])
     heard_s = time.monotonic()
     while True:
@@ -121,8 +122,10 @@ def read_to_end(
 
 
 def wait_for_brokers(asked: Cluster, node_ids: set[int]) -> None:
-    """Returns when each broker at `asked.bootstrap` shows all these, every one asked itself: they hear of each other at
-    different times, and a client of librdkafka drops what it has under way to a broker that the next answer leaves out.
+    """Returns when each broker at `asked.bootstrap` itself shows all of these.
+
+    Brokers learn of each other at different times, and librdkafka drops requests to a broker missing in a later
+    response.
     """
 
     def lacks(address: tuple[str, int]) -> str:
@@ -133,7 +136,6 @@ def wait_for_brokers(asked: Cluster, node_ids: set[int]) -> None:
 
 
 def _wait_for_each(asked: Cluster, lacks: Callable[[tuple[str, int]], str]) -> None:
-    """Until no broker lacks anything."""
     deadline = time.monotonic() + _SHOWN_WITHIN_S
     for address in (parse_address(text, asked.name) for text in asked.bootstrap):
         while shows := lacks(address):
@@ -168,8 +170,7 @@ def create_topic(
 
 
 def wait_for_leaders(asked: Cluster, topic: str, partitions: int) -> None:
-    """Returns when each broker at `asked.bootstrap` shows a leader of every partition, every one asked itself: a broker
-    hears of a topic later than its neighbours."""
+    """As `wait_for_brokers`, for a leader of every partition."""
 
     def lacks(address: tuple[str, int]) -> str:
         led = _led(address, asked, topic)
@@ -189,13 +190,12 @@ def _led(address: tuple[str, int], cluster: Cluster, topic: str) -> int:
 
 
 def delete_topic(cluster: Cluster, topic: str) -> None:
-    """Deletes a topic."""
     admin = create_admin_client(cluster)
     admin.delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)
 
 
 def delete_all_topics(cluster: Cluster, keep: str = "") -> None:
-    """Deletes every topic but Kafka's own and `keep`; returns when they are gone."""
+    """Deletes every topic but Kafka's own and `keep`. Returns when they are gone."""
     admin = create_admin_client(cluster)
     deadline = time.monotonic() + _GONE_WITHIN_S
     while True:
@@ -204,15 +204,17 @@ def delete_all_topics(cluster: Cluster, keep: str = "") -> None:
             return
         if time.monotonic() > deadline:
             raise LabError(f"cluster {cluster.name} still has {', '.join(sorted(left))}")
-        # One that is on its way out answers with an error; what counts is the list.
+        # A topic under deletion answers with an error; the list decides.
         for gone in admin.delete_topics(left, operation_timeout=20).values():
             gone.exception(30)
         time.sleep(0.1)
 
 
 def forget_links(cluster: Cluster, admin: AdminClient | None = None) -> None:
-    """The cluster is the target of no link any more, nor has a switch ever been: a mirror with another store may begin
-    there. `admin`: a client of the cluster that whoever asks often has already."""
+    """Removes every trace of links and switches from a target, so that a mirror with another store can start there.
+
+    `admin`: an existing client, for frequent callers.
+    """
     admin = admin or create_admin_client(cluster)
     topics = admin.list_topics(timeout=10).topics
     there = [name for name in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) if name in topics]
@@ -226,13 +228,12 @@ def forget_links(cluster: Cluster, admin: AdminClient | None = None) -> None:
 
 
 def topic_id(cluster: Cluster, topic: str) -> bytes:
-    """Which topic is called so now."""
     with closing(KafkaCluster(cluster)) as kafka:
         return kafka.metadata([topic]).topics[topic].topic_id
 
 
 def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Cuts each log below the offset; returns the new log starts."""
+    """Deletes each log's records below the offset; returns the new log starts."""
     admin = create_admin_client(cluster)
     asked = admin.delete_records([ClientTopicPartition(one.topic, one.partition, at) for one, at in before.items()])
     return {
@@ -241,18 +242,16 @@ def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> di
 
 
 def add_partitions(cluster: Cluster, topic: str, total: int) -> None:
-    """Grows the topic to `total` partitions."""
     admin = create_admin_client(cluster)
     admin.create_partitions([NewPartitions(topic, total)], operation_timeout=30)[topic].result(timeout=40)
 
 
 def alter_topic(cluster: Cluster, topic: str, settings: Mapping[str, str | None]) -> None:
-    """Changes settings of a topic; None takes one back to its default."""
+    """Changes topic settings; None restores the default."""
     _alter(create_admin_client(cluster), ConfigResource.Type.TOPIC, topic, settings)
 
 
 def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: SaslMechanism) -> None:
-    """Creates the user or exchanges its password; returns when every broker has heard of it."""
     kind = ScramMechanism.SCRAM_SHA_256 if mechanism is SaslMechanism.SCRAM_SHA_256 else ScramMechanism.SCRAM_SHA_512
     admin = create_admin_client(cluster)
     change = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode(), os.urandom(16))
@@ -260,7 +259,6 @@ def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: Sa
 
 
 def alter_brokers(cluster: Cluster, node_ids: tuple[int, ...], settings: Mapping[str, str]) -> None:
-    """Changes settings of running brokers."""
     admin = create_admin_client(cluster)
     for node_id in node_ids:
         _alter(admin, ConfigResource.Type.BROKER, str(node_id), settings)
@@ -281,15 +279,17 @@ def _alter(admin: AdminClient, kind: Any, name: str, settings: Mapping[str, str 
 
 
 def add_acl(cluster: Cluster, user: str, operation: str, kind: str, name: str, *, prefixed: bool = False) -> None:
-    """Lets the user do one thing with one resource, in Kafka's words: "read" "topic" "orders". `prefixed`: with all
-    whose names begin so."""
+    """Allows the user one operation on one resource, named as in Kafka: "read" "topic" "orders".
+
+    `prefixed`: on all resources whose names begin so.
+    """
     what, do = ResourceType[kind.upper()], AclOperation[operation.upper()]
     pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
     acl = AclBinding(what, name, pattern, f"User:{user}", "*", do, AclPermissionType.ALLOW)
     admin = create_admin_client(cluster)
     for done in admin.create_acls([acl]).values():
         done.result(timeout=30)
-    # The controller has it now, the brokers a moment later.
+    # The controller has it now; brokers a moment later.
     here = AclBindingFilter(what, name, pattern, f"User:{user}", "*", do, AclPermissionType.ALLOW)
     deadline = time.monotonic() + 10
     while not admin.describe_acls(here).result(timeout=30):

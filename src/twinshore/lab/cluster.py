@@ -1,4 +1,4 @@
-"""A real Kafka cluster on loopback: one broker or three, each a controller too."""
+"""A real Kafka cluster on loopback: one broker or three, each also a controller."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ _NETWORK_THREADS_MAX = 8
 
 
 def check_brokers(count: int) -> None:
-    """ConfigError where no cluster of the lab has so many."""
+    """Raises ConfigError for an impossible number of brokers."""
     if count not in (1, 3):
         raise ConfigError(f"a lab cluster has 1 or 3 brokers, not {count}")
 
 
 class LabCluster:
-    """Start it, use `cluster` or `bootstrap`, do what you must to its `brokers`, stop it.
+    """A cluster to start, use by `cluster` or `bootstrap`, break by its `brokers`, and stop.
 
-    Without `folder` its data is in a temporary one that goes at `stop`. With `folder` the data stays. One object lives
-    once: brokers restart, a stopped cluster does not.
+    Without `folder` the data is removed by `stop`. Brokers can restart, a stopped cluster cannot.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class LabCluster:
             raise
 
     def stop(self) -> None:
-        """Ends every broker; at once where the data goes anyway, in order where it stays."""
+        """Ends every broker: in order if the data stays, otherwise by kill."""
         if self._keep:
             for broker in self.brokers:
                 if broker.alive:
@@ -122,17 +121,16 @@ class LabCluster:
 
     @property
     def cluster(self) -> Cluster:
-        """How a client reaches it, as the user who may do everything."""
+        """The client's view as the all-powerful user."""
         return self.cluster_as(ADMIN)
 
     def cluster_as(self, user: str) -> Cluster:
-        """How a client reaches it as this user."""
         return Cluster(self.name, self.bootstrap, self.access.security_of(user))
 
     def add_user(self, name: str, password: str = "") -> Cluster:
-        """A user, or a new password for one; the Cluster to come in as this user.
+        """Adds a user, or changes the password; returns the client's view as this user.
 
-        With SASL PLAIN the brokers restart one after the other, as they must; else they hear of it as they run.
+        With SASL PLAIN the brokers must restart one after the other; otherwise they keep running.
         """
         self.access.add_user(name, password)
         if self.access.read_at_start_only:
@@ -143,8 +141,10 @@ class LabCluster:
         return self.cluster_as(name)
 
     def upgrade(self, version: str) -> Iterator[LabBroker]:
-        """Gives each broker in turn another version's program, restarted in order, and yields it: who upgrades waits
-        for its replicas before the next. What the cluster works by (metadata.version) stays as it was."""
+        """Restarts each broker in turn with another version and yields it, so that the caller can wait for replicas.
+
+        The cluster's metadata.version stays.
+        """
         classpath = fetch_kafka_classpath(version)
         self.version = version
         for broker in self.brokers:
@@ -153,12 +153,12 @@ class LabCluster:
             yield broker
 
     def rotate_certificates(self) -> None:
-        """New certificates for brokers and users, without a restart; returns when every broker serves its new one."""
+        """Replaces all certificates without a restart. Returns when every broker serves the new one."""
         expected = self.access.rotate_certificates().split()
         deadline = time.monotonic() + _ROTATED_WITHIN_S
         for broker in self.brokers:
             seen = 0
-            # Each of a broker's network threads takes the new one by itself, and they take connections by turns.
+            # Each of a broker's network threads loads the new one by itself, and they take connections in turn.
             while seen < _NETWORK_THREADS_MAX:
                 served = ssl.get_server_certificate(("127.0.0.1", broker.port)).split()
                 seen = seen + 1 if served == expected else 0
@@ -169,33 +169,31 @@ class LabCluster:
 
     @property
     def wan_bootstrap(self) -> tuple[str, ...]:
-        """The brokers' addresses through their proxies; with `via_proxy` alone."""
+        """The brokers' addresses through their proxies; only with `via_proxy`."""
         if not self._proxies:
             raise ConfigError(f"cluster {self.name} has no proxies", hint="start it with via_proxy=True")
         return tuple(proxy.address for proxy in self._proxies)
 
     @property
     def wan_cluster(self) -> Cluster:
-        """How a client reaches it through the proxies: every broker's advertised address is its proxy's."""
+        """The client's view through the proxies, whose addresses the brokers advertise."""
         return Cluster(self.name, self.wan_bootstrap, self.access.security_of(ADMIN))
 
     @property
     def proxies(self) -> tuple[FaultProxy, ...]:
-        """The proxies, in the brokers' order."""
         return tuple(self._proxies)
 
     def proxy(self, index: int) -> FaultProxy:
-        """The proxy before `brokers[index]`."""
         return self._proxies[index]
 
     def create_topic(
         self, topic: str, *, partitions: int = 1, copies: int = -1, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Creates a topic and returns when each broker that serves says that every partition has a leader."""
+        """Creates a topic and returns when each serving broker shows a leader of every partition."""
         create_topic(self._internal, topic, partitions=partitions, copies=copies, settings=settings)
         if len(self.brokers) == 1:
             return
-        # A broker learns of a topic by itself, and whoever asks next may ask any of them.
+        # Each broker learns of a topic by itself, and the next request may go to any of them.
         alive = (text for text, broker in zip(self._internal.bootstrap, self.brokers, strict=True) if broker.alive)
         wait_for_leaders(replace(self._internal, bootstrap=tuple(alive)), topic, partitions)
 

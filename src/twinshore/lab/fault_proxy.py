@@ -1,4 +1,4 @@
-"""A TCP proxy that does to its connections what networks do. It is a separate process, so it shares nobody's GIL."""
+"""A TCP proxy that simulates network faults, in a separate process to be independent of this one's GIL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANSWER_WITHIN_S = 10.0
 
 
 class ProxyCounters(NamedTuple):
-    """Bytes delivered each way since the start, connections now and ever."""
+    """Bytes delivered each way since the start, and connections now and in all."""
 
     bytes_to_target: int
     bytes_to_source: int
@@ -29,7 +29,7 @@ class ProxyCounters(NamedTuple):
 
 
 class FaultProxy:
-    """Listens on loopback at `port` and forwards to the target, until told to do worse. Any thread may call it."""
+    """Listens on loopback at `port` and forwards to the target, with faults on request. Thread-safe."""
 
     def __init__(self, target_host: str, target_port: int) -> None:
         self.port = free_port()
@@ -53,12 +53,12 @@ class FaultProxy:
         return self._child.pid
 
     def set_delay_ms(self, one_way: float) -> None:
-        """Every byte arrives this much later, each way: half a round trip."""
+        """Delays every byte each way: half a round trip."""
         self._delay_ms = one_way
         self._apply()
 
     def set_bandwidth(self, bytes_per_s: float, *, for_each: bool = False) -> None:
-        """A bound on the rate each way, shared by all connections, or of each connection alone; 0 is none."""
+        """Limits the rate each way, shared by all connections or `for_each`; 0: no limit."""
         self._bytes_per_s, self._for_each = bytes_per_s, for_each
         self._apply()
 
@@ -68,21 +68,19 @@ class FaultProxy:
         self._apply()
 
     def half_open(self) -> None:
-        """Swallows every byte in silence; connections stay up, new ones too, until `heal`."""
+        """Silently drops every byte until `heal`; connections stay up, new ones too."""
         self._mode = "half-open"
         self._apply()
 
     def heal(self) -> None:
-        """Forwards again, at the delay and rate that were set. Connections that lost bytes are reset."""
+        """Forwards again, at the set delay and rate. Connections that lost bytes are reset."""
         self._mode = "forward"
         self._apply()
 
     def counters(self) -> ProxyCounters:
-        """What went through so far."""
         return self._apply()
 
     def stop(self) -> None:
-        """Ends the process; connections are gone."""
         self._child.end()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,4 @@
-"""Java, found once and refused clearly when it is missing or too old, and jars from Maven's public repository, fetched
-once by the Ivy that PySpark ships. Packages of Python that benches try and nobody depends on are fetched once by
-pip.
-"""
+"""Finds Java; fetches jars from Maven Central by PySpark's Ivy, and Python packages for benches by pip, each once."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ from twinshore.lab.cache import cache_folder, make_once, print_notice
 from twinshore.lab.errors import LabError
 
 JAVA_VERSION_MIN = 17
-# For what lives for seconds or minutes: the JVM's second compiler would cost more than it saves.
+# For JVMs that live for seconds or minutes: the second compiler would cost more than it saves.
 ONE_COMPILER_FLAG = "-XX:TieredStopAtLevel=1"
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 def find_java() -> str:
-    """Path of a java of at least Java 17: JAVA_HOME's if it fits, else the first on PATH."""
+    """Path of a java of version 17 or newer: JAVA_HOME's if new enough, else the first on PATH."""
     return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
 
@@ -64,9 +61,9 @@ def _java_version(binary: str) -> int:
 
 KAFKA_NEWEST = "4.3.1"
 KAFKA_3 = "3.9.2"
-# 2.8 starts on Java 17 too, but does not come back on its own data: KRaft was a preview there.
+# 2.8 starts on Java 17 too, but fails to restart on its own data: KRaft was a preview there.
 KAFKA_OLDEST = "3.0.2"
-# The oldest that a link takes: a target needs both bounds of record time stamps.
+# The oldest for a link: a target needs both bounds of record timestamps.
 KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET = "3.1.0", "3.6.0"
 
 _TRIES = 3
@@ -75,16 +72,12 @@ _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
 class MavenModule(NamedTuple):
-    """A module as Maven names it."""
-
     group: str
     artifact: str
     version: str
 
 
 class IvyProgress(NamedTuple):
-    """What Ivy has said so far: modules that it found, files that it fetched."""
-
     modules: int = 0
     files: int = 0
 
@@ -98,34 +91,32 @@ class IvyProgress(NamedTuple):
         return f"{self.files} of {self.modules} files"
 
 
-# It needs no more than Java to run, where `javac` would ask for a whole JDK.
+# The compiler needs only a Java runtime, `javac` a whole JDK.
 _COMPILER = MavenModule("org.eclipse.jdt", "ecj", "3.38.0")
 
-# Kafka's jars bring the logging facade alone; this binding logs every Kafka from 3.0 to 4.x to standard error.
+# Kafka's jars have only the logging facade; this binding logs every Kafka from 3.0 to 4.x to standard error.
 _LOGGING = MavenModule("org.slf4j", "slf4j-simple", "1.7.36")
 
 
 def fetch_kafka_classpath(version: str = KAFKA_NEWEST) -> str:
-    """The class path of a broker of this version; fetched at the first call on this machine."""
+    """The class path of a broker of this version; fetched by the first call on this machine."""
     core = fetch_jars(f"Kafka {version}", MavenModule("org.apache.kafka", "kafka_2.13", version))
     return _class_path(core, fetch_jars("the brokers' logger", _LOGGING))
 
 
 def fetch_mirrormaker_classpath() -> str:
-    """The class path of MirrorMaker 2: its connectors, the Connect runtime and all they need."""
     mirror = fetch_jars(f"MirrorMaker {KAFKA_NEWEST}", MavenModule("org.apache.kafka", "connect-mirror", KAFKA_NEWEST))
     return _class_path(mirror, fetch_jars("the brokers' logger", _LOGGING))
 
 
 def fetch_tools_classpath(version: str = KAFKA_NEWEST) -> str:
-    """The class path of Kafka's command-line tools: what `kafka-acls.sh` and its like run."""
+    """The class path of Kafka's command-line tools, such as `kafka-acls.sh`."""
     tools = fetch_jars(f"Kafka's tools {version}", MavenModule("org.apache.kafka", "kafka-tools", version))
     core = fetch_jars(f"Kafka {version}", MavenModule("org.apache.kafka", "kafka_2.13", version))
     return _class_path(tools, core, fetch_jars("the brokers' logger", _LOGGING))
 
 
 def fetch_streams_classpath() -> str:
-    """The class path of an application of Kafka Streams, with its store of states."""
     streams = fetch_jars(
         f"Kafka Streams {KAFKA_NEWEST}", MavenModule("org.apache.kafka", "kafka-streams", KAFKA_NEWEST)
     )
@@ -133,7 +124,7 @@ def fetch_streams_classpath() -> str:
 
 
 def compile_java(source: Path, classpath: str, folder: Path) -> str:
-    """Compiles a source of Java into the folder; the class path with what was made of it."""
+    """Compiles a Java source into the folder; returns the class path with the result."""
     jars = fetch_jars("a compiler of Java", _COMPILER, with_dependencies=False)
     words = ["-source", "17", "-target", "17", "-classpath", classpath, "-d", str(folder), str(source)]
     command = [find_java(), ONE_COMPILER_FLAG, "-jar", _class_path(jars), *words]
@@ -144,13 +135,13 @@ def compile_java(source: Path, classpath: str, folder: Path) -> str:
 
 
 def fetch_jars(what: str, module: MavenModule, *, with_dependencies: bool = True) -> Path:
-    """The folder that holds the module's jars; complete if it exists. `what` names it in the progress line."""
+    """The folder of the module's jars; complete if existing. `what`: its name in progress lines."""
     folder = cache_folder() / "jars" / f"{module.artifact}-{module.version}"
     return make_once(folder, "ivy", lambda target: _fetch(what, module, target, with_dependencies=with_dependencies))
 
 
 def find_ivy_jar() -> Path:
-    """The Ivy inside the installed PySpark, found without importing it."""
+    """The Ivy jar of the installed PySpark, found without an import."""
     spec = importlib.util.find_spec("pyspark")
     places = spec.submodule_search_locations if spec else None
     for place in places or ():
@@ -181,7 +172,7 @@ def _fetch(what: str, module: MavenModule, target: Path, *, with_dependencies: b
             jar.unlink()
         if attempt < _TRIES:
             print_notice(f"fetching {what} failed, trying again ({attempt} of {_TRIES})")
-            # A half-written entry of Ivy's own cache would fail the same way for ever.
+            # A half-written entry of Ivy's own cache would fail every time.
             shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
             time.sleep(attempt)
     raise LabError(
@@ -224,9 +215,9 @@ _WITHIN_S = 600.0
 
 
 def fetch_python_packages(*pinned: str) -> Path:
-    """The folder to put on a Python's path, with these packages (as `name==version`) and what they need.
+    """The folder for a Python's path with these packages (as `name==version`) and their dependencies.
 
-    Wheels alone, so nothing is built. LabError where one cannot be had.
+    Wheels only, nothing is built. Raises LabError if a package is unavailable.
     """
     digest = hashlib.sha256(" ".join((sys.implementation.cache_tag or "", *pinned)).encode()).hexdigest()[:8]
     folder = cache_folder() / "wheels" / f"{'+'.join(pinned).replace('==', '-')}-{digest}"

@@ -1,6 +1,6 @@
-"""Run as a script between the lab and a server: ties the server's life to its parent's, drops rights, becomes it.
+"""The launcher script: ties a server's life to its parent's, drops privileges, then execs.
 
-Done here and not in a preexec_fn, which may deadlock in a process that has threads. Uses the standard library alone.
+A preexec_fn may deadlock in a process with threads. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """arguments: parent's pid (0: outlive it), signal at its death, user id (-1: keep), then the command."""
+    """Arguments: parent's pid (0: outlive the parent), signal at the parent's death, user id (-1: keep), then the
+    command.
+    """
     parent, death_signal, user_id = (int(argument) for argument in arguments[:3])
     command = arguments[3:]
     if user_id >= 0:

@@ -1,6 +1,4 @@
-"""The product as its users start it: settings files, and verbs that run as processes of their own. Monitors are among
-them.
-"""
+"""Twinshore as users start it: settings files, and verbs as separate processes, monitors included."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ _WORKER_WORDS = ("pyspark.daemon", "pyspark.worker")
 
 
 def addresses(clusters: Iterable[Cluster], links: Mapping[str, str], store: Path) -> str:
-    """A settings file: clusters by plain addresses, or with a user's name and password, and links with the lines of
-    their sections."""
+    """A settings file: clusters with addresses and optional SASL user, and links with the lines of their sections."""
     lines = ["[store]", f'url = "sqlite:///{store}"']
     for cluster in clusters:
         lines += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
@@ -44,7 +41,7 @@ def addresses(clusters: Iterable[Cluster], links: Mapping[str, str], store: Path
 def settings_of(
     source: Cluster, *targets: Cluster, store: Path, topics: str, mirror: Mapping[str, object] | None = None
 ) -> str:
-    """The same for one link, or a broadcast to several, and the section of the mirror."""
+    """A settings file for one link, or a broadcast to several targets, with a `mirror` section."""
     section = f"topics = ['{topics}']" + ('\nbroadcast = "shown"' if len(targets) > 1 else "")
     links = {f"{source.name}->{target.name}": section for target in targets}
     lines = ["", "[mirror]", *(f"{name} = {value}" for name, value in (mirror or {}).items())]
@@ -52,14 +49,13 @@ def settings_of(
 
 
 def own_code() -> dict[str, str]:
-    """The environment in which another process runs the Twinshore that this one runs."""
     sources = Path(twinshore.__file__).resolve().parent.parent
     paths = (str(sources), str(sources.parent), os.environ.get("PYTHONPATH", ""))
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
 
 
 def run_verb(words: Sequence[str], settings: Path, *, command: str = COMMAND, within_s: float = 60.0) -> str:
-    """What `twinshore WORDS` says; LabError where it fails."""
+    """Returns the output of `twinshore WORDS`. Raises LabError on failure."""
     asked = [sys.executable, "-m", command, *words, "--settings", str(settings)]
     environment = {**os.environ, **own_code()}
     done = subprocess.run(
@@ -72,7 +68,7 @@ def run_verb(words: Sequence[str], settings: Path, *, command: str = COMMAND, wi
 
 
 class VerbProcess:
-    """`twinshore WORDS` as a separate process, with what it prints in `log`."""
+    """`twinshore WORDS` as a separate process, with the output in `log`."""
 
     def __init__(
         self,
@@ -83,13 +79,13 @@ class VerbProcess:
         command: str = COMMAND,
         start: Callable[..., ChildProcess] = start_child,
     ) -> None:
-        """`command`: the module that is run. `start`: as `start_child` does."""
+        """`command`: the module to run. `start`: a substitute for `start_child`."""
         self.settings, self.log = settings, log
         self._words, self._command, self._start = words, command, start
         self._child: ChildProcess | None = None
 
     def start(self, *arguments: str) -> None:
-        """Starts it and returns at once."""
+        """Starts the process and returns at once."""
         command = [sys.executable, "-m", self._command, *self._words, "--settings", str(self.settings), *arguments]
         self._child = self._start(command, folder=self.settings.parent, log=self.log, environment=own_code())
 
@@ -105,21 +101,19 @@ class VerbProcess:
 
     @property
     def said(self) -> str:
-        """Everything it has printed so far."""
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
     def check(self) -> None:
-        """Raises LabError with the end of its log when it has ended by itself."""
+        """Raises LabError with the log's end if the process has ended by itself."""
         if not self.child.alive():
             what = f"twinshore {' '.join(self._words)} ended with code {self.child.exit_code}"
             raise LabError(f"{what}; its log's end:\n{log_tail(self.log)}")
 
     def kill(self) -> None:
-        """kill -9."""
         self.child.end()
 
     def end(self, patience_s: float = STOP_PATIENCE_S) -> int | None:
-        """An orderly stop; its exit code, None where it was never started."""
+        """An orderly stop; returns the exit code, None if never started."""
         if self._child is None:
             return None
         self._child.end(patience_s=patience_s)
@@ -127,7 +121,7 @@ class VerbProcess:
 
 
 class MirrorProcess(VerbProcess):
-    """`twinshore mirror run` with its whole tree of processes; killed and started again at will."""
+    """`twinshore mirror run` with its process tree; can be killed and restarted at will."""
 
     def __init__(
         self,
@@ -147,11 +141,11 @@ class MirrorProcess(VerbProcess):
         self._tree: dict[int, ProcessIdentity] = {}
 
     def workers(self) -> list[psutil.Process]:
-        """The Spark Python workers, whether or not they carry something just now, and whoever would start another."""
+        """Spark's Python workers, idle ones and the forking daemon included."""
         return [one for one in self.look() if _is(one, _works)]
 
     def pumps(self) -> list[psutil.Process]:
-        """Those that write to the target now, and so carry a lane."""
+        """Workers that are connected to the target now, and so run a task."""
         return [one for one in self.workers() if _is(one, self._writes)]
 
     def _writes(self, process: psutil.Process) -> bool:
@@ -159,7 +153,7 @@ class MirrorProcess(VerbProcess):
         return any(one.raddr and one.raddr.port in self._target_ports for one in connections)
 
     def look(self) -> list[psutil.Process]:
-        """The processes below the mirror's own, remembered for the end."""
+        """The mirror's child processes, remembered for `end`."""
         with contextlib.suppress(psutil.Error):
             found = psutil.Process(self.child.pid).children(recursive=True)
             for process in found:
@@ -169,12 +163,11 @@ class MirrorProcess(VerbProcess):
         return []
 
     def kill(self) -> None:
-        """kill -9 for the driver; its JVM and its workers must find out by themselves."""
+        """kill -9 for the driver. Its JVM and workers must notice by themselves."""
         self.look()
         self.child.end()
 
     def end(self, patience_s: float = STOP_PATIENCE_S) -> int | None:
-        """Nothing of its tree is left afterwards."""
         if self._child is None:
             return None
         self.look()
@@ -191,14 +184,14 @@ def _works(process: psutil.Process) -> bool:
 
 
 def _is(process: psutil.Process, so: Callable[[psutil.Process], bool]) -> bool:
-    """Of a process that may be gone by now, or somebody else's."""
+    """Checks a process that may be gone or belong to another user."""
     try:
         return so(process)
     except psutil.Error:
         return False
 
 
-# The default: on a machine that carries all the rest too, a shorter one leaves whoever judges too little time.
+# The default: on a machine with everything else on it, a shorter period leaves too little time.
 PERIOD_S = 5.0
 DELAY: Mapping[str, object] = {
     "period_s": PERIOD_S,
@@ -211,14 +204,11 @@ DELAY: Mapping[str, object] = {
 
 
 def delay_text(folder: Path, delay: Mapping[str, object] | None = None) -> str:
-    """The section of a settings file."""
     values = {**DELAY, "folder": f'"{folder / "delay"}"', **(delay or {})}
     return "[delay]\n" + "\n".join(f"{name} = {value}" for name, value in values.items()) + "\n"
 
 
 class Verb(VerbProcess):
-    """`twinshore delay WORD`."""
-
     def __init__(self, folder: Path, name: str, settings: str) -> None:
         file = folder / f"{name}.toml"
         file.write_text(settings, encoding="utf-8")
@@ -226,7 +216,7 @@ class Verb(VerbProcess):
 
 
 def until(holds: Callable[[], bool], within_s: float, what: str, said: Callable[[], str]) -> float:
-    """Seconds until it came true."""
+    """Waits until `holds`; returns the seconds waited."""
     began_s = time.monotonic()
     while not holds():
         assert time.monotonic() - began_s < within_s, f"not within {within_s} s: {what}\n{said()[-3000:]}"

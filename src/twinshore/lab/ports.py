@@ -1,9 +1,7 @@
-"""Free ports on loopback, below the range from which the kernel takes ports for outgoing connections.
+"""Free loopback ports, below the kernel's range for outgoing connections, which could take a restarting broker's port.
 
-A broker that restarts must get its port again; one from the kernel's own range might by then be some client's.
-Seconds pass until whoever was given a port listens there, and a killed broker's is free meanwhile. So each port
-that is given is also locked, as a byte of one file, against the other processes of this user. Of two clusters that
-took the same port, one once dialled the other's TLS listener and died of the size that it read there.
+A port is also free until its owner listens, and while a killed broker is down. So each port handed out is locked, as a
+byte of one file, against other processes of this user.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port nobody listens on, never the same twice while this process lives."""
+    """Returns a port without listener, never the same twice in this process."""
     for _ in range(1_000):
         port = random.SystemRandom().randrange(_FIRST, _LAST)
         if port not in _given and _claimed(port) and _is_free(port):
@@ -31,7 +29,7 @@ def free_port() -> int:
 
 
 def free_port_range(count: int) -> int:
-    """The first of so many ports in a row that nobody listens on now."""
+    """Returns the first of `count` consecutive ports without listeners."""
     for _ in range(100):
         first = free_port()
         others = range(first + 1, first + count)
@@ -42,7 +40,7 @@ def free_port_range(count: int) -> int:
 
 
 def _claimed(port: int) -> bool:
-    """Whether no other process was given it. The kernel lets a claim go when this process ends, however it ends."""
+    """Locks the port; False if another process holds the lock. The kernel frees the lock when this process ends."""
     try:
         fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
@@ -52,7 +50,7 @@ def _claimed(port: int) -> bool:
 
 @functools.cache
 def _claims() -> int:
-    """The file of claims, opened once: closing any descriptor of it would let all claims of this process go."""
+    """The lock file, opened once: closing any descriptor of the file would free all locks of this process."""
     path = Path(tempfile.gettempdir(), f"twinshore-ports-{os.getuid()}")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 

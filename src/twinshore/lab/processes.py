@@ -1,8 +1,7 @@
-"""Servers as child processes that never outlive us, unless they are meant to.
+"""Servers as child processes that end with this process, unless detached.
 
-A tied process gets SIGKILL from the kernel when the thread that forked it ends, so all are forked from one thread that
-lives as long as this process; exit handlers end them too where the kernel cannot. A detached one is known by its pid
-and start, so that a later command ends it and nothing else.
+The kernel kills a tied process when the thread that forked it ends. So one long-lived thread forks all, and exit
+handlers end them where the kernel cannot. A detached process is identified by pid and start time.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _ENDED = ("Z", "X", "x")
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process of ours, past doubt: a pid is used again, the pair with its start is not.
+    """Identifies a process: pids are reused, pairs of pid and start are not.
 
-    `start` is the boot and its ticks until then, which no correction of the clock moves; where the kernel does not tell
-    them, seconds of the clock.
+    `start`: boot id and ticks since boot, independent of clock changes; clock seconds if the kernel does not report
+    them.
     """
 
     pid: int
@@ -47,7 +46,7 @@ class ProcessIdentity:
 
     @classmethod
     def from_json(cls, raw: Any) -> ProcessIdentity:
-        """What `as_json` wrote; ValueError or TypeError for anything else."""
+        """Reads what `as_json` wrote. Raises ValueError or TypeError for anything else."""
         pid, start = raw
         return cls(int(pid), start if isinstance(start, str) else repr(float(start)))
 
@@ -55,7 +54,6 @@ class ProcessIdentity:
         return [self.pid, self.start]
 
     def alive(self) -> bool:
-        """Whether this very process runs still."""
         if ":" in self.start:
             seen = _kernel_says(self.pid)
             return seen is not None and seen[0] == self.start and seen[1] not in _ENDED
@@ -66,7 +64,7 @@ class ProcessIdentity:
             return False
 
     def send(self, number: signal.Signals) -> bool:
-        """Signals the process if it is alive and ours; says whether it did."""
+        """Signals the process if still alive; returns whether it was."""
         if not self.alive():
             return False
         try:
@@ -76,7 +74,7 @@ class ProcessIdentity:
         return True
 
     def end(self, *, patience_s: float = 0.0) -> None:
-        """SIGTERM and, after `patience_s`, SIGKILL; returns when it is gone."""
+        """SIGTERM and, after `patience_s`, SIGKILL; returns when the process is gone."""
         if patience_s > 0 and self.send(signal.SIGTERM):
             self.send(signal.SIGCONT)
             if _gone(self, patience_s):
@@ -86,12 +84,11 @@ class ProcessIdentity:
 
 
 def get_own_identity() -> ProcessIdentity:
-    """This process's."""
     return get_process_identity(os.getpid())
 
 
 def get_process_identity(pid: int) -> ProcessIdentity:
-    """The mark of the process that has this number now; psutil.NoSuchProcess where none has."""
+    """The identity of the process with this pid now. Raises psutil.NoSuchProcess."""
     if not _boot_id():
         return ProcessIdentity(pid, repr(psutil.Process(pid).create_time()))
     seen = _kernel_says(pid)
@@ -109,18 +106,18 @@ def _boot_id() -> str:
 
 
 def _kernel_says(pid: int) -> tuple[str, str] | None:
-    """Start and state of a process; None where there is none."""
+    """Start and state of a process; None if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The name before them is in brackets and may hold brackets and spaces itself.
+    # The process name before the fields is in brackets, and may hold brackets and spaces itself.
     fields = stat.rpartition(")")[2].split()
     return f"{_boot_id()}:{fields[19]}", fields[0]
 
 
 class ReapableProcess(Protocol):
-    """What `ChildProcess` asks of a process that it reaps: `subprocess.Popen` is one."""
+    """The part of `subprocess.Popen` that `ChildProcess` needs."""
 
     @property
     def pid(self) -> int: ...
@@ -141,7 +138,7 @@ class ReapableProcess(Protocol):
 
 
 class ChildProcess:
-    """A running server that we started. `ending` makes later calls harmless."""
+    """A running server that this process started. Calls after `end` are harmless."""
 
     def __init__(self, process: ReapableProcess, *, tied: bool, death_signal: signal.Signals) -> None:
         self._process = process
@@ -152,7 +149,7 @@ class ChildProcess:
             _living[self.pid] = self
 
     def alive(self) -> bool:
-        """Whether it runs still; reaps it when it does not."""
+        """Whether the process runs; reaps a dead one."""
         return self._process.poll() is None
 
     @property
@@ -161,25 +158,24 @@ class ChildProcess:
 
     @property
     def stdin(self) -> int:
-        """The file descriptor to write to, for a process started with pipes."""
+        """The file descriptor to write to, for a process with pipes."""
         assert self._process.stdin is not None
         return self._process.stdin.fileno()
 
     @property
     def stdout(self) -> int:
-        """The file descriptor to read from, for a process started with pipes."""
+        """The file descriptor to read from, for a process with pipes."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     def send(self, number: signal.Signals) -> None:
-        """Signals it, if it runs."""
+        """Signals the process, if running."""
         if self.alive():
             self._process.send_signal(number)
 
     def end(self, *, patience_s: float = 0.0) -> None:
-        """SIGTERM and, after `patience_s`, SIGKILL; returns when it is gone.
-
-        One with a death signal of its own gets that one before SIGKILL, and a moment to obey.
+        """As `ProcessIdentity.end`. A process with its own death signal gets that before SIGKILL, and some time to
+        obey.
         """
         if patience_s > 0:
             self._ask(signal.SIGTERM, patience_s)
@@ -217,8 +213,8 @@ def start_child(
 ) -> ChildProcess:
     """Starts a server in a separate session; its output is appended to `log`.
 
-    `tied`: it dies with us, by `death_signal`. `user_id`: it runs as this user (only root may ask). `pipes`: stdin and
-    stdout are ours.
+    `tied`: the server dies with this process, by `death_signal`. `user_id`: run as this user (root only). `pipes`:
+    stdin and stdout are pipes to this process.
     """
     launch = build_launch_command(
         command, user_id=user_id, parent=os.getpid() if tied else 0, death_signal=death_signal
@@ -245,12 +241,12 @@ def start_child(
 def build_launch_command(
     command: Sequence[str], *, user_id: int, parent: int = 0, death_signal: signal.Signals = signal.SIGKILL
 ) -> list[str]:
-    """The command behind the launcher, which drops rights before it runs it."""
+    """Wraps the command in the launcher, which drops privileges first."""
     return [sys.executable, "-I", "-S", _LAUNCH, str(parent), str(int(death_signal)), str(user_id), *command]
 
 
 class _Forker:
-    """The thread that forks. A daemon thread ends only with the process, which is what PR_SET_PDEATHSIG needs."""
+    """The forking thread. A daemon thread ends only with the process, as PR_SET_PDEATHSIG needs."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -308,8 +304,7 @@ _swept = threading.Event()
 
 
 def scratch_folder(kind: str) -> Path:
-    """A new folder, ours until we remove it or are no more: it knows its owner, so that what a killed process left is
-    swept by the next."""
+    """Creates a temporary folder with its owner's identity. A later process removes the folders of killed owners."""
     if not _swept.is_set():
         _swept.set()
         sweep_scratch_folders(Path(tempfile.gettempdir()))
@@ -319,7 +314,7 @@ def scratch_folder(kind: str) -> Path:
 
 
 def _numbering() -> str:
-    """Whose process numbers these are: a container that shares our temporary folder has others."""
+    """The pid namespace: a container that shares the temporary folder has other pids."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -327,7 +322,7 @@ def _numbering() -> str:
 
 
 def sweep_scratch_folders(where: Path) -> list[Path]:
-    """Removes the folders whose owners are gone; returns them. Other people's are left alone."""
+    """Removes and returns folders of dead owners; other users' folders stay."""
     removed = []
     for owner in where.glob(f"{_PREFIX}*/{_OWNER}"):
         try:
@@ -336,7 +331,7 @@ def sweep_scratch_folders(where: Path) -> list[Path]:
             *mark, numbering = json.loads(owner.read_text(encoding="ascii"))
             alive = ProcessIdentity.from_json(mark).alive()
         except (OSError, ValueError, TypeError):
-            # Just being written or removed.
+            # Being written or removed now.
             continue
         if numbering == _numbering() and not alive:
             shutil.rmtree(owner.parent, ignore_errors=True)

@@ -1,5 +1,5 @@
-"""Records on a topic: a few to begin with, or a steady, varied load that is counted, since what was acknowledged must
-be on the twin.
+"""Writes a given number of records to a topic, or a steady, varied load. Acknowledged ones are counted: the twin must
+have them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ProducedRecord = tuple[bytes | None, bytes | None, int]
 
 
 class Workload:
-    """Producers, one per compression, that share a rate; records carry keys, headers and values of mixed sizes.
+    """Idempotent producers, one per compression, that share a rate. Records have keys, headers and values of mixed
+    sizes.
 
-    They are idempotent, so a broker's death duplicates nothing. `heard_s`: when each record was acknowledged, by a
-    monotonic clock. `with Workload(...)`, or `start` and `stop`.
+    `heard_s`: gets the monotonic time of each acknowledgement. Use as `with Workload(...)`, or call `start` and `stop`.
     """
 
     def __init__(
@@ -70,21 +70,19 @@ class Workload:
 
     @property
     def acked(self) -> int:
-        """Records that the cluster has acknowledged so far."""
         return self._acked
 
     @property
     def sent(self) -> int:
-        """Records handed to the producers so far."""
         return self._sent
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> int:
-        """Sends no more, waits for what is on its way, and returns how many records were acknowledged.
+        """Stops sending, waits for pending records, and returns the number acknowledged.
 
-        LabError if a record was given up: then nobody can say what should be on the twin.
+        Raises LabError if a record was given up, since the twin's contents are then undefined.
         """
         self._stopping.set()
         self._thread.join()
@@ -105,7 +103,6 @@ class Workload:
             self.stop()
 
     def slow_down(self) -> None:
-        """Half the rate from now on."""
         self._records_per_s /= 2
 
     def _run(self) -> None:
@@ -155,7 +152,7 @@ _Sample = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]
 
 
 def _samples(chance: random.Random, value_bytes: int) -> list[_Sample]:
-    """Records of every shape: without key, without value, empty, with no header, with one, with a null one."""
+    """Records of every shape: without key, without value, empty, and with no header, one, or a null one."""
     words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=32)) for _ in range(32)]
     samples: list[_Sample] = []
     for number in range(_POOL):
@@ -176,8 +173,9 @@ _POLL_EVERY = 1_000
 
 
 def fill_topic(cluster: Cluster, topic: str, *, records: int, partitions: int) -> int:
-    """Appends records to the topic, which is made if it is not there; returns its number of partitions. Each record is
-    small JSON with a key, and so the next call appends as many more."""
+    """Appends records to the topic, created if missing; returns its number of partitions. Records are small JSON with a
+    key.
+    """
     found = create_admin_client(cluster).list_topics(timeout=_ANSWER_S).topics.get(topic)
     if found is None:
         create_topic(cluster, topic, partitions=partitions)
@@ -193,7 +191,7 @@ def _filling(number: int) -> ProducedRecord:
 def produce_records(
     cluster: Cluster, topic: str, records: Iterable[ProducedRecord], settings: Mapping[str, str | int] | None = None
 ) -> None:
-    """Key, value and partition of each; -1: which one its key decides. LabError where some are not acknowledged."""
+    """Writes records of key, value and partition; -1: the key decides. Raises LabError if some are not acknowledged."""
     producer = Producer({**client_settings(cluster), "enable.idempotence": True, "linger.ms": 5, **(settings or {})})
     for number, (key, value, partition) in enumerate(records):
         while True:

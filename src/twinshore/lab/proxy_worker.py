@@ -1,8 +1,8 @@
-"""The fault proxy's process: forwards TCP, late, slowly, or not at all. Run as a script; the standard library alone.
+"""The fault proxy's process: forwards TCP, late, slowly, or not at all. A script that uses only the standard library.
 
-Commands come as lines of JSON on standard input, each answered by a line on standard output; at its end so ends this.
-Bytes read from one side wait in a queue, each chunk with the time at which it is due at the other: so a delay costs
-latency and never rate, as long as the queue's bound holds more than rate times delay.
+Each line of JSON on standard input is a command, answered by a line on standard output; the process ends with its
+input. Chunks wait in a queue until due. So a delay costs latency but not throughput, while the queue holds more than
+rate times delay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORWARD, _CUT, _HALF_OPEN = "forward", "cut", "half-open"
 
 
 class ProxyDirection:
-    """One direction, over all connections or of one: what it carried, and when its line is free again."""
+    """One direction, of all connections or of one: bytes delivered, and when the simulated line is free again."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -34,8 +34,6 @@ class ProxyDirection:
 
 
 class NetworkConditions:
-    """What the link does to bytes now."""
-
     def __init__(self) -> None:
         self.mode = _FORWARD
         self.delay_s = 0.0
@@ -43,21 +41,21 @@ class NetworkConditions:
         self.for_each = False
 
     def due_s(self, lane: ProxyDirection, size: int, now_s: float) -> float:
-        """When `size` bytes read now arrive: after those before them on a slow line, and after the way."""
+        """When `size` bytes read now arrive: after earlier bytes on a slow line, plus the delay."""
         if self.bytes_per_s:
             lane.free_at_s = max(lane.free_at_s, now_s) + size / self.bytes_per_s
             return lane.free_at_s + self.delay_s
         return now_s + self.delay_s
 
     def queue_bytes_max(self) -> int:
-        """A slow line holds little, or a bound on the rate would turn into minutes of bytes on their way."""
+        """A slow line queues little; otherwise a rate limit would delay bytes by minutes."""
         if not self.bytes_per_s:
             return _QUEUE_BYTES_MAX
         return int(min(_QUEUE_BYTES_MAX, max(_CHUNK_BYTES, self.bytes_per_s * (self.delay_s + 0.2))))
 
 
 class ReceiveBuffers:
-    """Receive buffers used again: a fresh one for each read costs more than the copy into it."""
+    """Reused receive buffers: allocating one costs more than the copy into it."""
 
     def __init__(self) -> None:
         self._spare: list[bytearray] = []
@@ -71,8 +69,6 @@ class ReceiveBuffers:
 
 
 class ProxyStream:
-    """The bytes of one connection in one direction."""
-
     def __init__(self, source: socket.socket, target: socket.socket, lane: ProxyDirection) -> None:
         self.source, self.target, self.lane = source, target, lane
         self.alone = ProxyDirection()
@@ -87,8 +83,6 @@ class ProxyStream:
 
 
 class ProxyConnection:
-    """A client's connection and ours to the target."""
-
     def __init__(
         self, client: socket.socket, upstream: socket.socket, lanes: tuple[ProxyDirection, ProxyDirection]
     ) -> None:
@@ -121,7 +115,7 @@ class TcpProxy:
         self.listen()
 
     def run(self) -> None:
-        """Until standard input ends."""
+        """Runs until standard input ends."""
         while True:
             for key, mask in self.selector.select(self._patience_s()):
                 if key.fileobj == 0:
@@ -134,7 +128,7 @@ class TcpProxy:
             self._deliver_due()
 
     def listen(self) -> None:
-        """Opens the port; the first time on any free one if it is 0."""
+        """Opens the port; port 0 means any free one, kept from then on."""
         if self.listener is not None:
             return
         self.listener = socket.socket()
@@ -146,7 +140,7 @@ class TcpProxy:
         self.selector.register(self.listener, selectors.EVENT_READ, None)
 
     def refuse(self) -> None:
-        """Closes the port: a client is refused at once."""
+        """Closes the port, so clients are refused at once."""
         if self.listener is not None:
             self.selector.unregister(self.listener)
             self.listener.close()
@@ -171,7 +165,7 @@ class TcpProxy:
         self.pairs.add(pair)
         self.owner[pair.up] = self.owner[pair.down] = pair
         if self.network.mode == _HALF_OPEN:
-            # It never reaches the target: the client believes in a connection of which nobody else knows.
+            # Never connected to the target: only the client believes in the connection.
             pair.lost_bytes = True
         else:
             upstream.connect_ex(self.target)
@@ -248,7 +242,7 @@ class TcpProxy:
         lane = flow.alone if self.network.for_each else flow.lane
         due_s = self.network.due_s(lane, size, time.monotonic())
         if flow.queue and flow.queue[-1][0] > due_s:
-            # A delay made shorter must not let bytes overtake.
+            # A shorter delay must not let bytes overtake.
             due_s = flow.queue[-1][0]
         if size < _SMALL_BYTES:
             flow.queue.append((due_s, memoryview(bytes(buffer[:size])), None))
@@ -308,7 +302,6 @@ class TcpProxy:
             self._forget(pair)
 
     def reset(self, pair: ProxyConnection) -> None:
-        """Both sides hear at once that the connection is gone."""
         for one in (pair.client, pair.upstream):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._forget(pair)
@@ -358,14 +351,14 @@ class TcpProxy:
             self.listen()
         for pair in list(self.pairs):
             if before == _HALF_OPEN and self.network.mode == _FORWARD and pair.lost_bytes:
-                # What was swallowed is gone: going on would join bytes that never were neighbours.
+                # Dropped bytes are gone: going on would join bytes that were not adjacent.
                 self.reset(pair)
             else:
                 self._watch(pair)
 
 
 def main(arguments: list[str]) -> None:
-    """arguments: port to listen on, host and port of the target."""
+    """Arguments: port to listen on, host and port of the target."""
     TcpProxy(int(arguments[0]), (arguments[1], int(arguments[2]))).run()
 
 

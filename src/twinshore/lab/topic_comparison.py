@@ -1,4 +1,4 @@
-"""Are two topics the same, record by record? Read by a client that knows nothing of mirrors, so it can judge one."""
+"""Compares two topics record by record, with a stock client that is independent of the mirror."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ _QUEUED_KB = 32 * 1024
 
 
 class SeenRecord(NamedTuple):
-    """All that a client can see of a record."""
-
     offset: int | None
     timestamp: tuple[int, int]
     """Type (1: set by the producer, 2: by the broker) and milliseconds."""
@@ -29,7 +27,7 @@ class SeenRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
-    """The first place of a partition where the sides differ. A side without the record has None; `what` says it."""
+    """The first difference of a partition. The side without the record has None; `what` describes the difference."""
 
     partition: int
     offset: int
@@ -40,7 +38,7 @@ class TopicDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was compared, and the first difference of the lowest partition that has one."""
+    """What was compared, and the first difference of the lowest partition with one."""
 
     topic: str
     partitions: int
@@ -70,11 +68,10 @@ def compare_topic(
     target_topic: str = "",
     heard: Callable[[Message], None] = lambda _message: None,
 ) -> Comparison:
-    """Reads both topics from start to end, as they stand at the call, and compares every visible byte, in order.
+    """Reads both topics from start to the present end and compares every visible byte, in order.
 
-    `heard` is given each record that is the same on both. Aborted records are compared too; control
-    records are no client's to see, but a shift of a single offset shows. Call it when nobody writes any more, or the
-    ends may differ in truth.
+    `heard` gets each record that is equal on both sides. Aborted records are compared too; control records are
+    invisible, but shift offsets. Call only after all writers have stopped.
     """
     target_topic = target_topic or topic
     records = 0
@@ -137,7 +134,7 @@ def _seen(message: Message) -> SeenRecord:
 
 
 class _Reader:
-    """One side: reads a partition from its start to where it ended when asked."""
+    """Reads one side's partitions, from start to the end at the call."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._topic = topic
@@ -145,7 +142,7 @@ class _Reader:
             "fetch.message.max.bytes": _FETCH_BYTES,
             "queued.max.messages.kbytes": _QUEUED_KB,
             "check.crcs": True,
-            # By default it rests a whole second whenever its queue is full.
+            # By default the client pauses a whole second when its queue is full.
             "fetch.queue.backoff.ms": 10,
         }
         self._consumer = create_log_consumer(cluster, settings=settings)
@@ -162,11 +159,10 @@ class _Reader:
         self._consumer.close()
 
     def ends(self, partition: int) -> tuple[int, int]:
-        """Log start and end offsets, asked of the broker now."""
+        """Log start and end offsets, read from the broker now."""
         start, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=30)
         return start, end
 
     def records(self, partition: int, ends: tuple[int, int]) -> Iterator[Message]:
-        """The records below the end."""
         start, end = ends
         return read_to_end(self._consumer, self._topic, partition, start, end) if start < end else iter(())

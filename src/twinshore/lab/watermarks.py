@@ -1,8 +1,7 @@
-"""Where logs begin and end, as stock clients see it: for whoever asks again and again until something is so.
+"""Log starts and ends as stock clients see them, for callers that poll.
 
-A new consumer costs a broker some ten milliseconds of CPU each time: asked twenty times a second on two clusters, that
-is half a core, taken from what is waited for. So one is kept for each cluster, and thread, until
-`close_kept_consumers`.
+Each new consumer costs a broker some ten milliseconds of CPU, taken from the system under test. So one is kept per
+cluster and thread, until `close_kept_consumers`.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from twinshore.lab.clients import client_settings, create_admin_client
 NO_WATERMARKS = (-1, -1)
 _ANSWER_S = 5.0
 _LOOK_S = 10.0
-# By its default a client says where the first open transaction begins, and calls that the end; and it waits for up to
-# ten seconds before it connects again to a broker that was away.
+# By default a client reports the first open transaction's start as the end, and waits up to ten seconds before it
+# reconnects to a broker that was away.
 _LOOKING = {
     "group.id": "watermarks",
     "isolation.level": "read_uncommitted",
@@ -34,13 +33,13 @@ _kept: dict[tuple[int, Cluster], Consumer] = {}
 
 
 def read_watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple[int, int]]:
-    """Start and end of each partition, open transactions included; (-1, -1) where it is not there or nobody answers."""
+    """Start and end of each partition, open transactions included; (-1, -1) if missing or without answer."""
     consumer = _consumer(cluster)
     try:
-        # Else it goes by what it has once heard of the topic: that there is none, or who led it.
+        # Otherwise the client uses old knowledge: that the topic is missing, or its old leader.
         consumer.list_topics(topic, timeout=_ANSWER_S)
     except KafkaException:
-        # It may have asked a broker that hangs, and would ask it again.
+        # The client may have asked a broker that hangs, and would ask that one again.
         del _kept[threading.get_ident(), cluster]
         consumer.close()
         return [NO_WATERMARKS] * partitions
@@ -48,7 +47,7 @@ def read_watermarks(cluster: Cluster, topic: str, partitions: int) -> list[tuple
 
 
 def close_kept_consumers() -> None:
-    """Before their clusters go, or whoever takes their ports is asked. No thread may be asking meanwhile."""
+    """Call before the clusters stop or other servers take their ports, while no other thread reads."""
     while _kept:
         _kept.popitem()[1].close()
 
@@ -69,23 +68,23 @@ def _of(consumer: Consumer, place: ClientTopicPartition) -> tuple[int, int]:
 
 
 def read_end_offsets(cluster: Cluster, topic: str, partitions: int) -> list[int]:
-    """Where each partition ends, open transactions included; -1 where nobody says."""
+    """The end of each partition, open transactions included; -1 if unknown."""
     return [end for _, end in read_watermarks(cluster, topic, partitions)]
 
 
 class TopicEndReader:
-    """Asks one cluster for one topic's end; a topic that is not there yet ends at 0."""
+    """Reads one topic's end on one cluster. A missing topic ends at 0."""
 
     def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
         self._admin = create_admin_client(cluster)
         self._places = [ClientTopicPartition(topic, number) for number in range(partitions)]
 
     def records(self) -> int:
-        """Offsets in use, all partitions together. A partition that does not answer counts 0."""
+        """Offsets in use over all partitions. A partition without answer counts 0."""
         return sum(end for _, end in _answers(self._admin, self._places))
 
     def wait_ready(self, within_s: float = 30.0) -> None:
-        """Returns when every partition answers; KafkaException when one does not in time."""
+        """Returns when every partition answers. Raises KafkaException if one does not in time."""
         deadline = time.monotonic() + within_s
         while sum(1 for _ in _answers(self._admin, self._places)) < len(self._places):
             if time.monotonic() > deadline:
@@ -94,7 +93,7 @@ class TopicEndReader:
 
 
 class LogEndReader:
-    """Where topics end on one cluster, which may not all be there yet. Asks again at each `read`."""
+    """Reads the ends of topics that may not exist yet."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
         self._admin = create_admin_client(cluster)
@@ -102,13 +101,13 @@ class LogEndReader:
         self._places: list[ClientTopicPartition] = []
 
     def read(self) -> dict[TopicPartition, int]:
-        """The high watermarks; partitions that do not exist, or cannot answer, are not in it."""
+        """The high watermarks, without partitions that do not exist or do not answer."""
         if self._missing:
             self._look()
         return {TopicPartition(one.topic, one.partition): end for one, end in _answers(self._admin, self._places)}
 
     def _look(self) -> None:
-        # Asked about several topics before all of them are there, the client goes on to call the late ones unknown.
+        # Asked about topics before all of them exist, the client would keep calling the late ones unknown.
         known = self._admin.list_topics(timeout=_LOOK_S).topics
         for topic in self._missing & set(known):
             partitions = known[topic].partitions
@@ -118,7 +117,6 @@ class LogEndReader:
 
 
 def _answers(admin: AdminClient, places: Iterable[ClientTopicPartition]) -> Iterator[tuple[ClientTopicPartition, int]]:
-    """The high watermarks of those that answer."""
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     question = dict.fromkeys(places, latest)
     for place, answer in admin.list_offsets(question, request_timeout=_ANSWER_S).items() if question else ():

@@ -1,5 +1,5 @@
-"""Made-up traffic of one partition, with a mirror that carries it well, late, slowly, or not at all, seeded; and both
-algorithms on the same traces: what each finds, how soon, and what each says for nothing.
+"""Simulates a partition's traffic and mirror from a seed, and runs both alarm algorithms on the same traces: what each
+detects, how soon, and its false alarms.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ STEP_S = 1.0
 
 
 class SimulatedEnds(NamedTuple):
-    """Both ends at a moment."""
-
     at_s: float
     source: int
     target: int
@@ -48,8 +46,9 @@ class SimulatedEnds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTraffic:
-    """`records_s` on average; `wild`: how much of it comes in bursts; `sync_s`: a mirror that copies only so often,
-    0 for one that copies all the time; `late_s`: how late it is, between nothing and this."""
+    """`records_s`: average rate. `wild`: the part that comes in bursts. `sync_s`: interval of the mirror's copies, 0
+    for continuous. `late_s`: its maximum delay.
+    """
 
     name: str
     records_s: float
@@ -60,8 +59,10 @@ class SimulatedTraffic:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFault:
-    """From `begin_s` until `end_s` the mirror carries no more than `carries` of the traffic; `mute`: the source's
-    producers fall silent at the same moment, as when a whole site loses its line."""
+    """From `begin_s` until `end_s` the mirror replicates at most `carries` (0 to 1) of the traffic.
+
+    `mute`: the source's producers stop at the same time, as when a whole site loses its network.
+    """
 
     name: str
     begin_s: float
@@ -85,7 +86,6 @@ SIMULATED_TRAFFICS = (
 def simulate_trace(
     traffic: SimulatedTraffic, rng: Random, lasts_s: float, fault: SimulatedFault | None = None
 ) -> Iterator[SimulatedEnds]:
-    """Both ends, a step apart."""
     source = target = 0
     on_the_way: deque[tuple[float, int]] = deque()
     phase, owed, room = rng.random() * 60, 0.0, 0.0
@@ -123,7 +123,7 @@ def _visible_s(traffic: SimulatedTraffic, rng: Random, at_s: float) -> float:
     late_s = rng.random() * traffic.late_s
     if not traffic.sync_s:
         return at_s + late_s
-    # Waits for the next sync, which takes its time.
+    # Waits for the next sync, which takes time.
     return (at_s // traffic.sync_s + 1) * traffic.sync_s + late_s
 
 
@@ -143,7 +143,7 @@ SIMULATED_FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAlarm:
-    """An alarm of one trace; `until_s` is None where it never cleared."""
+    """An alarm of one trace; `until_s` is None if it never cleared."""
 
     kind: AlarmKind
     at_s: float
@@ -152,7 +152,9 @@ class SimulatedAlarm:
 
 @dataclass(frozen=True, slots=True)
 class DetectionResult:
-    """How one algorithm did with a fault, over some runs. `kept`: the part of the runs whose alarm stood to the end."""
+    """How one algorithm detected a fault over some runs. `kept`: the part of its alarms that stayed open to the fault's
+    end.
+    """
 
     runs: int
     times_s: tuple[float, ...]
@@ -160,7 +162,7 @@ class DetectionResult:
 
     @property
     def words(self) -> str:
-        """As in "12 s (at most 14 s)"."""
+        """For example "12 s (at most 14 s)"."""
         if not self.times_s:
             return "not found"
         missed = self.runs - len(self.times_s)
@@ -170,7 +172,6 @@ class DetectionResult:
 
 
 def detect_alarms(steps: Iterable[SimulatedEnds], settings: DelaySettings) -> list[SimulatedAlarm]:
-    """Every alarm of both algorithms on one trace."""
     section = settings.section
     manners = build_alarm_timings(section)
     thresholds = Thresholds(
@@ -201,7 +202,6 @@ def detect_alarms(steps: Iterable[SimulatedEnds], settings: DelaySettings) -> li
 def count_false_alarms_per_day(
     traffic: SimulatedTraffic, seed: int, hours: float, settings: DelaySettings
 ) -> dict[AlarmKind, float]:
-    """Alarms of a mirror without any fault."""
     found = detect_alarms(simulate_trace(traffic, Random(f"{seed} {traffic.name}"), hours * 3600), settings)
     return {kind: sum(one.kind is kind for one in found) * 24 / hours for kind in COMPARED_KINDS}
 
@@ -209,12 +209,11 @@ def count_false_alarms_per_day(
 def measure_detection(
     traffic: SimulatedTraffic, fault: SimulatedFault, seed: int, runs: int, settings: DelaySettings
 ) -> dict[AlarmKind, DetectionResult]:
-    """How soon each finds the fault."""
     times: dict[AlarmKind, list[float]] = {kind: [] for kind in COMPARED_KINDS}
     kept = dict.fromkeys(COMPARED_KINDS, 0)
     for number in range(runs):
         rng = Random(f"{seed} {traffic.name} {fault.name} {number}")
-        # Faults do not wait for a period to begin.
+        # Faults do not begin with a period.
         shift_s = rng.random() * settings.section.period_s
         ours = SimulatedFault(fault.name, fault.begin_s + shift_s, fault.end_s + shift_s, fault.carries, fault.mute)
         found = detect_alarms(
@@ -238,7 +237,6 @@ def build_table(
     settings: DelaySettings,
     traffics: Sequence[SimulatedTraffic] = SIMULATED_TRAFFICS,
 ) -> str:
-    """Everything as a table in Markdown."""
     lines = ["| traffic | fault | published windows | recovery point |", "| --- | --- | --- | --- |"]
     for traffic in traffics:
         daily = count_false_alarms_per_day(traffic, seed, hours, settings)
@@ -257,7 +255,7 @@ TABLE_BEGIN, TABLE_END = "<!-- simulated -->\n", "<!-- end -->"
 
 
 def update_table(page: str) -> str:
-    """The page with the table as the code makes it now."""
+    """Returns the page with the table as the code makes it now."""
     head, _, rest = page.partition(TABLE_BEGIN)
     _, _, tail = rest.partition(TABLE_END)
     return f"{head}{TABLE_BEGIN}{_table()}\n{TABLE_END}{tail}"

@@ -1,6 +1,6 @@
-"""How a link stands, as `twinshore status` shows it: the mirror's last word while it holds, lag by ends that are fresh.
+"""Link status for `twinshore status`: the mirror's last status while fresh, and lag from fresh log ends.
 
-What is old says so. Where no mirror looks at the source any more, the source is asked from here, for a moment.
+Old figures are marked as old. If no mirror reads the source any more, this process asks the source briefly.
 """
 
 from __future__ import annotations
@@ -63,9 +63,12 @@ PAUSED_TOPICS_NAMED_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class LinkLag:
-    """By ends of the source that were seen `age_s` ago: by the mirror, by this process, or once, as the store has it.
-    `unseen` partitions are not in it. `oldest_s`: for how long the source has had the oldest record that a twin lacks;
-    None where that is not known."""
+    """Lag by source ends that were read `age_s` seconds ago. `seen_by`: the mirror, this process, or the store's last
+    figures.
+
+    `unseen` partitions are not counted. `oldest_s`: how long the source has had the oldest record missing on a twin;
+    None if unknown.
+    """
 
     records: int
     age_s: float
@@ -75,7 +78,6 @@ class LinkLag:
 
     @property
     def known(self) -> bool:
-        """Whether it is so now."""
         return self.seen_by != LAG_FROM_STORE
 
     def __str__(self) -> str:
@@ -85,9 +87,11 @@ class LinkLag:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic's partitions together; offsets are sums over them. None is not known now. One that is `excluded` by the
-    filters that hold now was carried before, and has no lag; one that is `refused` was never begun with: it has no
-    twin that could end anywhere."""
+    """A topic's partitions together; offsets are sums. None means not known now.
+
+    `excluded`: by the current filters, after earlier replication; no lag. `refused`: replication never began, so there
+    is no twin.
+    """
 
     topic: str
     partitions: int
@@ -106,8 +110,9 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """A link as `status` shows it. `word` is None where no mirror has ever run it, `lag` where no end was ever seen;
-    `why_old`: why nobody could ask for its ends now. `paused`: what operators let rest of it, with its topics."""
+    """`word`: the mirror's last status, None if no mirror ever ran the link. `lag` is None if no end was ever read.
+    `why_old`: why the ends cannot be read now. `paused`: patterns that operators paused, with their topics.
+    """
 
     link: str
     state: str
@@ -120,33 +125,32 @@ class LinkView:
     paused: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # Topics whose twins operators keep from deletion; "" means all of them.
     kept: tuple[str, ...] = ()
-    # How long ago all that is proven was read, how long that takes, and what the last proof could not compare.
+    # How long ago all proven records were read, how long that takes, and what the last proof could not compare.
     says_of_proof: tuple[str, ...] = ()
     proof_pass: RereadPass | None = None
     not_compared: tuple[NotCompared, ...] = ()
-    # Whether the settings forbid every deletion and cut.
+    # Whether the settings forbid every deletion and truncation.
     never_delete: bool = False
-    # Where a switch has left an old home to the link, and no rule can keep writers from it.
+    # A switch has left an old home to the link, and no rule can keep writers from it.
     open_home: str = ""
-    # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
+    # The link's broadcast, and how its source is read there by the mirror's last fresh status.
     broadcast: str = ""
     reading: SharedFetchStatus | None = None
-    # The mirror that stands by for the one that carries it, while it says so.
+    # The standby mirror, while it reports.
     standby: StandbyStatus | None = None
 
     @property
     def stale(self) -> bool:
-        """A mirror has spoken of it, and it does not any more."""
+        """Whether a mirror reported this link but no longer does."""
         return self.state == UNKNOWN and self.word is not None
 
     @property
     def runs(self) -> bool:
-        """Whether a mirror says now how it stands."""
         return self.state not in (UNKNOWN, STOPPED)
 
     @property
     def says(self) -> str:
-        """The link's sentence, or why there is none to believe."""
+        """The link's sentence, or why none is current."""
         if self.word is None:
             return "no mirror has run it with this store yet: start `twinshore mirror run`"
         if self.stale:
@@ -179,14 +183,14 @@ class LinkView:
 
     @property
     def says_of_standby(self) -> str:
-        """Who stands by; empty where nobody says so, or nobody else speaks of the link."""
+        """Names the standby mirror; empty if none reports, or if the shown status is the standby's own."""
         if self.standby is None or self.state == STANDBY:
             return ""
         return f"{_who(self.standby.who)} stands by: {self.standby.sentence}"
 
     @property
     def says_of_lag(self) -> str:
-        """Why the lag is not what it is now; empty where it is."""
+        """Why the lag is not current; empty if it is."""
         if self.lag is None or self.lag.known:
             return ""
         ahead = self.lag.age_s < 0
@@ -195,7 +199,7 @@ class LinkView:
 
     @property
     def says_of_recovery_point(self) -> str:
-        """What would be lost with the source; empty where no end of it was ever seen."""
+        """What would be lost with the source; empty if no end was ever read."""
         if self.lag is None:
             return ""
         source, _, target = self.link.partition("->")
@@ -204,13 +208,12 @@ class LinkView:
 
     @property
     def says_of_broadcast(self) -> str:
-        """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
+        """The link's broadcast, and how its source is read there; empty without a broadcast."""
         return describe_broadcast(self.broadcast, self.reading)
 
     @property
     def says_of_operators(self) -> tuple[str, ...]:
-        """Topics that rest though their link flows, twins that nothing may delete, and what operators alone can see
-        to."""
+        """Paused topics, twins that nothing may delete, and tasks for operators."""
         pauses = [
             f"paused by operators: topics {pattern!r} "
             f"({join_names(topics, PAUSED_TOPICS_NAMED_MAX) or 'none that has a twin'})"
@@ -224,7 +227,7 @@ class LinkView:
 
     @property
     def says_of_incidents(self) -> tuple[str, ...]:
-        """Each open row in a sentence; one of the whole link has no topic to name."""
+        """A sentence for each open incident. An incident of the whole link names no topic."""
         return tuple(_of_incident(row) for row in self.incidents)
 
 
@@ -244,9 +247,11 @@ def read_link_views(
     topics: bool = False,
     pool: ConnectionPool | None = None,
 ) -> list[LinkView]:
-    """How these links stand now, or all; their topics too where they are asked for. A source that does not answer is
-    waited for once; `pool`: by whoever looks more than once. `clock` gives the time in ms, and
-    is read behind whatever is judged by it: a look may take seconds, in which a mirror writes on."""
+    """Reads the status of these links, or all; with `topics` also of their topics.
+
+    A silent source is waited for once. `pool`: pass one to read repeatedly. `clock` returns milliseconds and is read
+    after the data, which may take seconds while mirrors write.
+    """
     holds_s = status_ttl_s(settings.mirror.receipts_s)
     settings = settings.with_links(load_links(settings, store).links)
     words = {word.link: word for word in store.links.statuses()}
@@ -275,7 +280,7 @@ def read_link_views(
         )
         reading, never = parse_shared_fetch(told, read_ms, holds_s), settings.safety.never_delete
         heir = parse_standby(store.link_states.of(name, STANDBY_KIND), read_ms, holds_s)
-        heir = None if heir and word and heir.who == word.owner else heir  # it has taken over meanwhile
+        heir = None if heir and word and heir.who == word.owner else heir  # the standby has taken over by now
         views.append(
             LinkView(
                 *given, never_delete=never, open_home=open_home, broadcast=link.broadcast, reading=reading, standby=heir
@@ -285,7 +290,7 @@ def read_link_views(
 
 
 def _paused(store: Store, link: str, control: LinkControl) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The expressions that operators paused, each with the topics that it meets now."""
+    """The paused patterns, each with the topics that match now."""
     topics = sorted({row.topic for row in store.twins.of(link)}) if control.paused_topics else []
     return tuple(
         (pattern, tuple(topic for topic in topics if re.fullmatch(pattern, topic))) for pattern in control.paused_topics
@@ -293,7 +298,7 @@ def _paused(store: Store, link: str, control: LinkControl) -> tuple[tuple[str, t
 
 
 def _who(owner: str) -> str:
-    """The host and process, without what tells two of the same number apart."""
+    """The host and process without the suffix that distinguishes equal process ids."""
     return owner.rpartition(" ")[0] or owner
 
 
@@ -310,21 +315,19 @@ def _proven(
 
 
 def _age_s(at_ms: int, now_ms: int) -> float:
-    """How old it is; below 0 where the clock that wrote it is ahead by more than clocks differ."""
+    """Age in seconds; negative if the writer's clock is ahead by more than the allowed skew."""
     age_s = (now_ms - at_ms) / 1000
     return age_s if is_clock_ahead(age_s) else max(0.0, age_s)
 
 
 def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
-    """The last word's, while it holds. Who stopped in good order said so once, and it stays true."""
+    """The last reported state while fresh. STOPPED stays true: a mirror writes it once, as it stops in good order."""
     if word is None or not (is_fresh(age_s, holds_s) or word.state == STOPPED):
         return UNKNOWN
     return word.state
 
 
 class _Seen(NamedTuple):
-    """The lag, what it comes from, and why it is old where it is."""
-
     lag: LinkLag | None
     word: LagStatus | None
     why: str = ""
@@ -340,12 +343,12 @@ def _lag(
     *,
     topics: bool,
 ) -> _Seen:
-    """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
+    """The mirror's lag if fresh, else the source's own ends, else the last known lag."""
     asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
     told = parse_lag(store.link_states.of(link.name, LAG_KIND))
-    told = told and told.only(partial(admits, link))  # the filters may be younger than the look
+    told = told and told.only(partial(admits, link))  # the filters may be younger than the figures
     age_s = _age_s(told.seen_ms, clock()) if told else 0.0
-    # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
+    # For very many topics the store has only the mirror's sum, and the mirror has not read the newest twins yet.
     asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
     if told and not asks and is_fresh(age_s, end_offsets_ttl_s(settings.mirror.ends_s)):
         return _Seen(_lag_of(told, age_s, LAG_FROM_MIRROR, told, clock()), told)
@@ -353,19 +356,19 @@ def _lag(
     if isinstance(asked, str):
         return _Seen(_lag_of(told, age_s, LAG_FROM_STORE, told, clock()) if told else None, told, asked)
     if not asked.partitions and (told is None or not flows):
-        # Whatever the source holds, nothing of it has a twin: no lag was seen.
+        # No topic of the source has a twin, so no lag was read.
         return _Seen(None, None)
     return _Seen(_lag_of(asked, 0.0, LAG_FROM_SOURCE, told, clock()), asked)
 
 
 def _lag_of(word: LagStatus, age_s: float, seen_by: str, told: LagStatus | None, now_ms: int) -> LinkLag:
-    """`told`: the mirror's last word, behind which all came that it knows nothing of."""
+    """`told`: the mirror's last figures. Records unknown to the mirror came after them."""
     since_ms = told.since_ms or told.seen_ms if told and (word.lag or seen_by == LAG_FROM_STORE) else 0
     return LinkLag(word.lag, age_s, seen_by, word.unseen, _missing_s(word, since_ms, now_ms))
 
 
 def _missing_s(word: LagStatus | TopicLag, else_ms: int, now_ms: int) -> float | None:
-    """For how long the oldest missing record has been missing: since `else_ms` where the word does not say it."""
+    """Seconds since the oldest missing record is missing; since `else_ms` if the figures have no time."""
     if since_ms := word.since_ms or else_ms:
         return max(0, now_ms - since_ms) / 1000
     return None if word.lag or word.unseen else 0.0
@@ -374,8 +377,10 @@ def _missing_s(word: LagStatus | TopicLag, else_ms: int, now_ms: int) -> float |
 def _ask(
     store: Store, settings: Settings, link: Link, now_ms: int, pool: ConnectionPool, *, before: bool
 ) -> LagStatus | str:
-    """By the source's own ends and the receipts, as far as there are twins; why it cannot be asked from here. `before`:
-    there were twins."""
+    """Lag by the source's own ends and the progress reports, or why the source cannot be read from here.
+
+    `before`: twins were known earlier.
+    """
     reached = replicated_offsets(store.twins.of(link.name), store.receipts.positions(link.name))
     refused = refused_topics(store, link.name)
     if not reached and not refused:
@@ -429,7 +434,7 @@ def _by_topic(
             topic,
             partitions=max(len(ours), told.partitions),
             stopped=sum(position.state == "stopped" for position in ours),
-            # Of the same moment as the source's end: receipts are younger than a look, and would be beyond that.
+            # As old as the source's end: progress is younger, and would be beyond that end.
             twin_end=None if topic in refused else told.reached if fresh else max(last_end, told.reached),
             source_end=told.source_end if fresh else None,
             lag_records=told.lag if fresh else None,
@@ -444,7 +449,6 @@ def _by_topic(
 
 
 def describe_age(age_s: float) -> str:
-    """How old, in few words."""
     return f"{format_age(age_s)} old" if age_s >= 0 else f"clock {format_age(-age_s)} ahead"
 
 
@@ -452,7 +456,7 @@ LIVE_FIELDS = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
 
 
 def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
-    """The view for programs: null is what is not known now."""
+    """The view as JSON values; null means not known now."""
     values: dict[str, Any] = {} if view.word is None else asdict(view.word)
     if not view.runs:
         values |= dict.fromkeys(LIVE_FIELDS) | {"last_state": view.word.state if view.word else None}
@@ -497,7 +501,7 @@ CLUSTER_AWAY_KINDS = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 @dataclass(frozen=True, slots=True)
 class SilentCluster:
-    """`rows`: the open rows of its links that say it."""
+    """`rows`: the open incidents of its links that report it."""
 
     name: str
     rows: tuple[IncidentRow, ...]
@@ -513,7 +517,7 @@ class SilentCluster:
 
 
 def find_silent_clusters(views: Iterable[LinkView]) -> list[SilentCluster]:
-    """Those that links wait for, by their open incidents."""
+    """Clusters that links wait for, by their open incidents."""
     rows: dict[str, list[IncidentRow]] = {}
     for view in views:
         for row in view.incidents:
@@ -523,7 +527,7 @@ def find_silent_clusters(views: Iterable[LinkView]) -> list[SilentCluster]:
 
 
 def describe_link(view: LinkView, silent: Iterable[SilentCluster]) -> str:
-    """The link's sentence, but for causes that are told of a whole cluster."""
+    """The link's sentence, without causes already shown for a whole cluster."""
     said = view.says
     for one in silent:
         for row in one.rows:
@@ -533,7 +537,7 @@ def describe_link(view: LinkView, silent: Iterable[SilentCluster]) -> str:
 
 
 def describe_open_incidents(view: LinkView, silent: Iterable[SilentCluster]) -> list[str]:
-    """Its open rows, but for those that are told of a whole cluster."""
+    """The open incidents, without those already shown for a whole cluster."""
     told = {row.id for one in silent for row in one.rows}
     return [said for row, said in zip(view.incidents, view.says_of_incidents, strict=True) if row.id not in told]
 

@@ -1,6 +1,6 @@
-"""The monitor's own /metrics and /health: read from its state when asked.
+"""`twinshore delay watch`: one process that samples every link, judges, keeps the history and reports alarms.
 
-`twinshore delay watch`: one process that samples every link, judges, keeps the history and calls.
+Also serves the monitor's /metrics and /health, from its state at the time of the request.
 """
 
 from __future__ import annotations
@@ -60,14 +60,12 @@ from twinshore.state.store import Store, open_store
 
 
 class MonitorState(Protocol):
-    """What the metrics need of a monitor."""
-
     states: dict[str, MonitoredLink]
     sampled_ms: dict[str, int]
 
 
 class DelayCollector(Collector):
-    """Keeps no figures of its own."""
+    """Builds the monitor's metrics from its state; stores none."""
 
     def __init__(self, monitor: MonitorState, alarms: AlarmManager) -> None:
         self._monitor, self._alarms = monitor, alarms
@@ -109,7 +107,7 @@ def _gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
 
 
 def _by_topic(state: MonitoredLink) -> Mapping[str, tuple[int, float]]:
-    """Of topics that the last reading could see whole: no figure is better than one of old that looks like today's."""
+    """Lag records and age in seconds of each completely read topic. An old figure must not look current."""
     found: dict[str, tuple[int, float]] = {}
     read, failures = state.read, state.failures
     for place, view in list(state.views.items()):
@@ -121,8 +119,6 @@ def _by_topic(state: MonitoredLink) -> Mapping[str, tuple[int, float]]:
 
 @contextmanager
 def serve_metrics(section: DelaySection, monitor: MonitorState, alarms: AlarmManager) -> Iterator[MetricsServer]:
-    """Serves both while the context lasts."""
-
     def links() -> dict[str, Any]:
         return {name: {"sampled_ms": at_ms} for name, at_ms in monitor.sampled_ms.items()}
 
@@ -139,16 +135,16 @@ SAMPLE_WAIT_S = 0.1
 MONITOR_BEAT_INTERVAL_S = 1.0
 QUEUED_SAMPLES_MAX = 100
 STALE_ROWS_KEPT_MS = 600_000
-# Below what makes others, who go by the machine's clock, miss a monitor.
+# Below the silence for which others, by the machine's clock, would report a monitor.
 CLOCK_OFFSET_MAX_S = 2.0
 BEATS_BEFORE_TAKEOVER = 3
 MONITOR_ALARM_KINDS = tuple(kind for kind in AlarmKind if kind is not AlarmKind.MONITOR)
-# How long a mirror may be silent until what follows from that waits for the verdict on it.
+# A mirror silent for longer is suspected, and consequences of its silence wait for the verdict.
 MIRROR_SUSPECT_S = 3.0
 
 
 class Clock:
-    """Milliseconds since 1970 that move only by `settle`: a machine's clock may be set while we measure ages."""
+    """Milliseconds since 1970 that jump only in `settle`: the machine's clock may be set while ages are measured."""
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
         self._wall, self._steady = wall, steady
@@ -158,7 +154,7 @@ class Clock:
         return int((self._base + self._steady()) * 1000)
 
     def settle(self) -> int:
-        """Takes over the machine's clock where it was set, or went on while the machine slept: by how much."""
+        """Adopts the machine's clock if it was set or the machine slept. Returns the shift in ms, 0 for none."""
         off_s = self._wall() - self._steady() - self._base
         if abs(off_s) <= CLOCK_OFFSET_MAX_S:
             return 0
@@ -167,7 +163,7 @@ class Clock:
 
 
 class Monitor:
-    """Watches these links until `stop`. `log` gets one line per event."""
+    """Monitors these links until `stop`. `log` gets one line per event."""
 
     def __init__(self, settings: Settings, links: Sequence[Link], log: Callable[[str], None]) -> None:
         if not links:
@@ -185,7 +181,7 @@ class Monitor:
         now_ms = self._clock()
         self.states = {link.name: MonitoredLink(link.name, now_ms) for link in links}
         self._alarmed: frozenset[AlarmKey] = frozenset()
-        # A mirror is suspected before it is missed: what follows from its silence waits for that.
+        # A mirror is suspected before it is reported, and consequences of its silence wait for that.
         receipts_s = settings.mirror.receipts_s
         self._mirror_s = get_mirror_silence_limit_s(receipts_s)
         self._suspect_s = min(self._mirror_s, max(MIRROR_SUSPECT_S, 3 * receipts_s))
@@ -196,7 +192,7 @@ class Monitor:
         self._stop.set()
 
     def run(self) -> None:
-        """Until `stop`, SIGINT, SIGTERM or SIGHUP."""
+        """Runs until `stop`, SIGINT, SIGTERM or SIGHUP."""
         process.on_shutdown_signal(self.stop)
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
@@ -209,7 +205,7 @@ class Monitor:
                 self._served = stack.enter_context(serve_metrics(self._section, self, alarms))
             engine = stack.enter_context(open_window_engine(self._rules, Path(self._section.folder), self._log))
             for name in find_replaced_watches(self.states.keys(), store.delay.watches()):
-                # It was killed, and watched these links under another name: nobody else would ever end it.
+                # Killed, and watched these links under another name: no other process would ever end the watch.
                 store.delay.end_watch(name)
                 self._log(f"takes the place of {name}")
             threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
@@ -260,7 +256,7 @@ class Monitor:
         self._saved_ms = 0
 
     def _waiting(self) -> list[LinkSample]:
-        """All that came since: after a turn that took long they are judged together, as things stand now."""
+        """All samples since the last turn. After a slow turn they are judged together, by the current time."""
         found: list[LinkSample] = []
         with suppress(queue.Empty):
             found.append(self._samples.get(timeout=SAMPLE_WAIT_S))
@@ -274,11 +270,11 @@ class Monitor:
         return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
 
     def _resting(self) -> Mapping[tuple[str, str], frozenset[int]]:
-        """By link and topic."""
+        """Stopped partitions by link and topic."""
         return {(name, topic): on for name, state in self.states.items() for topic, on in state.resting.items()}
 
     def _away(self) -> list[AlertCondition]:
-        """Of clusters that were asked by now."""
+        """Conditions of the clusters that were sampled at least once."""
         return check_away_clusters(
             {
                 link.name: {name: self.states[link.name].away.get(name, "") for name in (link.source, link.target)}
@@ -303,7 +299,7 @@ class Monitor:
                 engine.give(sample.tick, sample.readings)
 
     def _keep(self, store: Store, alarms: AlarmManager, now_ms: int) -> None:
-        """The store may be away for a while: nothing stops for that, and the next time brings it all."""
+        """Writes beat, figures and alarms to the store. After a failed write the next one brings everything."""
         if time.monotonic() - self._beaten_s < MONITOR_BEAT_INTERVAL_S:
             return
         self._beaten_s = time.monotonic()
@@ -311,7 +307,7 @@ class Monitor:
         if self._served:
             self._served.beat()
         for state in self.states.values():
-            # Also where no sample comes any more: that is what blindness is.
+            # Also without new samples: that is what blindness is.
             alarms.judge([*self._away(), *self._signs(state, now_ms)], now_ms)
             over = [(key, state.knows_no_more(key, now_ms)) for key in alarms.book]
             alarms.judge([AlertCondition(key, False, why) for key, why in over if why], now_ms)
@@ -328,7 +324,7 @@ class Monitor:
                     if state.left:
                         store.delay.forget_topics(state.link, state.left)
                     if not state.unseen(now_ms, STALE_ROWS_KEPT_MS / 2) and not state.failures:
-                        # Last figures of what is out of sight are all that anybody has.
+                        # The last figures of an unreadable topic are the only ones.
                         store.delay.forget_partitions(state.link, now_ms - STALE_ROWS_KEPT_MS)
                 if self._settings.proof.read_again_h:
                     alarms.judge([sign for link in self._links for sign in self._unproven(store, link, now_ms)], now_ms)
@@ -338,7 +334,7 @@ class Monitor:
             watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
             words = [word for word in store.links.statuses() if word.link in self.states]
             if self._beats == BEATS_BEFORE_TAKEOVER:
-                # Whoever watched the mirrors until it heard of this monitor may have missed one meanwhile.
+                # Until now another process watched the mirrors, and may have raised an alarm.
                 self._load(alarms)
         except StoreError as error:
             self._log(f"the store cannot be written: {error.message}")
@@ -355,7 +351,7 @@ class Monitor:
         alarms.judge([AlertCondition(STORE_ALARM_KEY, False), *signs], now_ms)
 
     def _unproven(self, store: Store, link: Link, now_ms: int) -> list[AlertCondition]:
-        """Of what the link carries, and what it proves without carrying it."""
+        """Checks what the link replicates, and what it proves without replicating."""
         carried = [one for one in store.twins.carried(link.name) if admits(link, one.topic)]
         left = {one.topic for one in store.twins.of(link.name)} - {one.topic for one in carried}
         rows = [row for row in store.proofs.of(link.name) if row.topic not in left and admits(link, row.topic)]
@@ -369,7 +365,7 @@ class Monitor:
             self._log(f"this monitor ends, and the store could not be told: {error.message}")
 
     def _sample(self, link: Link, store: Store) -> None:
-        """A link's thread: a cluster that does not answer delays no other link."""
+        """The thread of one link, so that an unreachable cluster delays no other link."""
         ends = LinkClients(
             link, self._settings, client_id=DELAY_CLIENT_ID, patience_s=CLUSTER_TIMEOUT_S, call_s=CLUSTER_TIMEOUT_S
         )
@@ -384,7 +380,7 @@ class Monitor:
                 try:
                     sample = sampler.sample(self._clock, tick if tick != last else -1)
                 except Exception as error:
-                    # Whatever it is, the next reading may be well; until then the link is blind, and that is told.
+                    # After any error the next reading may succeed; until then the link is reported blind.
                     sample = LinkSample(
                         link.name, self._clock(), -1, (), failures={"": f"{type(error).__name__}: {error}"}
                     )
@@ -395,7 +391,7 @@ class Monitor:
             sampler.close()
 
     def _expected(self, link: str) -> ExpectedNames:
-        """Asked from the link's thread: topics that were seen before, or are late."""
+        """Called in the link's thread. Returns topics that were seen before, and topics and groups that are late."""
         late = [key for key in self._alarmed if key.link == link and key.topic]
         topics = self.states[link].topics | {key.topic for key in late}
         return ExpectedNames(topics, frozenset(key.group for key in late if key.group))

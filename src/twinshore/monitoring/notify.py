@@ -1,6 +1,6 @@
-"""Tells alarms to a webhook: JSON by POST, in a separate thread, so that a slow one holds nothing up.
+"""Sends alarms to a webhook and keeps the open alarms in the store, where a restarted process finds them.
 
-The alarms that stand, kept in the store: whoever starts again goes on with what another has raised.
+The webhook gets JSON by POST from a separate thread, so a slow one blocks nothing.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ DELIVERY_RETRY_DELAY_S = 1.0
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirected POST arrives as a GET without its body, and its token at whatever host the answer names."""
+    """Refuses redirects: a redirected POST becomes a GET without body, with the token, to any host named."""
 
     def redirect_request(self, *_: object) -> None:
-        """None makes the redirect an error."""
+        """Returns None, which makes the redirect an error."""
 
 
 class Webhook:
-    """`tell` returns at once. What could not be delivered after some tries is said in the log."""
+    """Sends events in its own thread; `tell` returns at once. Failed deliveries are logged after some attempts."""
 
     def __init__(self, url: str, token: Secret, timeout_s: float, log: Callable[[str], None]) -> None:
         self._url, self._token, self._timeout_s, self._log = url, token, timeout_s, log
@@ -64,7 +64,7 @@ class Webhook:
             self._log(f"the webhook does not keep up; not told: {event.sentence}")
 
     def close(self) -> None:
-        """Tells what is waiting, once each, and ends."""
+        """Sends each waiting event once, and stops."""
         self._closed.set()
         with suppress(queue.Full):
             self._waiting.put_nowait(None)
@@ -73,7 +73,7 @@ class Webhook:
             self._log(f"the webhook does not keep up; {self._waiting.qsize()} more were not told")
 
     def _work(self) -> None:
-        # The None of `close` wakes it; where there was no room for one there is something else to wake for.
+        # `close` puts None to wake this thread; without space in the queue an event wakes it.
         while not (self._closed.is_set() and self._waiting.empty()):
             event = self._waiting.get()
             if event is not None:
@@ -89,7 +89,7 @@ class Webhook:
             self._log(f"the webhook was not reached ({why}); not told: {event.sentence}")
 
     def _post(self, event: AlarmEvent) -> str:
-        """Why it did not work; empty when it did."""
+        """Returns why the request failed; empty on success."""
         headers = {"Content-Type": "application/json"}
         try:
             if self._token:
@@ -101,22 +101,22 @@ class Webhook:
             with error:
                 return _refusal(error)
         except Exception as error:
-            # Whatever the other side or its address makes of it (http.client raises kinds of its own), this thread is
-            # the only one that tells alarms: it must live to tell the next.
+            # Any error of the other side or its address (http.client raises its own kinds): this thread alone sends
+            # alarms, and must live to send the next.
             return str(error) or type(error).__name__
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
     if error.code // 100 != 3:
         return str(error)
-    # The path may be a secret, as chat services have it.
+    # The path may be a secret, as with chat services.
     to = urlsplit(error.headers.get("Location", ""))
     where = f"{to.scheme}://{to.netloc}" if to.netloc else "another path"
     return f"it answers {error.code}, a redirect to {where}, which is not followed: set webhook_url to where it leads"
 
 
 def encode_event(event: AlarmEvent) -> bytes:
-    """The body; `text` is what chat services show."""
+    """The request body; chat services show `text`."""
     key = event.key
     body = {
         "text": f"{event.happening.upper()}: {describe_event(event)}",
@@ -133,23 +133,23 @@ def encode_event(event: AlarmEvent) -> bytes:
     return json.dumps(body).encode()
 
 
-# A store that is away may take ten seconds to say so; meanwhile nothing is judged.
+# A store that is away may take ten seconds to fail, and nothing is judged in that time.
 STORE_RETRY_INTERVAL_S = 5.0
 # Silence and blindness have had their own time to rise.
 IMMEDIATE_KINDS = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
-# Causes: what may pass by itself within seconds is none yet, and what follows from it waits for as long.
+# A condition that may pass within seconds is no cause yet, and its consequences wait as long.
 CAUSE_RISE_S = 10.0
-# Windows judge three periods, and begin anew where readings were missing.
+# Windows judge three periods, and restart after missing readings.
 GROUPING_PERIODS = 6
 GROUPING_MARGIN_S = 30.0
 CAUSE_KINDS = frozenset({AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED})
 
 
 def build_alarm_timings(section: DelaySection, *, mirror_s: float = 0.0) -> dict[AlarmKind, AlarmTiming]:
-    """How each kind behaves, as the settings say. `mirror_s`: for how long a mirror may stay suspected of silence."""
+    """Timing of each alarm kind by the settings. `mirror_s`: how long a mirror may stay suspected of silence."""
     rise_s = {kind: 0.0 if kind in IMMEDIATE_KINDS else section.rise_s for kind in AlarmKind}
     rise_s |= dict.fromkeys(CAUSE_KINDS, CAUSE_RISE_S) | {AlarmKind.MIRROR: mirror_s}
-    # By then all that a cause stops has been late for long enough to say so.
+    # By then all that a cause stops has been late for long enough to raise an alarm.
     bound_s = max(section.blind_s, section.heartbeat_s, section.recovery_point_s, GROUPING_PERIODS * section.period_s)
     with_s = bound_s + section.rise_s + GROUPING_MARGIN_S
     return {kind: AlarmTiming(rise_s[kind], section.clear_s, section.repeat_s, with_s) for kind in AlarmKind}
@@ -158,10 +158,11 @@ def build_alarm_timings(section: DelaySection, *, mirror_s: float = 0.0) -> dict
 def open_alarm_manager(
     settings: DelaySettings, store: Store, stack: ExitStack, log: Callable[[str], None], *, mirror_s: float = 0.0
 ) -> AlarmManager:
-    """Those that a process judges by these settings. They are told where these say, until the stack ends; `mirror_s` as
-    of `build_alarm_timings`."""
+    """Opens an alarm manager by these settings; messages go to the webhook until the stack closes. `mirror_s` as in
+    `build_alarm_timings`.
+    """
     section, url = settings.section, settings.hook_url
-    tell: Callable[[AlarmEvent], None] = lambda _event: None  # noqa: E731  # nobody to be told
+    tell: Callable[[AlarmEvent], None] = lambda _event: None  # noqa: E731  # no webhook
     if url:
         hook = Webhook(url, settings.token, section.webhook_timeout_s, log)
         stack.callback(hook.close)
@@ -171,7 +172,7 @@ def open_alarm_manager(
 
 
 class AlarmManager:
-    """Of some links and kinds; `tell` gets what operators shall hear, `log` every event."""
+    """Keeps the alarms of some links and kinds. `tell` gets events for operators, `log` every event."""
 
     def __init__(
         self,
@@ -189,13 +190,13 @@ class AlarmManager:
         self.book: dict[AlarmKey, ActiveAlarm] = {}
 
     def leave(self, kind: AlarmKind, links: Collection[str]) -> None:
-        """Another process has these from now on: nothing of them is over."""
+        """Leaves these alarms to another process without clearing them."""
         for key in [key for key in self.book if key.kind == kind and key.link in links]:
             del self.book[key]
             self._ids.pop(key, None)
 
     def load(self, links: Collection[str] | None, kinds: Collection[AlarmKind]) -> None:
-        """Takes over what stands open, of these links or of all."""
+        """Takes over the open alarms of these links, or of all."""
         for row in self._store.delay.alarms(open_only=True, limit=None):
             if (links is not None and row.link not in links) or row.kind not in kinds:
                 continue
@@ -206,11 +207,11 @@ class AlarmManager:
             self.book[key] = ActiveAlarm(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
 
     def move(self, by_ms: int) -> None:
-        """After the clock was set: what has lasted so long goes on to last."""
+        """Shifts all times after the clock was set: alarms keep their durations."""
         self.book = {key: shift_alarm_clock(one, by_ms) for key, one in self.book.items()}
 
     def judge(self, signs: Iterable[AlertCondition], now_ms: int) -> list[AlarmEvent]:
-        """What happened by these signs; it is told at once and saved as soon as the store can be written."""
+        """Applies these conditions; returns the events, which are sent at once and saved when the store is writable."""
         quiet = is_quiet(self._quiet, now_ms)
         self.book, events = update_alarms(self.book, signs, now_ms, self._manners, quiet=quiet)
         for event in events:
@@ -224,7 +225,7 @@ class AlarmManager:
         return events
 
     def save(self) -> None:
-        """Brings the history up to date; what cannot be written now is kept for the next time."""
+        """Writes the history. What cannot be written is kept for the next call."""
         while self._unsaved:
             try:
                 self._keep(self._unsaved[0])
@@ -235,8 +236,10 @@ class AlarmManager:
             self._unsaved.pop(0)
 
     def refresh(self) -> None:
-        """Brings what stands in the store up to date: whoever looks there reads what is so now, not what was told. What
-        another process has closed, of a cluster that both watch, is raised again while it is still wrong here."""
+        """Updates the sentences of open alarms in the store.
+
+        Two monitors may watch one cluster: an alarm closed by the other is raised again while the condition holds here.
+        """
         stands = {row.id for row in self._store.delay.alarms(open_only=True, limit=None)} if self._ids else set()
         for key, one in self.book.items():
             row = self._ids.get(key)

@@ -1,8 +1,5 @@
-"""One look for scripts, Nagios and Zabbix: is all well, and one number for each item.
-
-No more is expected of one that watched, and was killed.
-
-How far behind each topic is, what alarms stand, and who watches.
+"""`twinshore delay`: lag of topics, open alarms and watchers; a check for scripts, Nagios and Zabbix; and forgetting a
+monitor that was killed.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ from twinshore.state.store import Store
 
 
 class CheckStatus(IntEnum):
-    """As such checks end."""
+    """Exit codes of such checks."""
 
     OK = 0
     WARNING = 1
@@ -52,7 +49,9 @@ class CheckStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """CRITICAL: nobody looks, so that what stands is what was known last; WARNING: alarms stand, or figures are old."""
+    """CRITICAL: no monitor watches, so the open alarms are the last known. WARNING: alarms are open, or figures are
+    old.
+    """
 
     level: CheckStatus
     sentences: tuple[str, ...]
@@ -63,7 +62,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckFigure:
-    """One number, or `why` there is none that may be shown as today's: 0 would say that all is well."""
+    """One number, or `why` there is no current one: 0 would report that all is well."""
 
     value: float = 0.0
     why: str = ""
@@ -81,13 +80,12 @@ class _Seen:
 
 
 def check_item(item: str) -> None:
-    """ConfigError where there is none of that name."""
+    """Raises ConfigError for an unknown item."""
     if item not in ("", *alerts.ZABBIX_ITEMS):
         raise ConfigError(f"no item {item!r}; known: {', '.join(alerts.ZABBIX_ITEMS)}")
 
 
 def read_zabbix_discovery(links: Sequence[str], settings: Settings, store: Store) -> str:
-    """Zabbix's low-level discovery of links and topics."""
     return alerts.build_zabbix_discovery(
         [row for one in settings.chosen(links) for row in store.delay.places(one.name)]
     )
@@ -96,14 +94,13 @@ def read_zabbix_discovery(links: Sequence[str], settings: Settings, store: Store
 def read_figure(
     item: str, links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
 ) -> CheckFigure:
-    """`item` of these links, or of one topic of them. `clock` gives milliseconds, and is read behind the store: what
-    was written meanwhile is not from the future."""
+    """Reads `item` of these links, or of one topic. `clock` as in `read_delays`."""
     check_item(item)
     seen = _look(links, settings, store, clock)
     why = alerts.explain_missing_figure(item, seen.places, topic, seen.now_ms, seen.fresh_s, seen.unseen)
     if why:
         return CheckFigure(why=why)
-    # One cause counts once; of a topic all that is wrong with it counts.
+    # One cause counts once; for a topic all its alarms count.
     heads = find_alarm_causes(seen.standing)
     counted = seen.standing if topic else [row for row, head in heads.items() if row == head]
     return CheckFigure(alerts.compute_figure(item, seen.places, counted, topic))
@@ -112,7 +109,7 @@ def read_figure(
 def check_links(
     links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
 ) -> CheckResult:
-    """Of these links, or of one topic of them and of what is wrong with whole links."""
+    """Checks these links, or one of their topics together with alarms of whole links."""
     seen = _look(links, settings, store, clock)
     places, standing, told, now_ms = seen.places, seen.standing, list(seen.unseen), seen.now_ms
     heads, known = find_alarm_causes(standing), {row.topic for row in places}
@@ -123,7 +120,7 @@ def check_links(
         told.append(f"no place of topic {topic} is watched{did_you_mean(topic, sorted(known))}")
     stands = _sentences(standing, heads, places, seen.watch, now_ms)
     if told:
-        # What stands is what was known last, and worth as much as its age.
+        # Open alarms are the last known, and worth as much as their age.
         return CheckResult(CheckStatus.CRITICAL, (*told, *stands))
     warnings = (
         *stands,
@@ -148,7 +145,7 @@ def _look(links: Sequence[str], settings: Settings, store: Store, clock: Callabl
 
 
 def _unseen(links: Sequence[str], watchers: Sequence[WatcherRow], now_ms: int) -> list[str]:
-    """What nobody looks at now, in sentences."""
+    """Sentences about what no process watches now."""
     told = [
         f"{name} has said nothing for {age_s:.0f} s" for name, age_s in find_silent_watches(watchers, now_ms).items()
     ]
@@ -170,8 +167,9 @@ def _sentences(
     watch: LastWatch,
     now_ms: int,
 ) -> list[str]:
-    """Each alarm's, a cause's with its parts behind it: for how long it has stood, or when it was judged last; and when
-    its topic was read last."""
+    """One sentence for each cause with its consequences: the alarm's duration or last judgement, and the topic's last
+    reading.
+    """
     read_ms = _read_ms(places)
     said = {}
     for row in standing:
@@ -187,7 +185,6 @@ def _sentences(
 
 
 def _read_ms(places: Sequence[PartitionDelayRow]) -> Mapping[tuple[str, str], int]:
-    """When each topic's oldest figure was read."""
     found: dict[tuple[str, str], int] = {}
     for place in places:
         if not place.group:
@@ -201,14 +198,14 @@ AUDIT_KIND = "monitor"
 
 @dataclass(frozen=True, slots=True)
 class ForgetWatcher:
-    """By its name, as `twinshore delay` shows it."""
+    """Names the watcher, as `twinshore delay` shows it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetWatcherStep:
-    """`missed`: the alarms that end with it."""
+    """`missed`: the alarms that the step clears."""
 
     name: str
     missed: tuple[AlarmRow, ...]
@@ -219,7 +216,7 @@ class ForgetWatcherStep:
 
 
 def plan(asked: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
-    """ConfigError where nobody of that name watches or is missed."""
+    """Plans to forget the watcher. Raises ConfigError if no watch or alarm has that name."""
     names, key = [row.name for row in store.delay.watches()], get_watch_alarm_key(asked.name)
     missed = tuple(row for row in store.delay.alarms(key.link, open_only=True) if row.kind == key.kind)
     if asked.name not in names and not missed:
@@ -229,7 +226,7 @@ def plan(asked: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
 
 
 def act(planned: Plan[ForgetWatcherStep], store: Store, *, by: str) -> Iterator[ForgetWatcherStep]:
-    """One that is alive after all says so again."""
+    """Forgets the watcher. One that is still alive registers again."""
     for step in planned.steps:
         now_ms = wall_ms()
         was = "missed" if step.missed else "expected"
@@ -242,9 +239,11 @@ def act(planned: Plan[ForgetWatcherStep], store: Store, *, by: str) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class TopicDelay:
-    """A topic's partitions, or a group's places in them, together. `about`: nobody knows it exactly, as others write
-    the copy. `seen_s`: how old the oldest figure is. `stopped`: why the mirror does not carry it, or not all of it.
-    `unplaced`: nobody knows where the group would go on, or not by the source's offsets."""
+    """Lag of a topic's partitions, or of a group's committed offsets in them, together.
+
+    `about`: a lower bound, because another tool writes the copy. `seen_s`: age of the oldest figure. `stopped`: why the
+    topic is not replicated completely. `unplaced`: the group's next offset on the target is unknown or not comparable.
+    """
 
     link: str
     topic: str
@@ -261,14 +260,15 @@ class TopicDelay:
 
     @property
     def unknown(self) -> bool:
-        """Whether lag and recovery point say nothing: a copy that is not carried and was never a twin may lack
-        everything."""
+        """Whether lag and recovery point mean nothing: a copy that never was a twin and is not replicated may lack
+        everything.
+        """
         return self.unplaced or (self.about and bool(self.stopped))
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """As a monitor saw it last; `now_ms` is when it was asked."""
+    """The last figures of the monitors; `now_ms` is the time of the request."""
 
     places: tuple[PartitionDelayRow, ...]
     standing: tuple[AlarmRow, ...]
@@ -278,14 +278,13 @@ class Delays:
     stopped: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def topics(self) -> list[TopicDelay]:
-        """By link, topic and group."""
         found: dict[tuple[str, str, str], list[PartitionDelayRow]] = {}
         for row in self.places:
             found.setdefault((row.link, row.topic, row.group), []).append(row)
         return [self._topic(key, ours) for key, ours in sorted(found.items())]
 
     def sentences(self) -> list[str]:
-        """Topics that are not carried, alarms, each cause with what follows from it, and who watches."""
+        """Topics that are not replicated, alarms with their consequences, and the watchers."""
         heads = find_alarm_causes(self.standing)
         shown = {(row.link, row.topic) for row in self.places}
         found = [f"not carried: {why}" for at, why in sorted(self.stopped.items()) if at in shown]
@@ -298,7 +297,6 @@ class Delays:
         return [*found, *([] if self.watchers else ["nobody watches: start `twinshore delay watch`"])]
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
         heads = find_alarm_causes(self.standing)
         parts = {row: heads[row].id if heads[row] != row else None for row in self.standing}
         return {
@@ -332,8 +330,11 @@ class Delays:
 def read_delays(
     links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
 ) -> Delays:
-    """Of these links, or all; of one topic where it is named. ConfigError where nobody watches such a topic. `clock`
-    gives milliseconds, and is read behind the store: what was written meanwhile is not from the future."""
+    """Reads the figures of these links, or all; of one topic if named. Raises ConfigError if no such topic is
+    monitored.
+
+    `clock` returns milliseconds and is read after the store, so that no row is from the future.
+    """
     chosen = settings.chosen(links)
     watched = [row for link in chosen for row in store.delay.places(link.name)]
     places = tuple(row for row in watched if topic in ("", row.topic))
@@ -347,7 +348,7 @@ def read_delays(
 
 
 def read_alarm_history(links: Sequence[str], settings: Settings, store: Store, *, limit: int) -> list[AlarmRow]:
-    """Alarms that stand or stood, newest first; without a name also those of monitors, which are no link's."""
+    """Reads open and cleared alarms, newest first. Without link names also those that belong to no link."""
     names = [one.name for one in settings.chosen(links)] if links else []
     return list(store.delay.alarms(*names, limit=limit))
 
@@ -355,8 +356,7 @@ def read_alarm_history(links: Sequence[str], settings: Settings, store: Store, *
 def describe_alarm_durations(
     rows: Sequence[AlarmRow], settings: Settings, store: Store, *, clock: Callable[[], int]
 ) -> list[str]:
-    """For how long each of these alarms stood; that it stands, or when it was judged last. `clock` as in
-    `read_delays`."""
+    """How long each alarm was open; or that it is open, or when last judged. `clock` as in `read_delays`."""
     told, watchers = read_last_watch_rows(settings.links, store), store.delay.watches()
     now_ms = clock()
     watch = build_last_watch(settings.links, watchers, told, now_ms)
@@ -371,7 +371,7 @@ def describe_alarm_durations(
 
 
 def _stopped(link: Link, store: Store) -> Iterable[tuple[str, str]]:
-    """By the ledger, as a monitor hears it too."""
+    """Topics with a stopped partition, by the incident log, as the monitor finds them."""
     held = effective_link(link, store.controls.of(link.name)).link
     said, _ = find_stopped_partitions(held, store.ledger.rows(link.name, open_only=True))
     return said.items()

@@ -1,8 +1,8 @@
-"""Reads both clusters of a link: ends of logs, topic ids, groups' places, the newest heartbeat. Asks, judges nothing.
+"""Reads both clusters of a link: log ends, topic ids, committed offsets of groups and the newest heartbeat.
 
-It needs no mirror of ours: where the store knows a twin its axis is the source's own, anywhere else only differences
-tell. A topic that never was on the target is not watched; a mirror says why it is not. One that was, or that the store
-knows a twin of, is asked for by name where the list of all topics leaves it out.
+No Twinshore mirror is needed. Offsets of an exact twin in the store are the source's; otherwise only differences count.
+A topic that was never on the target is not monitored: its mirror reports why. A known topic is requested by name if the
+list of all topics omits it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from twinshore.state.core.values import HomeRow, IncidentRow
 from twinshore.state.store import Store
 
 METADATA_REFRESH_S = 2.0
-# A store that is away may take ten seconds to say so, and readings do not wait for it each time.
+# A store that is away may take ten seconds to fail, and readings do not wait for that each time.
 STORE_RETRY_INTERVAL_S = 30.0
 MIRRORMAKER_HEARTBEATS_TOPIC = "heartbeats"
 PartitionEnds = dict[TopicPartition, int]
@@ -53,7 +53,7 @@ PartitionEnds = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class LastHeartbeat:
-    """The newest that arrived on the target: where it lies, and when it was written, by its writer's clock."""
+    """The newest heartbeat on the target: its offset, and its write time by the writer's clock."""
 
     offset: int
     written_ms: int
@@ -61,11 +61,11 @@ class LastHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LinkSample:
-    """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
-    read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why; `deleted`: those of
-    them that the source has no more, and how far each of their partitions is known to have crossed. `away`: clusters
-    that do not answer, and why. `stopped`: topics of which the mirror has stopped a partition, by its ledger;
-    `resting`: those partitions, -1 for all."""
+    """`tick` is -1 between the windows' periods. `failures`: topics and parts that could not be read; "" is the whole
+    link. `over`: topics whose replication is no longer expected, and why. `deleted`: those that the source lacks, with
+    the replicated offset of each partition. `away`: clusters that do not answer, and why. `stopped`: topics with a
+    stopped partition, by the incident log. `resting`: those partitions, -1 for all.
+    """
 
     link: str
     at_ms: int
@@ -83,7 +83,7 @@ class LinkSample:
 
 
 class ExpectedNames(NamedTuple):
-    """Topics that were watched before or are late, and groups that are late."""
+    """Topics that were monitored before or are late, and groups that are late."""
 
     topics: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -91,22 +91,24 @@ class ExpectedNames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the store says of the link. `old`: it does not answer any more, and this is its last word."""
+    """What the store knows of the link. `old`: the store no longer answers, and this is the last known state."""
 
     link: Link
     twins: Mapping[tuple[str, int], str]
     reached: Mapping[tuple[str, int], OffsetRun]
-    receipted: Mapping[tuple[str, int], int]  # how far, on the source
+    receipted: Mapping[tuple[str, int], int]  # replicated offset on the source
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    # Topics that are written on the target: the link the other way carries them.
+    # Topics that are written on the target: the reverse link replicates them.
     elsewhere: Mapping[str, HomeRow] = field(default_factory=dict)
     old: bool = False
 
 
 class Sampler:
-    """One link's. Use it from one thread; it raises nothing that a cluster or the store says. `expected`: what
-    lists must not leave out without a word."""
+    """Reads one link, from one thread. Errors of clusters and store are reported in the sample, not raised.
+
+    `expected`: names that a topic or group list must not omit silently.
+    """
 
     def __init__(
         self,
@@ -138,7 +140,7 @@ class Sampler:
         self._target.close()
 
     def sample(self, now_ms: Callable[[], int], tick: int) -> LinkSample:
-        """The link now; groups and the heartbeat only where a tick asks for them."""
+        """Reads the link now. Groups and the heartbeat are read only if `tick` >= 0."""
         began_s = time.monotonic()
         failures: dict[str, str] = {}
         readings: list[LagReading] = []
@@ -151,7 +153,7 @@ class Sampler:
         except (KafkaError, StoreError) as error:
             failures[""] = error.message
         if tick >= 0 and "" not in failures:
-            # Each by itself: whoever may not read groups still hears of ends and heartbeats.
+            # Separately: without rights on groups, ends and heartbeats are still read.
             with _noting(failures, GROUPS_PART):
                 readings += self._group_places(readings, failures)
             with _noting(failures, HEARTBEATS_PART):
@@ -186,7 +188,7 @@ class Sampler:
         self._look_again_s = time.monotonic() + METADATA_REFRESH_S
 
     def _both(self) -> tuple[ClusterMetadata, ClusterMetadata]:
-        """The source and the target. Each is asked whatever the other says: whether it is away is told of each."""
+        """Metadata of source and target. Both are always requested, to know of each whether it is away."""
         found: list[ClusterMetadata] = []
         failed: KafkaError | None = None
         for cluster in (self._source, self._target):
@@ -202,7 +204,7 @@ class Sampler:
 
     @contextmanager
     def _heard(self, cluster: KafkaCluster) -> Iterator[None]:
-        """Notes whether any broker of the cluster answers: whatever it says, the cluster is there."""
+        """Records whether any broker of the cluster answers; any error code from a broker proves that."""
         try:
             yield
         except KafkaError as error:
@@ -212,7 +214,7 @@ class Sampler:
         self._away.pop(cluster.name, None)
 
     def _seek(self) -> None:
-        """What became of the topics that should be seen on both sides and are not, or not with all partitions."""
+        """Finds out why expected topics are missing on a side, or lack partitions."""
         link = self._told.link
         known = {topic for topic, _ in self._told.twins} | self._expected().topics
         names = sorted(known - {name for name, (*_, whole) in self._topics.items() if whole})
@@ -230,11 +232,11 @@ class Sampler:
         self._deleted = frozenset(name for name, one in found.items() if one.deleted)
 
     def _crossed(self, topic: str) -> dict[int, int]:
-        """By partition, on the source's axis: as far as there are receipts."""
+        """Replicated source offset of each partition, by progress reports."""
         return {partition: to for (name, partition), to in self._told.receipted.items() if name == topic}
 
     def _ask_store(self) -> None:
-        """Its last word will do while it is away; what was never heard will not."""
+        """Reads the store. While the store is away, the last state is kept; raises StoreError if there is none."""
         if time.monotonic() < self._ask_again_s:
             return
         name = self._link.name
@@ -259,7 +261,7 @@ class Sampler:
         topics = self._topics
         wanted = [TopicPartition(name, n) for name, (*_, count, _) in topics.items() for n in range(count)]
         twins = [TopicPartition(topics[one.topic][0], one.partition) for one in wanted]
-        # The target first: a record that crosses in between makes the lag larger than it is, never smaller than 0.
+        # The target first: a record replicated in between makes the lag too large, never negative.
         target_ends = _read(self._target, twins, failures, {topics[name][0]: name for name in topics})
         source_ends = _read(self._source, wanted, failures, {name: name for name in topics})
         at_ms = now_ms()
@@ -274,7 +276,7 @@ class Sampler:
         where, told = (one.topic, one.partition), self._told
         axis, carried = OffsetRelation.FOREIGN, -1
         if where in told.reached:
-            # An extent of old says nothing of what has crossed since.
+            # An old offset run says nothing of later replication.
             if not told.old:
                 axis = OffsetRelation.MAPPED
                 carried = get_mapped_end(told.reached[where], target_end, told.receipted.get(where, 0))
@@ -302,8 +304,8 @@ class Sampler:
         expected = self._expected().groups - {shorten_group_id(group) for group in listed}
         unlisted = sorted(
             group for group in expected if DIGEST_SEPARATOR not in group
-        )  # Only whole ids can be asked for.
-        # A list leaves out groups that its asker may not describe; asked by name each is refused.
+        )  # Only whole ids can be requested.
+        # A list silently omits groups that the client may not describe; a request by name is refused.
         for why in list(ours.located(unlisted)[1].values())[:1] if unlisted else ():
             failures[GROUPS_PART] = why.message
         if not wanted:
@@ -325,7 +327,7 @@ class Sampler:
     ) -> Iterable[LagReading]:
         ends = {(reading.place.topic, reading.place.partition): reading for reading in readings}
         for group, places in found.items():
-            # What could not be read is no place where the group stands still.
+            # An unreadable offset must not look like a group that does not advance.
             if group not in there or there[group].error:
                 continue
             for (topic, partition), mine in places.places.items():
@@ -351,9 +353,11 @@ class Sampler:
 
 
 def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) -> dict[str, HomeRow]:
-    """The topics that the link the other way carries, and whose delay is shown there. One that was made again away from
-    its home is carried by nobody: the ledger says so of this link, which shows it. What else the ledger says of such a
-    topic was said before it moved. `rows`: the open ones."""
+    """Topics that the reverse link replicates and monitors. `rows`: open incidents of this link.
+
+    A topic recreated away from its home is replicated by neither link, and this link shows it. Older incidents of a
+    reversed topic date from before the move.
+    """
     away = homes_elsewhere(link, store.homes.of(pair_name(link)))
     strayed = {row.incident.topic for row in rows if row.incident.kind is IncidentKind.HOME_UNDECIDED}
     return {topic: row for topic, row in away.items() if topic not in strayed}
@@ -362,7 +366,7 @@ def find_reversed_topics(link: Link, store: Store, rows: Iterable[IncidentRow]) 
 def find_stopped_partitions(
     link: Link, rows: Iterable[IncidentRow]
 ) -> tuple[dict[str, str], dict[str, frozenset[int]]]:
-    """Topics of which something rests, with a sentence, and the partitions that do: -1 for all of a topic."""
+    """Topics with stopped partitions, each with a sentence, and those partitions; -1 stands for the whole topic."""
     said: dict[str, str] = {}
     resting: dict[str, frozenset[int]] = {}
     for one in (row.incident for row in rows):
@@ -397,7 +401,7 @@ def _shared(
 def _read(
     cluster: KafkaCluster, parts: list[TopicPartition], failures: dict[str, str], named: Mapping[str, str]
 ) -> PartitionEnds:
-    """The ends of all; where that fails, of each topic that can be read. `named`: the source's name of a topic."""
+    """Reads all ends, or those of each readable topic. `named`: the source's name of a topic."""
     try:
         found, failed = cluster.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)
     except KafkaError as error:

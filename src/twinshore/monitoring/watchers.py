@@ -1,12 +1,9 @@
-"""Who watches the watchers: whether every monitor still samples and every mirror still speaks, seen by another process.
+"""Watches monitors and mirrors from another process: whether each monitor still samples and each mirror reports.
 
-Nobody's clock is trusted but one's own: a watch lives as long as its beat changes, a mirror as long as its word does;
-how long ago that was is counted here. `check_watchers` is pure.
+Only the local clock is trusted: silence is measured here, since a monitor's beat or a mirror's status last changed.
 
-The alarms that stand, which of them follow from others, and which somebody judges now; when the others were judged
-last, as what stood then may be over.
-
-A monitor that ends in good order leaves the moment in the store; of one that was killed its last beat is there.
+Also here: the open alarms, their causes, and when each was last judged. A monitor that stops in good order stores that
+time; for a killed one the last beat counts.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ SILENCE_MIN_S = 5.0
 STORE_CATCH_UP_S = 15.0
 WATCHES_WATCHERS, WATCHES_LINKS = "watchers", "links"
 MONITOR_OF, NAME_MAX = "monitor of ", 250
-# Without a host: one that starts again elsewhere takes the place of the one that died, and is not missed for ever.
+# Without a host: a watcher that restarts elsewhere replaces the dead one, which is then not missed for ever.
 WATCHER = "watcher of watchers"
 
 
@@ -51,30 +48,28 @@ SILENCE_CONSEQUENCES = (
 
 
 def get_mirror_silence_limit_s(receipts_s: float) -> float:
-    """A mirror that has said nothing for longer is missed, which wakes somebody: so later than its word is old, which
-    it is behind `status_ttl_s`."""
+    """Seconds of silence before a mirror's alarm wakes an operator; longer than `status_ttl_s`."""
     return max(SILENCE_MIN_S, MISSED_MIRROR_STATUSES_MAX * receipts_s)
 
 
 def get_watch_alarm_key(watch: str) -> AlarmKey:
-    """The alarm for one that is silent."""
     return AlarmKey(watch[:130], AlarmKind.MONITOR)
 
 
 @dataclass(slots=True)
 class SilenceTimers:
-    """Since when each of them has said nothing new, on this process's own monotonic clock."""
+    """Since when each process has reported nothing new, on this process's monotonic clock."""
 
     since_s: dict[str, tuple[object, float]] = field(default_factory=dict)
     from_s: float = 0.0
 
     def restart_timers(self, now_s: float) -> None:
-        """The store does not answer: whoever could say nothing either gets the time to say it afterwards."""
+        """Restarts all timers while the store is unreachable: other processes need time to report afterwards."""
         self.since_s.clear()
         self.from_s = now_s + STORE_CATCH_UP_S
 
     def of(self, name: str, word: object, now_s: float) -> float:
-        """For how long `word` has been the last one; 0 when it is new."""
+        """Seconds since `word` last changed; 0 if it is new."""
         known = self.since_s.get(name)
         if known is None or known[0] != word:
             self.since_s[name] = (word, now_s)
@@ -82,7 +77,7 @@ class SilenceTimers:
         return now_s - known[1]
 
     def keep(self, names: set[str]) -> None:
-        """Forgets all others."""
+        """Drops all other timers."""
         for name in set(self.since_s) - names:
             del self.since_s[name]
 
@@ -97,8 +92,11 @@ def check_watchers(
     word_s: float,
     standing: Collection[AlarmKey] = (),
 ) -> list[AlertCondition]:
-    """A sign for each monitor and each mirror. `own` is whoever asks; `word_s`: how long a mirror may be silent;
-    `standing`: the asker's alarms, of which those of nobody who is still expected to speak are no longer wrong."""
+    """Returns a condition for each monitor and mirror.
+
+    `own`: the caller's name. `word_s`: how long a mirror may be silent. `standing`: the caller's alarms, which clear
+    for processes no longer expected to report.
+    """
     signs: list[AlertCondition] = []
     if now_s < silences.from_s:
         return signs
@@ -106,7 +104,7 @@ def check_watchers(
         if row.name == own:
             continue
         silent_s = silences.of(f"watch {row.name}", (row.owner, row.beat), now_s)
-        # A monitor that beats but reads nothing tells that itself, as blindness.
+        # A monitor that beats but reads nothing reports its blindness itself.
         wrong = silent_s > _patience_s(row)
         means = SILENCE_CONSEQUENCES[row.kind == WATCHES_WATCHERS]
         said = f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: {means} again."
@@ -126,19 +124,19 @@ def check_watchers(
 
 
 def build_monitor_name(links: Sequence[str]) -> str:
-    """What a monitor of these links is called."""
     return f"{MONITOR_OF}{', '.join(links)}"[:NAME_MAX]
 
 
 def find_replaced_watches(links: Collection[str], watches: Sequence[WatcherRow]) -> list[str]:
-    """The watches that a monitor of these links takes the place of: those of nothing that it does not watch. One of
-    them that is alive after all says so again within a second."""
+    """Watches that a monitor of these links replaces: those of no other link. A replaced monitor that still lives
+    registers again within a second.
+    """
     ours = [row for row in watches if row.kind == WATCHES_LINKS and row.name != build_monitor_name(list(links))]
     return [row.name for row in ours if row.links and set(row.links) <= set(links)]
 
 
 def find_unwatched_links(links: Sequence[str], watches: Sequence[WatcherRow], now_ms: int) -> list[str]:
-    """Those of the links that no living monitor watches, for a look that has no memory."""
+    """Links that no living monitor watches, by the wall clock: for callers that look once."""
     silent = find_silent_watches(watches, now_ms)
     living = [row for row in watches if row.kind == WATCHES_LINKS and row.name not in silent]
     covered = {link for row in living for link in row.links}
@@ -146,7 +144,7 @@ def find_unwatched_links(links: Sequence[str], watches: Sequence[WatcherRow], no
 
 
 def find_watched_links(silences: SilenceTimers, watches: Sequence[WatcherRow], now_s: float) -> frozenset[str]:
-    """The links of monitors that are not silent, by one's own clock."""
+    """Links of the monitors that are not silent, by this process's clock."""
     rows = [row for row in watches if row.kind == WATCHES_LINKS]
     living = [row for row in rows if silences.of(f"watch {row.name}", (row.owner, row.beat), now_s) <= _patience_s(row)]
     return frozenset(link for row in living for link in row.links)
@@ -157,7 +155,7 @@ def _patience_s(row: WatcherRow) -> float:
 
 
 def check_store_silence(silent_s: float, why: str = "") -> AlertCondition:
-    """Whether the store has not answered for so long that nobody watches."""
+    """Whether the store is silent for too long to watch others."""
     key = AlarmKey(WATCHER, AlarmKind.BLIND)
     said = (
         f"the store has not answered for {silent_s:.0f} s, so nobody knows which monitors and mirrors are alive: {why}."
@@ -166,7 +164,7 @@ def check_store_silence(silent_s: float, why: str = "") -> AlertCondition:
 
 
 class Watcher:
-    """`twinshore delay watch-watchers`: looks into the store every second until `stop`, and nowhere else."""
+    """`twinshore delay watch-watchers`: reads the store every second until `stop`, and nothing else."""
 
     def __init__(self, settings: Settings, log: Callable[[str], None], *, every_s: float = 1.0) -> None:
         self._settings, self._log, self._every_s = settings, log, every_s
@@ -178,11 +176,11 @@ class Watcher:
         self._stop.set()
 
     def run(self) -> None:
-        """Until `stop`, SIGINT, SIGTERM or SIGHUP."""
+        """Runs until `stop`, SIGINT, SIGTERM or SIGHUP."""
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
             alarms = open_alarm_manager(self._settings.delay, store, stack, self._log)
-            # Every monitor's, also of those that have ended since: only this process can see that they are not missed.
+            # Alarms of every monitor, also of ended ones: only this process can clear them.
             alarms.load(None, (AlarmKind.MONITOR,))
             alarms.load({WATCHER}, (AlarmKind.BLIND,))
             process.on_shutdown_signal(self.stop)
@@ -206,14 +204,14 @@ class Watcher:
                 store.delay.beat_watch(own)
                 watches = store.delay.watches()
                 if (now := store.revisions.of(LINKS_SUBJECT)) != revision:
-                    # Links come and go while this runs; one that was removed is nobody's.
+                    # Links are added and removed while this runs; a removed link has no mirror.
                     there = frozenset(link.name for link in load_links(self._settings, store).links)
                     alarms.load(there - links, (AlarmKind.MIRROR,))
                     links, revision = there, now
                 words = [one for one in store.links.statuses() if one.link in links]
             except StoreError as error:
                 trouble.say(f"the store cannot be read, so nobody is watched: {error.message}")
-                # It can be told all the same; the history has it once the store is back.
+                # Messages work without the store; the history follows once the store is back.
                 silences.restart_timers(time.monotonic())
                 alarms.judge([check_store_silence(time.monotonic() - heard_s, error.message)], now_ms)
                 continue
@@ -222,7 +220,7 @@ class Watcher:
             alarms.save()
             now_s = time.monotonic()
             before, watched = watched, find_watched_links(silences, watches, now_s) & links
-            # A monitor that lives misses the mirrors of its links itself, with what follows from their silence.
+            # A living monitor reports the mirrors of its links itself, with the consequences.
             alarms.leave(AlarmKind.MIRROR, watched)
             if before - watched:
                 alarms.load(before - watched, (AlarmKind.MIRROR,))
@@ -233,7 +231,7 @@ class Watcher:
 
 
 def find_silent_watches(watches: Sequence[WatcherRow], now_ms: int) -> Mapping[str, float]:
-    """Those that are silent by the wall clock, for a look that has no memory: name and seconds."""
+    """Names and silent seconds of silent watches, by the wall clock: for callers that look once."""
     found = {row.name: (now_ms - row.beaten_ms) / 1000 for row in watches}
     bounds = {row.name: _patience_s(row) for row in watches}
     return {name: age_s for name, age_s in found.items() if age_s > bounds[name]}
@@ -243,34 +241,37 @@ CauseByAlarm = dict[AlarmRow, AlarmRow]
 
 
 def read_open_alarms(links: Sequence[Link], store: Store) -> list[AlarmRow]:
-    """The open alarms of these links, of their clusters and of the store."""
+    """Reads the open alarms of these links, their clusters and the store."""
     clusters = sorted({cluster for one in links for cluster in (one.source, one.target)})
     names = [*(one.name for one in links), *clusters, STORE_ALARM_KEY.link]
     return [row for name in names for row in store.delay.alarms(name, open_only=True)]
 
 
 def find_alarm_causes(standing: Sequence[AlarmRow]) -> CauseByAlarm:
-    """For each alarm the one that it follows from; itself where it follows from none of them."""
+    """Maps each alarm to its root cause among `standing`, or to itself."""
     rows = {AlarmKey(row.link, AlarmKind(row.kind), row.topic, row.group): row for row in standing}
     return {row: rows[find_root_cause(key, rows)] for key, row in rows.items()}
 
 
-# As `Remembered` of the store: when a monitor of the link ended in good order.
+# A row of link states: when a monitor of the link stopped in good order.
 LAST_WATCH_KIND = "last watch"
 LAST_WATCH_PHRASE = "stood when a monitor last watched"
-# These may also be seen by whoever watches the watchers.
+# A watcher of monitors also judges these.
 WATCHER_ALARM_KINDS = frozenset({AlarmKind.MIRROR, AlarmKind.MONITOR})
 
 
 def build_last_watch_rows(links: Iterable[str], now_ms: int) -> list[LinkStateRow]:
-    """For the store: their monitor ends now."""
+    """Rows for the store: the monitor of these links stops now."""
     return [LinkStateRow(link, LAST_WATCH_KIND, "", "", LAST_WATCH_KIND, now_ms) for link in links]
 
 
 @dataclass(frozen=True, slots=True)
 class LastWatch:
-    """`living`: links that a monitor watches now. `last_ms`: when one last watched the others, as far as anybody knows.
-    `watchers`: whether somebody watches the watchers; `anybody`: whether anybody watches at all."""
+    """Which links are watched now, and when the others last were.
+
+    `living`: links with a living monitor. `last_ms`: the last known watch of the others. `watchers`: whether a watcher
+    of monitors lives. `anybody`: whether any monitor or watcher does.
+    """
 
     links: tuple[Link, ...]
     living: frozenset[str]
@@ -279,21 +280,20 @@ class LastWatch:
     anybody: bool
 
     def watches(self, row: AlarmRow) -> bool:
-        """Whether somebody judges this alarm now."""
         if row.kind in WATCHER_ALARM_KINDS and self.watchers:
             return True
         ours = self._links_of(row)
         return any(link in self.living for link in ours) if ours else self.anybody
 
     def get_last_judged_ms(self, row: AlarmRow) -> int | None:
-        """When it was judged last; None where that is now, or nobody knows."""
+        """When the alarm was last judged; None if that is now or unknown."""
         if self.watches(row):
             return None
         ours = self._links_of(row) or tuple(self.last_ms)
         return max((self.last_ms[link] for link in ours if link in self.last_ms), default=None)
 
     def describe_duration(self, row: AlarmRow, now_ms: int) -> str:
-        """As in "for 9 s"; of what nobody judges any more, when that was seen last."""
+        """For example "for 9 s". For an alarm that is no longer judged: when it was last seen."""
         if self.watches(row):
             return f"for {(now_ms - row.raised_ms) / 1000:.0f} s"
         last_ms = self.get_last_judged_ms(row)
@@ -304,14 +304,13 @@ class LastWatch:
         )
 
     def _links_of(self, row: AlarmRow) -> tuple[str, ...]:
-        """The link itself, or those of a cluster; none of what is no link's."""
+        """The link itself or the links of a cluster; empty if the alarm belongs to no link."""
         return tuple(one.name for one in self.links if row.link in (one.name, one.source, one.target))
 
 
 def build_last_watch(
     links: Sequence[Link], watches: Sequence[WatcherRow], told: Iterable[LinkStateRow], now_ms: int
 ) -> LastWatch:
-    """Of all these links, by the entries of those who watch, and by what ended monitors left."""
     names, silent = [one.name for one in links], find_silent_watches(watches, now_ms)
     last_ms = {row.link: row.since_ms for row in told}
     for row in watches:
@@ -328,5 +327,4 @@ def build_last_watch(
 
 
 def read_last_watch_rows(links: Iterable[Link], store: Store) -> Sequence[LinkStateRow]:
-    """What ended monitors of these links left in the store."""
     return store.link_states.of_each([one.name for one in links], LAST_WATCH_KIND)

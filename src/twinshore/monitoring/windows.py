@@ -1,13 +1,10 @@
-"""Where the published windows run: in a Structured Streaming query, or in the monitor itself. The step is the same.
+"""The published windows, run in a Structured Streaming query or in the monitor itself. Both apply the same step.
 
-Readings for the query are on disk, one file for each reading of a link, so that it can read them again after any
-restart.
+The query reads a journal on disk, one file for each reading of a link, and can read again after any restart.
 
-The published windows as a Structured Streaming query: a Python data source reads the journal, the state is Spark's.
-
-Each micro-batch joins its readings with the state that the batch before left, by place, and runs the pure step there.
-The state of batch n is a table in the checkpoint's folder, written whole before the batch counts as done; a batch that
-Spark runs again after a failure begins from the table before it, so every tick counts once.
+Each micro-batch joins its readings by partition with the state that the batch before left. The state of batch n is a
+table, written completely before the batch counts as done. A batch that Spark repeats after a failure starts from the
+table before, so every tick counts once.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ _SUFFIX = ".jsonl"
 
 
 class Journal:
-    """A folder of numbered files, each there whole or not at all. One process writes."""
+    """A folder of numbered files, each written atomically. One process writes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,8 +58,8 @@ class Journal:
         self._last = max(self.numbers(), default=0)
 
     def append(self, tick: int, readings: Iterable[LagReading]) -> int:
-        """Keeps a tick's readings under the number that it returns, and forgets those of long ago."""
-        # By the clock, so that numbers go on growing even where somebody emptied the folder.
+        """Stores a tick's readings, deletes old files, and returns the new file's number."""
+        # By the clock, so that numbers grow even after the folder was emptied.
         self._last = max(self._last + 1, wall_ms())
         path = self._path(self._last)
         unfinished = path.with_suffix(".unfinished")
@@ -74,11 +71,11 @@ class Journal:
         return self._last
 
     def numbers(self) -> list[int]:
-        """Those that are there, in order."""
+        """Numbers of the existing files, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isdigit())
 
     def lines(self, number: int) -> Iterator[str]:
-        """The file's lines; none where it is gone."""
+        """The file's lines; none if the file is gone."""
         try:
             yield from self._path(number).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -93,29 +90,29 @@ def encode_reading(tick: int, one: LagReading) -> str:
 
 
 def decode_reading(line: str) -> tuple[int, LagReading]:
-    """The tick and what was read."""
     tick, place, *rest = json.loads(line)
     reading = LagReading(MonitoredPartition(*place), *rest)
     return tick, reading._replace(axis=OffsetRelation(reading.axis))
 
 
 QUERY_RESTART_DELAY_S = 10.0
+# A partition unread for so many ticks or batches is dropped. If it returns, its window restarts anyway.
 UNREAD_TICKS_MAX = 1000
 VerdictsByTick = list[tuple[int, list[WindowVerdict]]]
 
 
 class WindowEngine(Protocol):
-    """Takes a link's readings of a tick, and gives verdicts when it has them."""
+    """Takes the readings of a link and tick, and returns verdicts when ready."""
 
     def give(self, tick: int, readings: Sequence[LagReading]) -> None:
-        """Keeps or judges them."""
+        """Takes the readings."""
 
     def verdicts(self) -> VerdictsByTick:
-        """What was judged since the last call, by tick."""
+        """Verdicts since the last call, by tick."""
 
 
 class ThresholdRules:
-    """Thresholds by topic; a value that Spark can carry to its workers."""
+    """Thresholds by topic; picklable for Spark workers."""
 
     def __init__(self, settings: DelaySettings) -> None:
         self._settings = settings
@@ -125,7 +122,7 @@ class ThresholdRules:
 
 
 class LocalWindowEngine:
-    """In memory: a restart begins every window anew."""
+    """Keeps windows in memory; a restart restarts every window."""
 
     def __init__(self, rules: ThresholdRules) -> None:
         self._rules = rules
@@ -151,7 +148,7 @@ class LocalWindowEngine:
 
 
 class SparkWindowEngine:
-    """A query that is started again when it ends; readings wait for it in the journal."""
+    """Runs the query and restarts it when it ends. Readings wait in the journal."""
 
     def __init__(self, settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> None:
         self._settings, self._folder, self._log = settings, folder, log
@@ -175,12 +172,12 @@ class SparkWindowEngine:
         self._thread.join(timeout=30)
 
     def _work(self) -> None:
-        # Away from the main thread: starting Spark takes seconds, and recovery points do not wait for it.
+        # In its own thread: starting Spark takes seconds, and recovery points do not wait.
         while not self._closed.is_set():
             try:
                 self._watch()
             except Exception as error:
-                # Spark raises a different one for every reason; the windows' silence is an alarm of its own.
+                # Spark raises many kinds of errors; the windows' silence raises its own alarm.
                 lines = [line for line in str(error).splitlines() if line.strip()]
                 self._log(f"the windows' query has ended: {(lines or [type(error).__name__])[0][:300]}")
                 self._closed.wait(QUERY_RESTART_DELAY_S)
@@ -209,7 +206,6 @@ class SparkWindowEngine:
 
 @contextmanager
 def open_window_engine(settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> Iterator[WindowEngine]:
-    """The one that the settings name."""
     if settings.section.windows == "plain":
         yield LocalWindowEngine(ThresholdRules(settings))
         return
@@ -223,7 +219,7 @@ def open_window_engine(settings: DelaySettings, folder: Path, log: Callable[[str
 
 
 def group_by_tick(judged: Iterable[WindowVerdict]) -> VerdictsByTick:
-    """Verdicts of a batch, in the order of their ticks."""
+    """Groups a batch's verdicts by tick, ascending."""
     ticks: dict[int, list[WindowVerdict]] = {}
     for one in judged:
         ticks.setdefault(one.tick, []).append(one)
@@ -233,7 +229,6 @@ def group_by_tick(judged: Iterable[WindowVerdict]) -> VerdictsByTick:
 READINGS_SCHEMA = "place string, line string"
 STATE_SCHEMA = "place string, state string, verdicts string"
 STATES_KEPT = 3
-# A place that so many batches have not read is gone; if it comes back, its window begins anew, as it must anyway.
 ThresholdRule = Callable[[MonitoredPartition], Thresholds]
 
 
@@ -253,7 +248,7 @@ class TickReader(DataSourceStreamReader):
         numbers = self._journal.numbers()
         return {"number": numbers[0] if numbers else 0}
 
-    # Without arguments: 4.3 still takes it, and 4.1 knows no others.
+    # Without arguments: Spark 4.3 still accepts that, and 4.1 knows no others.
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
         numbers = self._journal.numbers()
         return {"number": numbers[-1] + 1 if numbers else 0}
@@ -267,7 +262,7 @@ class TickReader(DataSourceStreamReader):
             yield json.dumps(list(decode_reading(line)[1].place)), line
 
     def commit(self, end: dict[str, int]) -> None:
-        """The journal forgets by age."""
+        """Does nothing: the journal deletes old files itself."""
 
 
 class TickSource(DataSource):
@@ -285,7 +280,7 @@ class TickSource(DataSource):
 
 
 def open_spark_session(master: str, stop: threading.Event) -> SparkSession | None:
-    """A small session of the monitor's own; None when `stop` came first."""
+    """Opens a small Spark session for the monitor; None if `stop` was set first."""
     return start_session("twinshore delay", master, {"spark.sql.shuffle.partitions": "1"}, "[delay]", stop)
 
 
@@ -297,8 +292,10 @@ def start_windows(
     *,
     every_s: float = 1.0,
 ) -> StreamingQuery:
-    """Starts the query over the journal in `folder`; `hear` gets each batch's verdicts, the same again
-    after a batch that could not be noted as done. State and progress stay."""
+    """Starts the query over the journal in `folder`, where state and progress stay.
+
+    `hear` gets each batch's verdicts, and gets them again if the batch could not be recorded as done.
+    """
     session.dataSource.register(TickSource)
     ticks = session.readStream.format(TickSource.name()).option("path", str(folder / "journal")).load()
 
@@ -317,7 +314,7 @@ def start_windows(
 def judge_batch(
     session: SparkSession, batch: DataFrame, number: int, states: Path, rules: ThresholdRule
 ) -> list[WindowVerdict]:
-    """The batch's verdicts; the state after it is kept under its number."""
+    """Returns the batch's verdicts and stores the state after the batch under its number."""
     readings = batch.rdd.map(lambda row: (row.place, row.line))
     before = _state(session, states, number - 1)
     found = readings.cogroup(before, 1).flatMap(lambda both: _judge(both[0], both[1], rules))
@@ -339,13 +336,13 @@ def _state(session: SparkSession, states: Path, number: int) -> RDD[Any]:
 def _judge(
     place: str, both: tuple[Iterable[str], Iterable[str]], rules: ThresholdRule
 ) -> Iterator[tuple[str, str, str]]:
-    """The place's row after this batch; none where it has not been read for long."""
+    """The partition's row after this batch; none if the partition has not been read for long."""
     lines, states = both
     idle, _, text = next(iter(states), "").partition(" ")
     state = decode_window_state(text) if text else WindowState()
     thresholds = rules(MonitoredPartition(*json.loads(place)))
     verdicts = []
-    # By the time of reading: ticks of two periods are no order.
+    # By reading time: ticks of two periods have no order.
     for tick, reading in sorted(map(decode_reading, lines), key=lambda pair: (pair[1].at_ms, pair[0])):
         state, verdict = apply_reading(state, reading, tick, thresholds)
         verdicts.append([tick, list(verdict), state.why])

@@ -1,12 +1,7 @@
-"""What comes of a look: findings under a policy, what is passed over, what could not be seen, what is new. Pure.
+"""The advice on a cluster: findings under a policy, waivers, blind spots, and changes since an earlier advice.
 
-Lines that mend a finding, as they are typed. Pure.
-
-They are for Kafka's own tools, which every operator has. Where the cluster asks clients for more than an address, the
-line names a file of client settings.
-
-An advice told: in sentences for a terminal, and as one page of HTML that needs nothing else: no script, no font, no
-address. Pure.
+Also here: the commands of Kafka's own tools that fix a finding, and the advice as text and as one self-contained HTML
+page.
 """
 
 from __future__ import annotations
@@ -54,7 +49,7 @@ from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermis
 ADVICE_FORM_VERSION = 1
 _FINDINGS, _UNSEEN, _WAIVERS = TypeAdapter(Finding), TypeAdapter(BlindSpot), TypeAdapter(Waiver)
 GROUP_STUCK_RULE, STUCK_GROUPS_NAMED_MAX = "group-stuck", 3
-# What no broker tells anybody, whoever asks.
+# What no broker reports to any client.
 ACKS_BLIND_SPOT = BlindSpot(
     "acks of producers",
     "brokers do not tell them; CP holds for producers with acks=all alone",
@@ -77,7 +72,7 @@ class WaivedFinding:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPosition:
-    """Where a group was, for a later look."""
+    """A group's committed offset, kept for a later reading."""
 
     group: str
     topic: str
@@ -88,8 +83,7 @@ class RecordedPosition:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`findings` are open; `remarks`: what is to be known of the policy. `unseen` could have been seen with more rights
-    or time, `untold` by nobody."""
+    """`findings` are open; `remarks` are on the policy. More rights or time would reveal `unseen`, nothing `untold`."""
 
     cluster: str
     cluster_id: str
@@ -103,7 +97,7 @@ class Advice:
     places: tuple[RecordedPosition, ...] = ()
 
     def exit_code(self, policy: AdvisorPolicy) -> int:
-        """1: something was found that the policy does not pass; 2: nothing was, but not all could be seen."""
+        """1: a finding fails the policy. 2: none does, but something could not be read. 0: neither."""
         if any(policy.fails(one.weight) for one in self.findings):
             return 1
         return 2 if self.unseen else 0
@@ -111,8 +105,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class AdviceDifference:
-    """Between an earlier advice and a later one, by rule and subject. `unsure`: no longer found, but not everything
-    could be seen this time. `beside`: so many earlier ones are of rules or topics that were not looked at now."""
+    """`unsure`: findings may be gone only because something could not be read. `beside`: number of earlier findings on
+    rules or topics not checked this time.
+    """
 
     since_ms: int
     new: tuple[Finding, ...]
@@ -123,7 +118,6 @@ class AdviceDifference:
 
 
 def build_advice(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Advice:
-    """Every rule that the policy leaves on, over what was seen."""
     day = datetime.datetime.fromtimestamp(seen.at_ms / 1000, datetime.UTC).date()
     moving = {f"topic {one.name}": one for one in seen.topics if one.moves}
     found = [
@@ -150,7 +144,7 @@ def build_advice(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[A
 
 
 def _while_moving(found: RuleCase, topic: TopicSnapshot | None) -> RuleCase:
-    """Of a topic on the move it is told that it moves. What is safe is said of how it stands when it has moved."""
+    """Notes a running reassignment and drops the safe fix, which is safe only after the move."""
     if topic is None:
         return found
     told = join_names([_move(one) for one in topic.partitions if one.moves], STUCK_GROUPS_NAMED_MAX)
@@ -167,7 +161,7 @@ def _move(part: PartitionSnapshot) -> str:
 
 
 def _unjudged(seen: ClusterSnapshot, policy: AdvisorPolicy, rules: Sequence[AdvisorRule]) -> Iterator[BlindSpot]:
-    """Groups of which two looks that lie too close, or one look alone, do not say whether they move."""
+    """Groups with too little time between two readings, or only one, to tell whether they advance."""
     rule = next((one for one in rules if one.name == GROUP_STUCK_RULE and one.name not in policy.off), None)
     if rule is None:
         return
@@ -187,14 +181,16 @@ def _too_near(place: GroupPosition, least_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AdviceScope:
-    """What a look is about: rules that are `off`, and which topics it `admits`."""
+    """What a run checks: all rules but `off`, and the topics that `admits` accepts."""
 
     off: frozenset[str] = frozenset()
     admits: Callable[[str], bool] = lambda _: True
 
     def at(self, finding: Finding) -> bool:
-        """Whether the finding would be found again where it still is so. Of a group's finding that names no topic
-        nobody knows with some topics alone; Kafka's own are looked at each time."""
+        """Whether a rerun would report this finding again.
+
+        Unknown for a group finding without a topic if only some topics are checked. Kafka's own topics always are.
+        """
         kind, _, name = finding.subject.partition(" ")
         topic = name.rpartition(" on ")[2] if kind == "group" else name
         named = kind in ("topic", "group") and not topic.startswith("__")
@@ -202,7 +198,7 @@ class AdviceScope:
 
 
 def compare_advices(before: Advice, now: Advice, looked: AdviceScope | None = None) -> AdviceDifference:
-    """What is new and what is gone; findings that are waived now are neither, nor what was not looked at this time."""
+    """Compares two advices. Waived findings and those not checked this time are neither new nor gone."""
     looked = looked or AdviceScope()
     earlier = {one.key: one for one in (*before.findings, *(row.finding for row in before.waived))}
     later = {one.key for one in (*now.findings, *(row.finding for row in now.waived))}
@@ -217,7 +213,6 @@ def compare_advices(before: Advice, now: Advice, looked: AdviceScope | None = No
 
 
 def record_positions(groups: Iterable[ConsumerGroupSnapshot]) -> tuple[RecordedPosition, ...]:
-    """Where they are, for a later look."""
     return tuple(
         RecordedPosition(group.name, one.topic, one.partition, one.offset, one.log_end)
         for group in groups
@@ -226,7 +221,7 @@ def record_positions(groups: Iterable[ConsumerGroupSnapshot]) -> tuple[RecordedP
 
 
 def add_earlier_positions(seen: ClusterSnapshot, places: Iterable[RecordedPosition], at_ms: int) -> ClusterSnapshot:
-    """The same look with an earlier one beside each place that both have."""
+    """Adds the earlier position to each position that both readings have."""
     apart_s = (seen.at_ms - at_ms) / 1000
     if apart_s <= 0:
         return seen
@@ -243,7 +238,7 @@ def add_earlier_positions(seen: ClusterSnapshot, places: Iterable[RecordedPositi
 
 
 def as_values(advice: Advice, policy: AdvisorPolicy) -> dict[str, Any]:
-    """For programs, and to be read again by `from_values`."""
+    """JSON values, which `from_values` reads."""
     return {
         "form": ADVICE_FORM_VERSION,
         "cluster": advice.cluster,
@@ -267,7 +262,6 @@ def as_values(advice: Advice, policy: AdvisorPolicy) -> dict[str, Any]:
 
 
 def difference_as_values(found: AdviceDifference) -> dict[str, Any]:
-    """For programs."""
     return {
         "at_ms": found.since_ms,
         "new": [_finding_values(one) for one in found.new],
@@ -295,7 +289,7 @@ def _profile_values(one: ReliabilityProfile) -> dict[str, Any]:
 
 
 def from_values(values: Any, name: str) -> Advice:
-    """An advice that `as_values` gave; a ConfigError where it is something else."""
+    """Reads an advice from `as_values`. Raises ConfigError for anything else."""
     try:
         if values["form"] != ADVICE_FORM_VERSION:
             raise ConfigError(f"{name} is of another version of Twinshore", hint="make it anew with --json")
@@ -336,9 +330,11 @@ ReplicaAssignment = Mapping[int, Sequence[int]]
 
 
 def plan_replicas(seen: ClusterSnapshot, copies: int) -> Mapping[str, ReplicaAssignment]:
-    """Of each topic what its partitions get that have fewer than `copies`, or all of them in one rack although there
-    are others. What holds records already stays first. Each topic is placed behind those before it, and always the
-    same way: two rules that speak of one topic give it the same. A cluster with fewer brokers can place nothing."""
+    """Plans new replicas, by topic, for partitions with fewer than `copies`, or with all in one of several racks.
+
+    Replicas that hold records stay first. The order is fixed, so two rules give one topic the same replicas. The
+    cluster needs at least `copies` brokers.
+    """
     if copies not in seen.placed:
         seen.placed[copies] = _placed(seen, copies)
     return seen.placed[copies]
@@ -360,7 +356,7 @@ def _placed(seen: ClusterSnapshot, copies: int) -> dict[str, ReplicaAssignment]:
 
 def _nodes(racks: Mapping[int, str], part: PartitionSnapshot, copies: int, load: Counter[int]) -> list[int]:
     alone = is_in_one_rack(racks, part) and len(set(racks.values())) > 1
-    # Kafka's tool takes no broker that is away; where all are, there is nothing to copy from.
+    # Kafka's tool accepts no unreachable broker; without a reachable replica there is nothing to copy from.
     there = [node for node in part.replicas if node in racks]
     if not there or (len(part.replicas) >= copies and not alone):
         return list(part.replicas)
@@ -374,7 +370,7 @@ def _nodes(racks: Mapping[int, str], part: PartitionSnapshot, copies: int, load:
 
 
 def is_in_one_rack(racks: Mapping[int, str], part: PartitionSnapshot) -> bool:
-    """All of its replicas, where it has several."""
+    """Whether all of several replicas are in one rack."""
     return len(part.replicas) > 1 and len({racks.get(node, "") for node in part.replicas}) == 1
 
 
@@ -386,8 +382,6 @@ WHEN_IN_SYNC_PHRASE = "once each of its partitions has a leader and all replicas
 
 
 class ToolTarget(Protocol):
-    """How a tool comes to a cluster."""
-
     @property
     def bootstrap(self) -> tuple[str, ...]: ...
 
@@ -397,14 +391,11 @@ class ToolTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """A cluster of which nothing else is known."""
-
     bootstrap: tuple[str, ...]
     secured: bool
 
 
 def build_bootstrap_options(seen: ToolTarget) -> str:
-    """The options that lead a tool to the cluster."""
     where = f"--bootstrap-server {shlex.quote(','.join(seen.bootstrap))}"
     return f"{where} --command-config {CLIENT_CONFIG_FILE}" if seen.secured else where
 
@@ -414,7 +405,7 @@ def build_set_topic_command(seen: ToolTarget, topic: str, settings: Mapping[str,
 
 
 def build_min_isr_command(seen: ToolTarget, topic: TopicSnapshot, minimum: int) -> tuple[tuple[str, ...], str]:
-    """The line that sets its min.insync.replicas. While a replica is away, it is told as what comes after that."""
+    """The command that sets min.insync.replicas; while a replica is away, as a later step by hand."""
     line = build_set_topic_command(seen, topic.name, {MIN_ISR_CONFIG: str(minimum)})
     return ((line,), "") if topic.settled else ((), f"{WHEN_IN_SYNC_PHRASE}: {line}")
 
@@ -424,12 +415,12 @@ def build_unset_topic_command(seen: ToolTarget, topic: str, settings: Iterable[s
 
 
 def build_set_brokers_command(seen: ToolTarget, settings: Mapping[str, str]) -> str:
-    """On all brokers at once; only for settings that brokers take while they run."""
+    """Sets all brokers at once; only for settings that running brokers accept."""
     return _configs(seen, "--entity-type brokers --entity-default", f"--add-config {_pairs(settings)}")
 
 
 def build_acl_command(seen: ToolTarget, acl: Acl, *, gives: bool) -> str:
-    """Gives an ACL, or takes it back."""
+    """Adds an ACL, or removes it."""
     allows = "allow" if acl.permission == AclPermission.ALLOW else "deny"
     kind = ResourceType(acl.resource).name.lower().replace("_", "-")
     pattern = PatternType(acl.pattern).name.lower()
@@ -446,7 +437,7 @@ def _pascal(word: str) -> str:
 
 
 def describe_server_properties(settings: Mapping[str, str]) -> str:
-    """For settings that a broker reads when it starts."""
+    """For settings that a broker reads at its start."""
     lines = ", ".join(f"`{name}={value}`" for name, value in settings.items())
     return f"put {lines} into server.properties of every broker, and restart one after the other"
 
@@ -460,8 +451,7 @@ def build_election_command(seen: ToolTarget, topic: str, partitions: Sequence[in
 
 
 def build_reassign_command(seen: ToolTarget, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
-    """Gives partitions these replicas, beside what is copied already. It copies their records to the new ones, so it is
-    never done by itself."""
+    """Assigns these replicas, beside running reassignments. This copies records, so no fix runs the command."""
     named = [{"topic": topic, "partition": number, "replicas": list(nodes)} for number, nodes in replicas.items()]
     text = _json({"version": 1, "partitions": named})
     how = "--execute --additional"
@@ -475,7 +465,7 @@ def build_describe_group_command(seen: ToolTarget, group: str) -> str:
 def build_more_replicas_command(
     seen: ClusterSnapshot, topic: TopicSnapshot, copies: int
 ) -> tuple[tuple[str, ...], str]:
-    """The line that gives it so many, or what must be done before."""
+    """The command that adds replicas, or what must be done first."""
     if topic.moves:
         return (), REASSIGNMENT_HINT
     if len(seen.brokers) < copies:
@@ -494,12 +484,12 @@ def _configs(seen: ToolTarget, entity: str, change: str) -> str:
 
 
 def _admin(seen: ToolTarget) -> str:
-    # This one tool has another name for the same option.
+    # kafka-leader-election.sh has another name for the same option.
     return build_bootstrap_options(seen).replace("--command-config", "--admin.config")
 
 
 def _pairs(settings: Mapping[str, str]) -> str:
-    """As kafka-configs.sh takes them: it parts them at commas, but for those in brackets."""
+    """Formats settings for kafka-configs.sh, which splits at commas outside brackets."""
     told = {name: f"[{value}]" if "," in value else value for name, value in settings.items()}
     return shlex.quote(",".join(f"{name}={value}" for name, value in told.items()))
 
@@ -512,8 +502,7 @@ FINDINGS_PER_RULE_MAX = 10
 
 
 def describe_advice(advice: Advice, *, everything: bool = False) -> Iterator[str]:
-    """The verdict first, then what each rule found, by weight. Of findings that are alike ten are shown, unless
-    `everything` is wanted."""
+    """The verdict, then each rule's findings by severity: ten of a rule, or all with `everything`."""
     yield describe_verdict(advice)
     most = len(advice.findings) if everything else FINDINGS_PER_RULE_MAX
     for kind in dict.fromkeys((one.rule, one.weight) for one in advice.findings):
@@ -523,7 +512,6 @@ def describe_advice(advice: Advice, *, everything: bool = False) -> Iterator[str
 
 
 def describe_verdict(advice: Advice) -> str:
-    """All of it in a line."""
     return (
         f"{advice.cluster}: "
         f"{describe_counts([one.weight for one in advice.findings], len(advice.waived), len(advice.unseen))}"
@@ -531,7 +519,6 @@ def describe_verdict(advice: Advice) -> str:
 
 
 def describe_counts(weights: Sequence[Severity], waived: int, unseen: int) -> str:
-    """How many were found of each weight, passed over, and could not be seen."""
     by_weight = ", ".join(f"{count} {weight}" for weight in SEVERITIES if (count := weights.count(weight)))
     found = f"{count_phrase(len(weights), 'finding')}: {by_weight}" if weights else "nothing was found"
     passed = f"; {waived} waived" if waived else ""
@@ -579,7 +566,6 @@ def _beside(advice: Advice, most: int) -> Iterator[str]:
 
 
 def describe_difference(found: AdviceDifference, now_ms: int) -> Iterable[str]:
-    """What is new and what is gone since then."""
     hours = (now_ms - found.since_ms) / 3_600_000
     beside = f"; {found.beside} are of rules or topics that were not looked at now" if found.beside else ""
     yield f"since {hours:.1f} h ago: {len(found.new)} new, {len(found.gone)} gone, {found.stays} as before{beside}"
@@ -603,7 +589,6 @@ FINDINGS_SHOWN_MAX = 20
 
 
 def render_advice_page(advice: Advice, changed: AdviceDifference | None = None) -> str:
-    """The whole page."""
     when = datetime.datetime.fromtimestamp(advice.at_ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     body = "\n".join(_body(advice, changed))
     title = f"Advice on {advice.cluster}"
@@ -634,7 +619,7 @@ def _body(advice: Advice, changed: AdviceDifference | None) -> Iterator[str]:
 
 
 def _stories(names: Collection[str]) -> str:
-    """Each story that a finding leads to, with the logs after each step: the page needs no other one."""
+    """The stories that findings link to, so the page needs no other."""
     told = [_story(story) for story in STORIES if story.name in names]
     return f"<h2>How it happens</h2>\n{''.join(told)}" if told else ""
 
@@ -683,7 +668,7 @@ def _line(one: Finding) -> str:
 
 
 def render_list(title: str, lines: Iterable[str]) -> str:
-    """These lines under a title; nothing where there is none."""
+    """A titled list; empty without lines."""
     rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<h2>{escape(title)}</h2>\n<ul>{rows}</ul>" if rows else ""
 

@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing else: what all of ours have around their own style and body. Pure."""
+"""The frame of every self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 
 
 def html_page(title: str, style: str, body: str) -> str:
-    """The whole page. `title` is plain text; `style` and `body` are taken as they are."""
+    """Returns the page. `title` is plain text; `style` and `body` are inserted unescaped."""
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'

@@ -1,22 +1,11 @@
-"""What was seen of a cluster, as values. Pure: rules judge these and nothing else.
+"""Values of the advisor: cluster snapshots, reliability profiles, rules, findings and policies.
 
-What could not be seen is a value as well (`BlindSpot`), so that nothing passes because nobody could look at it.
+Rules judge a snapshot and nothing else. What could not be read is a value too (`BlindSpot`), so no rule passes for lack
+of data.
 
-Which promise a topic keeps: CP, AP or neither. Pure.
-
-CP keeps records consistent: what was acknowledged is not lost, and where that cannot be promised writers are refused.
-Its settings are acks=all, min.insync.replicas of N/2 + 1 of N replicas, no unclean election. AP stays available with
-one replica left: acks=1, min.insync.replicas=1, no unclean election. Acks are the producer's, and no broker tells them,
-so a topic is CP or AP for producers with these acks.
-
-What a rule and a finding are. Pure.
-
-A rule is data: what is at risk and in which event, for the report and for the page, and one small function that says
-where it is so.
-
-What an operator wants judged, and how: which rules, which limits, what is waived until when. Pure.
-
-A policy is a file of TOML. A waiver has a reason and an end, so that nothing is passed over for ever.
+A CP topic loses no acknowledged record, and refuses writers otherwise (acks=all, min.insync.replicas of N/2 + 1 of N
+replicas, no unclean election). An AP topic stays available with one replica left (acks=1, min.insync.replicas=1, no
+unclean election). Brokers do not report acks, so a topic is CP or AP for producers with these acks.
 """
 
 from __future__ import annotations
@@ -36,13 +25,13 @@ from twinshore.kafka.protocol.access_control import Acl
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARES_TOPIC = "__consumer_offsets", "__transaction_state", "__share_group_state"
 NO_LEADER = -1
-# The metadata.version from which on brokers take no more replicas for needed than there are: that of Kafka 3.7.
+# From this metadata.version on (Kafka 3.7) brokers cap min.insync.replicas at the number of replicas.
 CAPPED_MIN_ISR_LEVEL = 15
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A setting's value in force. `own`: set on the topic itself; otherwise brokers or Kafka's default say so."""
+    """A setting's effective value. `own`: set on the topic itself, not by brokers or Kafka's default."""
 
     value: str
     own: bool = False
@@ -50,8 +39,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """`settings` is None where they could not be seen. `supports` is the highest metadata.version that its program
-    knows, 0 where it could not be asked."""
+    """`settings` is None if unreadable. `supports`: the broker's highest metadata.version, 0 if unreadable."""
 
     node: int
     rack: str = ""
@@ -60,24 +48,26 @@ class BrokerSnapshot:
 
     @property
     def caps_min_isr(self) -> bool:
-        """Whether it takes min.insync.replicas for no more than there are; older ones take nothing with acks=all then,
-        and so may one whose version could not be seen."""
+        """Whether the broker caps min.insync.replicas at the number of replicas. Older ones, and perhaps those of
+        unknown version, refuse acks=all beyond.
+        """
         return self.supports >= CAPPED_MIN_ISR_LEVEL
 
     def number(self, setting: str) -> int | None:
-        """The setting as a number; None where it could not be seen."""
+        """The setting as a number; None if unreadable."""
         return _count(self.settings, setting)
 
     def says(self, setting: str) -> str | None:
-        """The setting as text; None where it could not be seen."""
+        """The setting as text; None if unreadable."""
         return _text(self.settings, setting)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """`replicas` are in the order of assignment, the preferred leader first; `leader` is -1 where there is none. Of a
-    partition on the move they are those of before: `adding` are copied now, and may be in sync already; `removing` go
-    once those are."""
+    """`replicas` are in assignment order, the preferred leader first; `leader` is -1 if there is none.
+
+    During a reassignment `replicas` are the old ones, `adding` are being copied, and `removing` go afterwards.
+    """
 
     number: int
     leader: int
@@ -93,7 +83,7 @@ class PartitionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
-    """`settings` is None where they could not be seen."""
+    """`settings` is None if unreadable."""
 
     name: str
     partitions: tuple[PartitionSnapshot, ...]
@@ -102,21 +92,22 @@ class TopicSnapshot:
 
     @property
     def copies(self) -> int:
-        """Of the partition that has the fewest."""
+        """The smallest number of replicas of any partition."""
         return min((len(one.replicas) for one in self.partitions), default=0)
 
     @property
     def settled(self) -> bool:
-        """Each partition has a leader and all of its replicas in sync, and none is on the move. Otherwise a change of
-        min.insync.replicas may harm: it makes the cluster forget its eligible leader replicas, and the last that could
-        lead may be one."""
+        """Whether each partition has a leader and all replicas in sync, and none is being reassigned.
+
+        Otherwise a change of min.insync.replicas makes the cluster forget eligible leader replicas, perhaps the last
+        possible leader.
+        """
         return not self.moves and all(
             one.leader != NO_LEADER and set(one.replicas) <= set(one.isr) for one in self.partitions
         )
 
     @property
     def moves(self) -> bool:
-        """A partition of it is given other replicas right now."""
         return any(one.moves for one in self.partitions)
 
     def number(self, setting: str) -> int | None:
@@ -126,14 +117,13 @@ class TopicSnapshot:
         return _text(self.settings, setting)
 
     def is_set_on_topic(self, setting: str) -> bool:
-        """Whether the setting is set on the topic itself."""
         known = (self.settings or {}).get(setting)
         return known is not None and known.own
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierPosition:
-    """The same place at an earlier look, `apart_s` before."""
+    """The same committed offset and log end `apart_s` seconds earlier."""
 
     offset: int
     log_end: int
@@ -142,10 +132,11 @@ class EarlierPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Where a group reads on in a partition. `next_age_ms`: how old the next record is that it will read, None where
-    that was not asked or not told. `waits`: that record has waited for so long that a group at work would have read it,
-    None where that was not told. `markers`: so many of the offsets that are left, where these are few, are those of
-    markers of transactions, which no consumer is given."""
+    """A group's committed offset in a partition.
+
+    `next_age_ms`: age of the next record, None if unknown. `waits`: a working group would have read that record by now;
+    None if unknown. `markers`: how many of few remaining offsets are transaction markers, which consumers never get.
+    """
 
     topic: str
     partition: int
@@ -159,7 +150,6 @@ class GroupPosition:
 
     @property
     def lag(self) -> int:
-        """Records to read."""
         return max(0, self.offsets_left - self.markers)
 
     @property
@@ -172,8 +162,9 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSnapshot:
-    """`unplaced`: partitions with records where it has no place, of topics in which it has others, or which a member
-    of it holds now."""
+    """`unplaced`: partitions with records but no committed offset, in topics that the group commits or a member is
+    assigned.
+    """
 
     name: str
     live: bool
@@ -190,14 +181,14 @@ class ConsumerGroupSnapshot:
 def replace_positions(
     groups: Iterable[ConsumerGroupSnapshot], judged: Callable[[GroupPosition], GroupPosition]
 ) -> tuple[ConsumerGroupSnapshot, ...]:
-    """The same groups, with each place as it is judged."""
     return tuple(replace(group, places=tuple(map(judged, group.places))) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
 class TwinSnapshot:
-    """The twin of a topic. `lag`: records that it lacks, None where nobody knows. `stopped`: partitions that are not
-    carried. `differs`: setting, what the twin has, what it should have; None is Kafka's default."""
+    """`lag`: records missing, None if unknown. `stopped`: number of stopped partitions. `differs`: setting, the twin's
+    value, the expected value; None is Kafka's default.
+    """
 
     topic: str
     name: str
@@ -208,9 +199,9 @@ class TwinSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LinkSnapshot:
-    """A link from the cluster. `bootstrap` and `secured` are its target's; `runs`: a mirror says now how it stands.
-    `lacks`: ACLs that the target should have, `left`: those that the mirror wrote there and that should be gone.
-    `open`: the cluster has an authorizer, and the target has none."""
+    """`bootstrap` and `secured` are the target's. `runs`: a mirror reports the status now. `lacks`: ACLs missing on the
+    target. `left`: ACLs that the mirror wrote there and that should be gone. `open`: only the source has an authorizer.
+    """
 
     name: str
     bootstrap: tuple[str, ...]
@@ -226,7 +217,7 @@ class LinkSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class BlindSpot:
-    """Something that nobody could look at from here, why, and what would let it be seen."""
+    """Something that could not be read, why, and what would make it readable."""
 
     what: str
     why: str
@@ -235,9 +226,9 @@ class BlindSpot:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """One look. `finalized` is the metadata.version that the cluster works by, 0 where it was not told. `eligible`: it
-    elects eligible leader replicas. `secured`: clients need settings of their own to reach it. `in_part`: there may be
-    topics beside these, which nobody wanted looked at."""
+    """`finalized`: the cluster's metadata.version, 0 if unknown. `eligible`: the cluster elects eligible leader
+    replicas. `secured`: clients need security settings. `in_part`: only a selection of topics was read.
+    """
 
     cluster: str
     bootstrap: tuple[str, ...]
@@ -253,7 +244,7 @@ class ClusterSnapshot:
     links: tuple[LinkSnapshot, ...] = ()
     unseen: tuple[BlindSpot, ...] = ()
     racks: Mapping[int, str] = field(init=False, repr=False, compare=False)
-    # What `placed` has worked out for so many copies: each rule asks for it, of each topic.
+    # Plans of `placed` by number of replicas: each rule asks for them, for each topic.
     placed: dict[int, Mapping[str, Mapping[int, Sequence[int]]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -264,20 +255,18 @@ class ClusterSnapshot:
         object.__setattr__(self, "_by_name", {one.name: one for one in self.topics})
 
     def effective_min_isr(self, minimum: int, copies: int) -> int:
-        """Since Kafka 3.7 a partition with fewer replicas than min.insync.replicas asks for takes records as if it
-        asked for as many as there are, both to take them and to acknowledge them."""
+        """Since Kafka 3.7 min.insync.replicas counts at most as many replicas as the partition has."""
         return min(minimum, copies) if self.capped else minimum
 
     @property
     def capped(self) -> bool:
-        """Whether that is so of every broker that may lead."""
         return bool(self.brokers) and all(one.caps_min_isr for one in self.brokers)
 
     def topic(self, name: str) -> TopicSnapshot | None:
         return self._by_name.get(name)
 
     def own_topics(self) -> Iterable[TopicSnapshot]:
-        """Those of applications, not Kafka's own."""
+        """Topics of applications, without Kafka's internal ones."""
         return (one for one in self.topics if not one.internal)
 
 
@@ -306,7 +295,7 @@ class ReliabilityKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityProfile:
-    """`differs`: what would have to be otherwise for the nearest of both; empty where it is one of them."""
+    """`differs`: what keeps the topic from CP and AP; empty if it is either."""
 
     topic: str
     kind: ReliabilityKind
@@ -322,7 +311,7 @@ def compute_majority(copies: int) -> int:
 
 
 def build_profile(topic: TopicSnapshot, *, capped: bool = False) -> ReliabilityProfile:
-    """Its kind, and what differs. `capped`: as `ClusterSnapshot.capped`."""
+    """`capped`: as in `ClusterSnapshot`."""
     minimum, unclean = topic.number(MIN_ISR_CONFIG), topic.says(UNCLEAN_ELECTION_CONFIG)
     copies = topic.copies
     if minimum is None or unclean is None:
@@ -348,13 +337,13 @@ def build_profile(topic: TopicSnapshot, *, capped: bool = False) -> ReliabilityP
 
 
 def build_profiles(seen: ClusterSnapshot) -> tuple[ReliabilityProfile, ...]:
-    """Of every topic of applications."""
     return tuple(build_profile(topic, capped=seen.capped) for topic in seen.own_topics() if topic.partitions)
 
 
 class Severity(StrEnum):
-    """`grave`: one fault loses records or stops writers, or has done so. `warning`: so will a fault and some bad luck.
-    `note`: worth knowing."""
+    """`grave`: one fault loses records or stops writers, or has. `warning`: a fault and bad luck would. `note`: worth
+    knowing.
+    """
 
     CRITICAL = "grave"
     WARNING = "warning"
@@ -366,7 +355,7 @@ SEVERITIES = tuple(Severity)
 
 @dataclass(frozen=True, slots=True)
 class RuleLimit:
-    """A threshold of a rule; a policy may set another."""
+    """A rule's threshold; a policy may override it. `whole`: an integer."""
 
     name: str
     default: float
@@ -374,8 +363,8 @@ class RuleLimit:
     whole: bool = False
 
 
-# What several rules go by: were it other for one of them, their commands would undo each other, or one would say what
-# another one denies. A policy has it in [limits].
+# Limits shared by several rules: with different values their commands would undo each other, or findings would
+# contradict. A policy sets them in [limits].
 SHARED_LIMITS = (
     RuleLimit("copies", 3, "replicas that a partition should have", whole=True),
     RuleLimit("min_insync", 2, "min.insync.replicas that Kafka's own topics and new ones should have", whole=True),
@@ -387,8 +376,7 @@ SHARED_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigChange:
-    """Settings of one topic that `--fix` may set: no write that works now is refused because of them, and no record
-    goes."""
+    """Topic settings that `--fix` may set: no working write is refused, and no record deleted."""
 
     topic: str
     settings: tuple[tuple[str, str], ...]
@@ -399,8 +387,9 @@ class TopicConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class RuleCase:
-    """Where a rule's case is so. `commands` mend it, as they would be typed; `by_hand` says what no command can do.
-    `safe`, by itself, mends all of it. `weight`, where it is another one than the rule's: an owner asked for it."""
+    """`commands` fix the case as typed lines; `by_hand`: what no command can do. `safe` alone fixes all of it. `weight`
+    overrides the rule's, where an owner asked for it.
+    """
 
     subject: str
     evidence: str
@@ -415,8 +404,9 @@ JudgeCluster = Callable[[ClusterSnapshot, Mapping[str, float]], Iterable[RuleCas
 
 @dataclass(frozen=True, slots=True)
 class AdvisorRule:
-    """`says` is the case, `risk` what is at risk, `event` when that happens. `judge` gets what was seen and the
-    limits by name, those that are shared among them. `story`: which one of the simulator shows it, if one does."""
+    """`says`: the finding. `risk`: what is at risk. `event`: when that happens. `story`: the simulator's story of it,
+    or empty. `judge` takes the snapshot and the limits by name, shared ones included.
+    """
 
     name: str
     weight: Severity
@@ -430,8 +420,6 @@ class AdvisorRule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule's case at one subject."""
-
     rule: str
     weight: Severity
     subject: str
@@ -446,7 +434,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The same finding at another time has the same key."""
+        """Identifies the finding across readings."""
         return self.rule, self.subject
 
 
@@ -472,8 +460,6 @@ WAIVER_KEYS = ("rule", "subject", "reason", "until")
 
 
 class PolicyRule(Protocol):
-    """A rule, as far as a policy knows it."""
-
     @property
     def name(self) -> str: ...
     @property
@@ -481,8 +467,6 @@ class PolicyRule(Protocol):
 
 
 class PolicyFinding(Protocol):
-    """A finding, as far as a policy knows it."""
-
     @property
     def rule(self) -> str: ...
     @property
@@ -491,7 +475,7 @@ class PolicyFinding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """Findings of the rule at subjects that the expression meets whole are passed over, through the day `until`."""
+    """Waives the rule's findings whose subject fully matches the expression `subject`, through the day `until`."""
 
     rule: str
     subject: str
@@ -507,8 +491,9 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class AdvisorPolicy:
-    """`fail_at`: the least weight of a finding that makes the answer no. `limits` by rule and name, where they are
-    other than by default; those that rules share are by "" and name."""
+    """`fail_at`: the least severity that fails the run. `limits`: overrides by rule and name; shared limits have the
+    rule "".
+    """
 
     fail_at: Severity = Severity.WARNING
     off: frozenset[str] = frozenset()
@@ -523,11 +508,10 @@ class AdvisorPolicy:
         return SEVERITIES.index(weight) <= SEVERITIES.index(self.fail_at)
 
     def waiver_of(self, finding: PolicyFinding, day: datetime.date) -> Waiver | None:
-        """What passes the finding over on that day."""
         return next((one for one in self.waivers if one.meets(finding) and one.holds(day)), None)
 
     def remarks(self, found: Sequence[PolicyFinding], day: datetime.date) -> Iterator[str]:
-        """What is to be known of the policy itself."""
+        """Remarks on the policy itself, such as expired waivers."""
         for waiver in self.waivers:
             what = f"the waiver of {waiver.rule} for {waiver.subject!r} ({waiver.reason})"
             if not waiver.holds(day):
@@ -539,7 +523,7 @@ class AdvisorPolicy:
 
 
 def parse_policy(text: str, name: str, rules: Sequence[PolicyRule]) -> AdvisorPolicy:
-    """The policy of a file's text; a ConfigError that names all that is wrong with it."""
+    """Parses a policy file. Raises a ConfigError that names every fault."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

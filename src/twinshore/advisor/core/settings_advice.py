@@ -1,9 +1,7 @@
-"""What a live topic is set to, as the model of its losses takes it: the partition that is worst off counts. Pure.
+"""Settings of producer, topic and consumer for stated needs, and a live topic's settings as input for the simulator.
 
-From what an application needs to settings of its producer, topic and consumer, each with its reason. Pure.
-
-A row of `SETTING_ADVICE` says for which needs a setting has which value. Of the rows of one setting the first that
-meets the needs counts. Needs that cannot all be had are named, with the one that is kept.
+The first row of `SETTING_ADVICE` that matches the needs decides a setting. Conflicting needs are reported, with the one
+that is kept.
 """
 
 from __future__ import annotations
@@ -27,9 +25,11 @@ from twinshore.config.sentences import count_phrase
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """The settings that a loss depends on, and how the partition stands. `away`: replicas that are not in sync now.
-    `flushed`: each record is on disk before it is acknowledged. `eligible`: eligible leader replicas are elected.
-    `capped`: of `min_insync` a broker takes no more than there are replicas."""
+    """The settings and state of a topic's worst partition.
+
+    `away`: replicas out of sync. `flushed`: each record is on disk before its acknowledgement. `eligible`: eligible
+    leader replicas are elected. `capped`: brokers cap `min_insync` at the number of replicas.
+    """
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class LossInputs:
 
 
 def build_loss_inputs(seen: ClusterSnapshot, name: str) -> LossInputs:
-    """ConfigError where there is no such topic, or where its settings could not be seen."""
+    """Raises ConfigError if the topic is missing or its settings are unreadable."""
     topic = seen.topic(name)
     if topic is None or not topic.partitions:
         raise ConfigError(f"there is no topic {name} on {seen.cluster}, or it may not be seen from here")
@@ -71,7 +71,9 @@ def build_loss_inputs(seen: ClusterSnapshot, name: str) -> LossInputs:
 
 
 def _capped(seen: ClusterSnapshot, name: str, matters: bool) -> bool:
-    """One broker that does so is enough, if it leads. ConfigError where it matters and nobody knows."""
+    """Whether any broker caps min.insync.replicas, and so may as leader. Raises ConfigError if that matters and is
+    unknown.
+    """
     able = any(broker.caps_min_isr for broker in seen.brokers)
     blind = [one for one in seen.unseen if one.what.startswith("the version of broker")]
     if matters and blind and not able:
@@ -81,12 +83,11 @@ def _capped(seen: ClusterSnapshot, name: str, matters: bool) -> bool:
 
 
 def _away(partition: PartitionSnapshot) -> int:
-    """One replica at least is there: who leads has to be."""
+    """At most all replicas but one: the simulation needs a leader."""
     return min(len(partition.replicas) - len(partition.isr), len(partition.replicas) - 1)
 
 
 def describe_loss_inputs(stake: LossInputs, cluster: str) -> Iterator[str]:
-    """What was found there, before what comes of it."""
     settings = [
         count_phrase(stake.copies, "replica"),
         f"{MIN_ISR_CONFIG}={stake.min_insync}",
@@ -119,7 +120,7 @@ def _those(copies: int) -> str:
 
 
 class LossTolerance(StrEnum):
-    """Of records that were acknowledged: none, the last ones of a leader that dies, or any."""
+    """Which acknowledged records may be lost: none, the last ones of a failed leader, or any."""
 
     NONE = "none"
     FEW = "few"
@@ -127,28 +128,24 @@ class LossTolerance(StrEnum):
 
 
 class OrderingNeed(StrEnum):
-    """Whether records of one key must stay in the order in which they were sent."""
-
     KEY = "key"
     ANY = "any"
 
 
 class DuplicateTolerance(StrEnum):
-    """Whether a record may be handled twice after a fault."""
-
     NONE = "none"
     FEW = "few"
 
 
 class LatencyNeed(StrEnum):
-    """Milliseconds count, or throughput does."""
+    """`low`: milliseconds count; `normal`: throughput does."""
 
     LOW = "low"
     NORMAL = "normal"
 
 
 class AvailabilityNeed(StrEnum):
-    """Writing goes on while one broker is away, while one replica is left, or need not."""
+    """Whether writing must go on with one broker away, with one replica left, or not at all."""
 
     ONE = "one"
     LAST = "last"
@@ -172,7 +169,7 @@ class ApplicationNeeds:
 
     @property
     def once(self) -> bool:
-        """Each record that is read is handled once: neither skipped nor repeated."""
+        """Each record that is read is handled once, neither skipped nor repeated."""
         return self.duplicates is DuplicateTolerance.NONE and not self.at_most_once
 
     @property
@@ -181,7 +178,7 @@ class ApplicationNeeds:
 
     @property
     def idempotent(self) -> bool:
-        """The producer's own numbers keep batches once and in order; they ask for acks=all."""
+        """Idempotence keeps batches once and in order, and requires acks=all."""
         return self.keeps or (self.loss is LossTolerance.FEW and self.duplicates is DuplicateTolerance.NONE)
 
 
@@ -199,8 +196,7 @@ NeedsCondition = Callable[[ApplicationNeeds], bool]
 
 @dataclass(frozen=True, slots=True)
 class SettingAdvice:
-    """`name` is a setting, or for the application what it does by itself. `librdkafka`: its word for the value, where
-    it is another one than Java's."""
+    """`name`: a setting, or what the application does itself. `librdkafka`: its value if different from Java's."""
 
     side: SettingOwner
     name: str
@@ -212,8 +208,6 @@ class SettingAdvice:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSetting:
-    """As in a `SettingAdvice`."""
-
     side: SettingOwner
     name: str
     value: str
@@ -223,7 +217,7 @@ class ChosenSetting:
 
 @dataclass(frozen=True, slots=True)
 class NeedsConflict:
-    """`says` which needs cannot be had together, and which of them the settings keep."""
+    """`says` which needs conflict, and which one the settings keep."""
 
     when: NeedsCondition
     says: str
@@ -231,7 +225,7 @@ class NeedsConflict:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChoice:
-    """`against`: contradictions of the needs. `prices`: what is paid for what can be had."""
+    """`against`: conflicts of the needs. `prices`: costs of what was chosen."""
 
     needs: ApplicationNeeds
     settings: tuple[ChosenSetting, ...]
@@ -261,7 +255,7 @@ def _c(
 
 
 RETRIES_MAX_VALUE = "2147483647"
-# Kafka's default, said because librdkafka refuses to try a record for longer than a transaction may take.
+# Kafka's default, stated because librdkafka refuses to retry a record for longer than a transaction may take.
 TRANSACTION_MS = "60000"
 ELR_FEATURE = "eligible.leader.replicas.version"
 SETTING_ADVICE: Final = (
@@ -477,7 +471,6 @@ TRADE_OFFS: Final = (
 
 
 def choose_settings(needs: ApplicationNeeds) -> SettingsChoice:
-    """The settings, in the order of the table."""
     chosen: dict[tuple[SettingOwner, str], ChosenSetting] = {}
     for row in SETTING_ADVICE:
         if (row.side, row.name) not in chosen and row.when(needs):

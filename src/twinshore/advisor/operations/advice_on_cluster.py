@@ -1,4 +1,4 @@
-"""Advice on a live cluster: asked with a policy and, for what has changed, an earlier advice."""
+"""`twinshore advise`: advice on a live cluster under a policy, compared with an earlier advice if given."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class AdviceRequest:
-    """`cluster` is its name in the settings; empty where they have one alone. `policy`, `since`: files."""
+    """`cluster`: the name in the settings, empty if they have only one. `policy`, `since`: files."""
 
     cluster: str = ""
     topics: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class AdviceResult:
 def advise_on_cluster(
     asked: AdviceRequest, settings: Settings, *, clock: Callable[[], int], wait: Callable[[float], None]
 ) -> AdviceResult:
-    """Looks and judges. Whatever is wrong with the question is told before the cluster is asked."""
+    """Reads and judges the cluster. A wrong request raises ConfigError before the cluster is read."""
     cluster = select_cluster(asked.cluster, settings)
     for expression in asked.topics:
         _check(expression)
@@ -78,7 +78,7 @@ def advise_on_cluster(
 
 
 def _must_meet(expressions: tuple[str, ...], seen: ClusterSnapshot) -> None:
-    """A slip of the pen would be told that nothing was found."""
+    """Raises ConfigError for a pattern without a topic: a typo would report that nothing was found."""
     for expression in expressions:
         if not any(re.fullmatch(expression, one.name) for one in seen.topics):
             raise ConfigError(
@@ -88,14 +88,14 @@ def _must_meet(expressions: tuple[str, ...], seen: ClusterSnapshot) -> None:
 
 
 def _with_links(seen: ClusterSnapshot, settings: Settings, clock: Callable[[], int]) -> ClusterSnapshot:
-    """With the links that the store knows, if there is one. A store that cannot be read is told of."""
+    """Adds the store's links, if there is a store. An unreadable store becomes a blind spot."""
     eyes = BlindSpotCollector(list(seen.unseen))
     links: tuple[LinkSnapshot, ...] = ()
     with eyes.trying("links, as the store has them"):
         store = open_if_exists(settings)
         if store is None:
             return seen
-        # Half of all that is loaded here is for links, which few clusters have.
+        # This import loads as much as all others together, and few clusters have links.
         from twinshore.advisor.collect import collect_links
 
         with store:
@@ -104,7 +104,7 @@ def _with_links(seen: ClusterSnapshot, settings: Settings, clock: Callable[[], i
 
 
 def select_cluster(name: str, settings: Settings) -> Cluster:
-    """The cluster that is meant: the only one, where none is named."""
+    """The named cluster, or the only one. Raises ConfigError if the choice is unclear."""
     if name:
         return settings.cluster(name)
     if len(settings.clusters) != 1:
@@ -128,7 +128,7 @@ def _wanted(asked: AdviceRequest, policy: AdvisorPolicy) -> CollectScope:
 
 
 def read_text(path: Path) -> str:
-    """ConfigError where there is no such text."""
+    """Reads a text file. Raises ConfigError if unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -146,7 +146,7 @@ def _earlier(path: Path) -> Advice:
 
 
 def advice_as_values(answer: AdviceResult) -> dict[str, Any]:
-    """For programs, and for a later --since."""
+    """JSON values, also for a later --since."""
     values = as_values(answer.advice, answer.policy)
     if answer.changed is not None:
         values["since"] = difference_as_values(answer.changed)
@@ -154,14 +154,12 @@ def advice_as_values(answer: AdviceResult) -> dict[str, Any]:
 
 
 def render_advice(answer: AdviceResult) -> str:
-    """For whoever opens it in a browser."""
     return advice_report.render_advice_page(answer.advice, answer.changed)
 
 
 def describe_result(answer: AdviceResult, *, everything: bool) -> list[str]:
-    """For people."""
     lines = list(advice_report.describe_advice(answer.advice, everything=everything))
     if answer.changed is not None:
         lines += ["", *advice_report.describe_difference(answer.changed, answer.advice.at_ms)]
-    # Names that others chose may hold line breaks; what Kafka's tools are given may not be changed by that.
+    # Foreign names may hold line breaks, which must not change a command for Kafka's tools.
     return [escape_line(line) for line in lines]

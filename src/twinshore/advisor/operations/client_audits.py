@@ -1,4 +1,4 @@
-"""How clients used their clusters lately, asked with a policy: habits that cost something, and what mends them."""
+"""`twinshore conduct`: audits how clients recently used their clusters, under a policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIN_INSYNC_CONFIG = "min.insync.replicas"
 
 @dataclass(frozen=True, slots=True)
 class ClientAuditRequest:
-    """`last_s`: of how long. `here`: without Spark. `policy`: a file."""
+    """`last_s`: the audited time. `here`: without Spark. `policy`: a file."""
 
     last_s: int = 3600
     policy: Path | None = None
@@ -42,8 +42,6 @@ class ClientAuditRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClientAuditResult:
-    """What was found, and by which policy."""
-
     conduct: ClientAudit
     policy: AdvisorPolicy
 
@@ -60,7 +58,7 @@ def audit_clients(
     stop: threading.Event,
     log: Callable[[str], None],
 ) -> ClientAuditResult | None:
-    """Reads and judges; None where `stop` came first. ConfigError where no proxy has told anything here."""
+    """Reads and judges usage; None if `stop` was set first. Raises ConfigError if there is no store."""
     policy = (
         AdvisorPolicy()
         if asked.policy is None
@@ -101,7 +99,7 @@ def audit_clients(
 
 
 def min_insync(uses: UsageByFlow, settings: Settings, eyes: BlindSpotCollector) -> MinInsync:
-    """Of topics that somebody writes with less than acks=all, as their clusters say it now."""
+    """min.insync.replicas of topics written with less than acks=all, read from their clusters."""
     wanted: dict[str, list[str]] = {}
     for cluster, topic in find_weak_acks_topics(uses):
         wanted.setdefault(cluster, []).append(topic)
@@ -124,15 +122,12 @@ def min_insync(uses: UsageByFlow, settings: Settings, eyes: BlindSpotCollector) 
 
 
 def audit_as_values(answer: ClientAuditResult) -> dict[str, Any]:
-    """For programs."""
     return answer.conduct.as_values(answer.policy)
 
 
 def render_audit(answer: ClientAuditResult) -> str:
-    """For whoever opens it in a browser."""
     return client_audit.render_audit_page(answer.conduct)
 
 
 def describe_audit(answer: ClientAuditResult, *, everything: bool) -> list[str]:
-    """For people."""
     return [escape_line(line) for line in client_audit.describe_client_audit(answer.conduct, everything=everything)]

@@ -1,4 +1,4 @@
-"""Which faults lose an acknowledged record of a live topic: its own settings, and what is said of its clients."""
+"""`twinshore simulate topic`: which faults lose an acknowledged record of a live topic, given its clients' settings."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ class LossResult:
 
 
 def find_losses(cluster: str, topic: str, client: ExplorationRequest, settings: Settings) -> LossResult:
-    """Looks at the topic as it is now, and searches. `client`: what is said of producers and consumers, which no broker
-    tells; without `acks` each is answered. ConfigError where there is none, or the model cannot take it."""
+    """Reads the topic and searches. Raises ConfigError if the topic is missing or does not fit the model.
+
+    `client`: settings unknown to brokers. Without `acks` every value is searched.
+    """
     meant = select_cluster(cluster, settings)
-    # What is typed wrongly is told before the cluster is asked.
+    # Typing errors are reported before the cluster is read.
     for one in _each(client):
         explore.build_model_config(one)
     return search_losses(build_loss_inputs(collect_topic(meant, topic), topic), meant.name, client)
 
 
 def search_losses(stake: LossInputs, cluster: str, client: ExplorationRequest) -> LossResult:
-    """Searches with these settings. ConfigError where the model cannot take them."""
+    """Searches with these settings. Raises ConfigError if they do not fit the model."""
     if stake.copies > REPLICAS_MAX:
         raise ConfigError(f"{stake.topic} has {stake.copies} replicas; the model takes {REPLICAS_MAX} at most")
     return LossResult(cluster, stake, tuple(explore.run_exploration(_of_topic(stake, one)) for one in _each(client)))
 
 
 def _each(client: ExplorationRequest) -> Iterator[ExplorationRequest]:
-    """With each acks that may be meant."""
     for acks in [client.acks] if client.acks else [one.value for one in reversed(ProducerAcks)]:
-        # Idempotence goes with acks=all alone: with the others of several it is off, whatever was said.
+        # Idempotence requires acks=all. With several acks it is off for the others, even if requested.
         off = client.idempotent and not client.acks and acks != ProducerAcks.ALL
         yield replace(client, acks=acks, idempotent=False if off else client.idempotent, harms=(Anomaly.LOST,))
 
@@ -64,14 +65,12 @@ def _of_topic(stake: LossInputs, client: ExplorationRequest) -> ExplorationReque
 
 
 def exit_code(losing: LossResult) -> int:
-    """1: a record can be lost under one of the settings answered; 0: under none within the bounds; 2: not all could be
-    looked at."""
+    """1: a record can be lost under some settings. 0: under none within the bounds. 2: a search was incomplete."""
     codes = {explore.exit_code(one) for one in losing.answers}
     return 1 if 1 in codes else max(codes)
 
 
 def describe_losses(losing: LossResult) -> Iterator[str]:
-    """For people: the topic, then each answer, played with the logs after each step."""
     yield from describe_loss_inputs(losing.loss_inputs, losing.cluster)
     if len(losing.answers) > 1:
         yield "No broker tells the acks of producers: each is answered. Say with --acks which one it is."
@@ -81,7 +80,6 @@ def describe_losses(losing: LossResult) -> Iterator[str]:
 
 
 def render_losses(losing: LossResult) -> str:
-    """For whoever opens it in a browser: each schedule drawn, under what was found."""
     plays = [one for found in losing.answers for one in build_exploration_playbacks(found, f"acks-{found.setup.acks}-")]
     notes = [line for found in losing.answers for line in describe_outcome(found, steps=False)]
     title = f"What loses a record of {losing.loss_inputs.topic} on {losing.cluster}"
@@ -89,6 +87,5 @@ def render_losses(losing: LossResult) -> str:
 
 
 def losses_as_values(losing: LossResult) -> dict[str, Any]:
-    """For programs."""
     answers = [explore.exploration_as_values(one) for one in losing.answers]
     return {"cluster": losing.cluster, "topic": asdict(losing.loss_inputs), "answers": answers}

@@ -1,4 +1,4 @@
-"""Settings of topics that an advice calls safe to set: shown first, set when an operator says so, and read back."""
+"""`twinshore advise --fix`: sets topic settings that an advice calls safe, after showing them, and reads them back."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from twinshore.kafka.protocol.error_codes import Code
 
 ITEMS_NAMED_MAX = 10
 CLUSTER_TIMEOUT_S = 20.0
-# Brokers hear of a change from the controller, a moment later.
+# Brokers learn of a change from the controller a moment later.
 READ_BACK_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class MendStep:
-    """One topic. `before` are the values in force when it was planned, `wanted` those to be."""
+    """One topic. `before`: the values when planned. `wanted`: the new values."""
 
     topic: str
     topic_id: bytes
@@ -39,7 +39,7 @@ class MendStep:
 
 
 def plan(advice: Advice, cluster: Cluster) -> Plan[MendStep]:
-    """What of the advice is safe to do by itself. What is waived is left alone."""
+    """Plans the safe changes of the advice, without waived findings."""
     wanted: dict[str, dict[str, str]] = {}
     for one in advice.findings:
         if one.safe is not None:
@@ -60,8 +60,9 @@ def plan(advice: Advice, cluster: Cluster) -> Plan[MendStep]:
 
 
 def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[MendStep]:
-    """RefusedError where somebody else has changed a setting since it was planned, or where a topic does not stand any
-    more as the change needs it."""
+    """Applies the plan. Raises RefusedError if a setting changed since, or the topic's state no longer permits the
+    change.
+    """
     with closing(_open(advice, cluster)) as kafka:
         for step in planned.steps:
             why = explain_refusal(kafka.metadata([step.topic]).topics.get(step.topic), dict(step.wanted))
@@ -81,7 +82,6 @@ def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[M
 
 
 def find_unmended(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
-    """The findings that these steps have not mended."""
     done = {(step.topic, *setting) for step in steps for setting in step.wanted}
     return tuple(
         one
@@ -91,9 +91,11 @@ def find_unmended(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
 
 
 def explain_refusal(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> str:
-    """Why these settings may not be set now, however the topic stood when it was judged; empty where nothing is
-    against it. A partition without a leader may have no other way back than the setting as it is; and where
-    min.insync.replicas changes, the cluster forgets which replicas beside those in sync could lead."""
+    """Why these settings may not be set now; empty if they may.
+
+    For a partition without a leader the present setting may be the only way back. A change of min.insync.replicas makes
+    the cluster forget which out-of-sync replicas could lead.
+    """
     if topic is None or topic.error:
         return "it is there no more"
     unled = [str(one.partition) for one in topic.partitions if one.leader == NO_LEADER]
@@ -106,7 +108,7 @@ def explain_refusal(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> s
 
 
 def _open(advice: Advice, cluster: Cluster) -> KafkaCluster:
-    """The cluster that the advice is of, and no other."""
+    """Opens the advice's cluster, pinned by cluster id."""
     return KafkaCluster(
         cluster,
         client_id=ADVISE_CLIENT_ID,
@@ -117,7 +119,7 @@ def _open(advice: Advice, cluster: Cluster) -> KafkaCluster:
 
 
 def _now(kafka: KafkaCluster, wanted: dict[str, dict[str, str]]) -> dict[str, tuple[tuple[str, str], ...]]:
-    """What is in force of these settings, of each topic that is there; the first that is refused is a KafkaError."""
+    """Current values of these settings, by existing topic. Raises the first KafkaError."""
     keys = sorted({name for settings in wanted.values() for name in settings})
     found, refused = kafka.admin.readable_settings(wanted, keys)
     for error in refused.values():

@@ -1,4 +1,4 @@
-"""Settings for stated needs: no cluster is asked."""
+"""`twinshore advise settings`: settings for stated needs. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPLICAS_MAX = 9
 def choose_for_needs(
     *, loss: str, order: str, duplicates: str, latency: str, availability: str, replicas: int
 ) -> SettingsChoice:
-    """ConfigError where a need is none that is known."""
+    """Raises ConfigError for an unknown need."""
     if not 1 <= replicas <= REPLICAS_MAX:
         raise ConfigError(f"--replicas is {replicas}; it is 1 to {REPLICAS_MAX}")
     return choose_settings(
@@ -42,7 +42,7 @@ def choose_for_needs(
 
 
 def describe_choice(choice: SettingsChoice) -> Iterator[str]:
-    """As files of settings: each reason is a comment above its line."""
+    """Settings files, with each reason as a comment above its line."""
     for says in choice.against:
         yield f"# CONTRADICTION: {says}."
     for side in SettingOwner:
@@ -52,7 +52,7 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
         yield f"## {side}"
         for one in ours:
             yield f"# {one.why}"
-            # What an application does is no setting.
+            # What an application does itself is no setting.
             yield f"# {one.name}: {one.value}" if side is SettingOwner.APPLICATION else f"{one.name}={one.value}"
             if one.librdkafka:
                 yield f"# librdkafka: {one.name}={one.librdkafka}"
@@ -63,7 +63,6 @@ def describe_choice(choice: SettingsChoice) -> Iterator[str]:
 
 
 def build_topic_command(choice: SettingsChoice) -> str:
-    """The line that makes such a topic."""
     ours = {one.name: one.value for one in choice.settings if one.side is SettingOwner.TOPIC}
     copies = ours.pop("replication.factor")
     configs = " ".join(f"--config {name}={value}" for name, value in ours.items())
@@ -72,7 +71,6 @@ def build_topic_command(choice: SettingsChoice) -> str:
 
 
 def choice_as_values(choice: SettingsChoice) -> dict[str, Any]:
-    """For programs."""
     return {
         "needs": asdict(choice.needs),
         "settings": [asdict(one) for one in choice.settings],

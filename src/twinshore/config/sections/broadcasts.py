@@ -1,4 +1,4 @@
-"""The section `broadcasts`: one source, many targets. Each target gets an ordinary link, which names the broadcast."""
+"""The section `broadcasts`: one source, many targets. Each target gets a normal link that names the broadcast."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BroadcastSection:
 
 
 def read_broadcasts(written: RawSection, complaints: Complaints) -> dict[str, BroadcastSection]:
-    """Each broadcast by its name; what the links to its targets say is judged with them."""
+    """Broadcasts by name. Keys of their links are checked with the links."""
     raw = written.raw
     if not isinstance(raw, Mapping):
         complaints.add(written.place, "must hold one section per broadcast, like [broadcasts.prices]")
@@ -58,7 +58,7 @@ def _check(section: BroadcastSection, place: str, complaints: Complaints) -> Non
 
 
 def _check_apart(found: Mapping[str, BroadcastSection], complaints: Complaints) -> None:
-    """Two broadcasts from one cluster to another would be one link twice."""
+    """Two broadcasts between the same clusters would make one link twice."""
     first: dict[tuple[str, str], str] = {}
     for name, section in found.items():
         for target in dict.fromkeys(section.targets):
@@ -72,7 +72,6 @@ def _check_apart(found: Mapping[str, BroadcastSection], complaints: Complaints) 
 
 
 def expand_broadcasts(raw: Mapping[str, Any], complaints: Complaints) -> dict[str, Any]:
-    """The settings with a link for each target of each broadcast."""
     broadcasts, links = raw.get("broadcasts"), raw.get("links", {})
     if not isinstance(broadcasts, Mapping) or not isinstance(links, Mapping):
         return dict(raw)
@@ -86,8 +85,7 @@ def expand_broadcasts(raw: Mapping[str, Any], complaints: Complaints) -> dict[st
 
 
 def restore_places(lines: Sequence[str], raw: Mapping[str, Any]) -> list[str]:
-    """Complaints about links that a broadcast made, with the place at which the operator wrote it: each once, however
-    many targets there are."""
+    """Maps complaints about generated links to the broadcast's place in the file, each once for all targets."""
     broadcasts, links = raw.get("broadcasts"), raw.get("links", {})
     places: dict[str, str] = {}
     if not isinstance(broadcasts, Mapping) or not isinstance(links, Mapping):
@@ -102,7 +100,7 @@ def restore_places(lines: Sequence[str], raw: Mapping[str, Any]) -> list[str]:
 
 
 def _links_of(name: str, table: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is wrong with source and targets is said where they are read."""
+    """Skips invalid sources and targets, whose own reader complains."""
     if not isinstance(table, Mapping):
         return
     source, targets = table.get("source"), table.get("targets")

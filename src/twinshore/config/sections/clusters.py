@@ -1,4 +1,4 @@
-"""The section `clusters`: each cluster by the name that links use, and how to speak to it."""
+"""The section `clusters`: each cluster by the name that links use, and how to connect."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SecuritySection:
 
 
 def read_clusters(written: RawSection, complaints: Complaints) -> dict[str, Cluster]:
-    """Every cluster named, also one with something wrong, so that links to it are not called unknown as well."""
+    """Every named cluster, even a faulty one, so that its links are not called unknown too."""
     if not isinstance(written.raw, Mapping):
         complaints.add(written.place, "must hold one section per cluster, like [clusters.east]")
         return {}

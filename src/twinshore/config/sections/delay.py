@@ -1,6 +1,4 @@
-"""The section `delay`: what the monitor watches, when it calls, and whom; and quiet times, hours in which alarms are
-kept and shown but nobody is called.
-"""
+"""The section `delay`: what the monitor watches, when and where alarms are sent, and quiet times without messages."""
 
 from __future__ import annotations
 
@@ -22,8 +20,9 @@ DAY_MINUTES = 24 * 60
 
 
 class QuietTime(NamedTuple):
-    """Minutes of a day in UTC. One that ends before it begins goes on into the next day; `days` are those it begins on,
-    all when empty."""
+    """Minutes of a UTC day. A time that ends before it begins continues into the next day. `days`: days of its
+    beginning, all if empty.
+    """
 
     days: frozenset[int]
     begin: int
@@ -31,7 +30,7 @@ class QuietTime(NamedTuple):
 
 
 def parse_quiet(text: str) -> QuietTime:
-    """Of `22:00-06:00` or `Sat,Sun 10:00-12:00`; ValueError with what is wrong."""
+    """Parses `22:00-06:00` or `Sat,Sun 10:00-12:00`. Raises ValueError."""
     found = _SPAN.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not a time like 22:00-06:00 or Sat,Sun 10:00-12:00, in UTC")
@@ -46,7 +45,6 @@ def parse_quiet(text: str) -> QuietTime:
 
 
 def is_quiet(times: Iterable[QuietTime], now_ms: int) -> bool:
-    """Whether one of them holds at this moment."""
     moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
     minute, today = moment.hour * 60 + moment.minute, moment.weekday()
     return any(_holds(one, minute, today) for one in times)
@@ -138,8 +136,6 @@ class DelaySection:
 
 @dataclass(frozen=True, slots=True)
 class DelaySettings:
-    """The section's values, and its tables."""
-
     section: DelaySection = field(default_factory=DelaySection)
     latest_thresholds: PatternNumbers = ()
     consume_thresholds: PatternNumbers = ()
@@ -151,8 +147,10 @@ class DelaySettings:
 
     @property
     def hook_url(self) -> str:
-        """Where alarms are sent now; empty: nowhere. ConfigError where it is kept elsewhere and is no URL: it is not
-        shown."""
+        """The present URL for alarms; empty for none.
+
+        Raises ConfigError if a secret's content is no URL; the message does not show the content.
+        """
         kept = Secret(env=self.section.webhook_url_env, file=self.section.webhook_url_file)
         if not kept:
             return self.section.webhook_url
@@ -174,7 +172,6 @@ class DelaySettings:
 
 
 def read_delay(written: RawSection, complaints: Complaints) -> DelaySettings:
-    """The section; complaints are added, and the defaults returned, where it is wrong."""
     place = written.place
     rest, inner = written.parted(*THRESHOLD_TABLES)
     tables = {
@@ -207,7 +204,6 @@ def _check_url(url: str, place: str, complaints: Complaints) -> None:
 
 
 def is_url(text: str) -> bool:
-    """Whether alarms can be sent there."""
     try:
         parts = urlsplit(text)
     except ValueError:

@@ -1,6 +1,7 @@
-"""The section `links`: which link carries what, and the sections inside of it: `control`, what holds until the store
-says otherwise; `follow`, what follows besides records; `groups`, how places of consumer groups follow; `queue`, what is
-held for a target of a broadcast that is behind.
+"""The section `links`: what each link replicates, with four subsections.
+
+`control`: what holds until the store says otherwise. `follow`: what is synced besides records. `groups`: how committed
+offsets follow. `queue`: memory for a broadcast's slow target.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from twinshore.config.sections.clusters import CLUSTER_NAME
 
 PRINCIPAL = re.compile(r"[A-Za-z]+:.+")
 THROTTLE_BYTES_S_MAX = 1 << 50
-# What stands for the group's own name in an expression for topics.
+# Stands for the group's own name in an expression for topics.
 GROUP_PLACEHOLDER = "{group}"
 _PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
 OUTPUTS_EXAMPLE = '{ "billing" = ["invoices"], ".*-app" = ["{group}-.*"] }'
 QUEUE_HIGH_KB = 64 << 10
-# `max.message.bytes` of a topic that sets none, in whole kilobytes.
+# Kafka's default of `max.message.bytes`, in whole kilobytes.
 BATCH_KB_MAX = 1025
 DROP_OLDEST_KEYS = ("low_kb", "max_age_s", "transactions")
 TWIN_ONLY_SETTINGS = (
@@ -103,7 +104,7 @@ class LinkSection:
 
 
 def read_links(written: RawSection, complaints: Complaints) -> tuple[Link, ...]:
-    """Every link whose name, clusters and expressions are right."""
+    """Every link with valid name, clusters and expressions."""
     raw, clusters = written.raw, written.before["clusters"]
     if not isinstance(raw, Mapping):
         complaints.add(written.place, 'must hold one section per link, like [links."east->west"]')
@@ -116,8 +117,7 @@ def read_links(written: RawSection, complaints: Complaints) -> tuple[Link, ...]:
 
 
 def find_mixed_broadcasts(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
-    """A broadcast has one source: what two name alike is not read once for both. Each link that has another one than
-    those before it, and what is wrong."""
+    """Links whose broadcast has another source than earlier links of that name, each with a sentence."""
     first: dict[str, Link] = {}
     for link in links:
         other = first.setdefault(link.broadcast, link)
@@ -189,14 +189,14 @@ def _check_filters(section: LinkSection, place: str, complaints: Complaints) -> 
 
 
 def read_filters(written: RawSection, complaints: Complaints) -> LinkSection:
-    """What a link lets through; complaints are added, and the defaults returned, where it is wrong."""
+    """The link's filters; adds complaints and returns defaults for faults."""
     section = read_section(LinkSection, written.raw, written.place, complaints) or LinkSection()
     _check_filters(section, written.place, complaints)
     return section
 
 
 def read_control(written: RawSection, complaints: Complaints) -> LinkControl:
-    """The link's control in the settings; complaints are added, and the defaults returned, where it is wrong."""
+    """As `read_filters`, for the link's control."""
     place = written.place
     rest, tables = written.parted("topic_throttles", "priorities")
     throttles = read_numbers(tables["topic_throttles"], "topic_throttles", 1, THROTTLE_BYTES_S_MAX, place, complaints)
@@ -217,7 +217,7 @@ class ScramUserSection:
 
 
 def read_sync_rules(written: RawSection, complaints: Complaints) -> SyncRules:
-    """What follows the link; complaints are added, and the defaults returned, where something is wrong."""
+    """As `read_filters`, for what the link syncs."""
     place = written.place
     rest, inner = written.parted("users")
     found = read_section(SyncRules, rest, place, complaints) or SyncRules()
@@ -246,7 +246,7 @@ def _users(raw: object, place: str, complaints: Complaints) -> tuple[tuple[str, 
 
 
 def read_groups(written: RawSection, complaints: Complaints) -> GroupRules:
-    """How groups follow the link; complaints are added, and the defaults returned, where it is wrong."""
+    """As `read_filters`, for consumer groups."""
     rest, inner = written.parted("outputs")
     outputs = read_outputs(inner["outputs"], written.place, complaints)
     found = read_section(GroupRules, rest, written.place, complaints, beside=["outputs"]) or GroupRules()
@@ -254,7 +254,7 @@ def read_groups(written: RawSection, complaints: Complaints) -> GroupRules:
 
 
 def read_outputs(table: object, place: str, complaints: Complaints) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Pairs of an expression for groups and expressions for topics; complaints are added where they are wrong."""
+    """Pairs of an expression for groups and expressions for topics; adds complaints."""
     if not isinstance(table, Mapping):
         complaints.add(place, f"outputs: must be a table like {OUTPUTS_EXAMPLE}, not {table!r}")
         return ()
@@ -277,7 +277,7 @@ def read_outputs(table: object, place: str, complaints: Complaints) -> tuple[tup
 def unmatched_outputs(
     outputs: tuple[tuple[str, tuple[str, ...]], ...], topics: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Each expression for topics that meets none of these, whatever its groups are called, with a sentence."""
+    """Each topic expression that matches none of `topics` for any group name, with a sentence."""
     for expression in dict.fromkeys(text for _, texts in outputs for text in texts):
         pattern = re.compile(expression.replace(GROUP_PLACEHOLDER, ".*"))
         if not any(pattern.fullmatch(topic) for topic in topics):
@@ -287,7 +287,7 @@ def unmatched_outputs(
 
 
 def _wrong_topics(text: str) -> str:
-    """A group's name stands for itself there, whatever it consists of."""
+    """Replaces the placeholder for the check: a group's name counts literally."""
     return _wrong(text.replace(GROUP_PLACEHOLDER, "g"))
 
 
@@ -303,7 +303,7 @@ def _wrong(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSection:
-    """What is held in memory for a target of a broadcast that is behind the others, and what is dropped of it."""
+    """What is held in memory for a target of a broadcast that is behind the others, and what is dropped."""
 
     policy: QueuePolicy = setting(
         QueuePolicy.KEEP,
@@ -337,7 +337,7 @@ class QueueSection:
 
 
 def read_queue(written: RawSection, complaints: Complaints) -> QueueRules:
-    """What is held and dropped; complaints are added, and the defaults returned, where it is wrong."""
+    """As `read_filters`, for the queue."""
     section = read_section(QueueSection, written.raw, written.place, complaints)
     if section is None:
         return QueueRules()
@@ -366,7 +366,7 @@ def _check_queue(section: QueueSection, place: str, complaints: Complaints) -> N
         complaints.add(place, f"low_kb: {section.low_kb} is above high_kb, {section.high_kb}; give it less")
 
 
-# In the order in which they are complained of.
+# In the order of complaints.
 SUBSECTIONS: dict[str, Callable[[RawSection, Complaints], Any]] = {
     "control": read_control,
     "follow": read_sync_rules,

@@ -1,4 +1,4 @@
-"""The section `mirror`: how the mirror works, and where its pumps run."""
+"""The section `mirror`: how the mirror works, and where its tasks run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twinshore.config.declaration import setting
 from twinshore.config.schema import Complaints, RawSection, Section, flatten_table, read_section
 
 SPARK_MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn")
-# A pump asks for its grant that often while it lasts: one answer may be late, and a turn of its loop takes its time.
+# How often a task requests its lease while the lease lasts: one response may be late, and each loop takes time.
 LEASE_REQUESTS_MIN = 3
 FIXED_SPARK_SETTINGS = {
     "spark.master": "use master",
@@ -22,7 +22,7 @@ FIXED_SPARK_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Where the pumps run, and `spark.*` settings passed through as they are."""
+    """Where tasks run, and `spark.*` settings passed through unchanged."""
 
     master: str = "local"
     conf: tuple[tuple[str, str], ...] = ()
@@ -108,7 +108,7 @@ class MirrorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSection:
-    """Spark. Every key that begins with `spark.` is passed through besides."""
+    """Spark. Every key that begins with `spark.` is passed through too."""
 
     master: str = setting(
         "local", "`local` (embedded), `local[k]`, or a cluster manager: `spark://host:port`, `yarn`, `k8s://...`"
@@ -116,7 +116,6 @@ class SparkSection:
 
 
 def read_mirror(written: RawSection, complaints: Complaints) -> MirrorSettings:
-    """How the mirror works, with what is passed through to Spark."""
     place = written.place
     rest, inner = written.parted("spark")
     spark = _spark(inner["spark"], complaints)

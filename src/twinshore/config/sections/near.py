@@ -1,4 +1,4 @@
-"""The section `near`: at which site a client of the proxy is, by its address, and where it reads mirrored topics."""
+"""The section `near`: the site of a proxy client, by its address, and where the client reads mirrored topics."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _NETWORKS, _NEXT = "networks", "next"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearSettings:
-    """Where clients of the proxy read topics that are mirrored: at their own site, while the twin there is fresh; see
-    docs/proxy.md. Two tables say the rest. `[near.networks]`, from a network to a site: of several that hold a client's
-    address the narrowest counts. `[near.next]`, from a site to a list of sites, where its clients read if there is no
-    fresh twin at their own. A cluster's site is in its own section."""
+    """Where clients of the proxy read mirrored topics: at their own site, while the twin there is fresh; see
+    docs/proxy.md. Besides, two tables. `[near.networks]`, from a network to a site: of several that hold a client's
+    address the narrowest counts. `[near.next]`, from a site to a list of sites, where clients read if their own has no
+    fresh twin. A cluster's site is in its own section.
+    """
 
     behind_s_max: float = setting(
         5.0,
@@ -43,7 +44,6 @@ class NearSettings:
 
 
 def read_near(written: RawSection, complaints: Complaints) -> NearSettings:
-    """The section with its defaults filled in; complaints are added where it is wrong."""
     rest, tables = written.parted(_NETWORKS, _NEXT)
     found = read_section(NearSettings, rest, written.place, complaints, beside=(_NETWORKS, _NEXT)) or NearSettings()
     sites = sorted({one.site for one in written.before.get("clusters", {}).values() if one.site})

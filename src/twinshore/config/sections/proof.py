@@ -1,4 +1,4 @@
-"""The section `proof`: how both sides are compared, and how much that may take."""
+"""The section `proof`: how both sides are compared, and at what cost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class ProofSettings:
 
 
 def read_proof(written: RawSection, complaints: Complaints) -> ProofSettings:
-    """The section; complaints are added, and the defaults returned, where it is wrong."""
     found = read_section(ProofSettings, written.raw, written.place, complaints) or ProofSettings()
     if found.read_again_h and not found.reread_mb_s:
         complaints.add(
@@ -50,7 +49,7 @@ def read_proof(written: RawSection, complaints: Complaints) -> ProofSettings:
 
 
 def budget_error(settings: ProofSettings) -> str:
-    """Why the pair of budgets cannot be; empty where it can."""
+    """Why the two budgets contradict each other; empty if they do not."""
     if not 0 < settings.throttle_mb_s <= settings.reread_mb_s:
         return ""
     return (

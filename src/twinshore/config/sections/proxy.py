@@ -1,6 +1,4 @@
-"""The section `proxy`: where `twinshore proxy run` listens for clients, which clusters they reach through it, and as
-whom they come in and are led on.
-"""
+"""The section `proxy`: where `twinshore proxy run` listens, for which clusters, and with which credentials."""
 
 from __future__ import annotations
 
@@ -30,26 +28,25 @@ SAME_CREDENTIALS = "same"
 START_AFTER_LEASE, START_AFTER_ALL = "lease", "all"
 OWN_CREDENTIALS = "own"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE)
-# By which clients may log in here.
+# Mechanisms by which clients may log in here.
 CLIENT_MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterCredentials:
-    """As whom a client is logged in at a cluster."""
-
     username: str
     password: Secret
 
 
-# By the client's principal and the cluster's name.
+# Keyed by the client's principal and the cluster's name.
 CredentialsMap = Mapping[tuple[str, str], ClusterCredentials]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmSection:
-    """It stands once what goes through this proxy is above or below one of its bounds without a break, and ends once
-    all is well for longer; see docs/conduct.md. A bound of 0 is none."""
+    """An alarm opens when this proxy's traffic is above or below one of the bounds without a break, and closes when all
+    is well for longer; see docs/conduct.md. A bound of 0 is none.
+    """
 
     topic: str = setting("*", "topic; with a `*` behind, all that begin so, taken together")
     client: str = setting("*", "client id; with a `*` behind, all that begin so")
@@ -64,7 +61,6 @@ class AlarmSection:
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """All of them."""
         above = (self.above_bytes_s, self.above_records_s, self.latency_ms)
         return (*above, self.below_bytes_s, self.below_records_s)
 
@@ -73,7 +69,8 @@ class AlarmSection:
 class ProxySettings:
     """Where `twinshore proxy run` serves clients; see docs/proxy.md. Besides `new_topics_by_name`, a table from name to
     cluster, where `*` stands for any characters: the first that fits the whole name of a new topic counts, instead of
-    `new_topics`."""
+    `new_topics`.
+    """
 
     address: str = setting("127.0.0.1", "address to listen at; `0.0.0.0` for every one of this machine's")
     port: int = setting(
@@ -166,7 +163,7 @@ class ProxySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialsSection:
-    """As whom clients of this principal are logged in at all clusters that ask for a login; see docs/proxy.md."""
+    """The credentials of this principal's clients at all clusters that ask for a login; see docs/proxy.md."""
 
     username: str = setting("", "user at the clusters")
     password_env: str = setting("", "environment variable that holds the user's password")
@@ -175,11 +172,10 @@ class CredentialsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCredentialsSection(CredentialsSection):
-    """The same at this cluster alone, where it differs."""
+    """The same for this cluster alone, where different."""
 
 
 def read_proxy(written: RawSection, complaints: Complaints) -> ProxySettings:
-    """The section with its defaults filled in; complaints are added where it is wrong."""
     raw, tables = _without_tables(written)
     rest, inner = RawSection(raw, written.place, written.before).parted(_BY_NAME, "alarms")
     found = read_section(ProxySettings, rest, written.place, complaints) or ProxySettings()
@@ -214,7 +210,6 @@ def read_proxy(written: RawSection, complaints: Complaints) -> ProxySettings:
 
 
 def _read_names(table: object, whole: ProxySettings, place: str, complaints: Complaints) -> tuple[tuple[str, str], ...]:
-    """Pairs of pattern and cluster, as written."""
     if not isinstance(table, Mapping):
         complaints.add(place, f'{_BY_NAME}: must be a table like {{ "billing-*" = "west" }}, not {table!r}')
         return ()
@@ -231,7 +226,7 @@ def _read_names(table: object, whole: ProxySettings, place: str, complaints: Com
 
 
 def _without_tables(written: RawSection) -> tuple[object, Mapping[str, object]]:
-    """The section, and the tables of `credentials` where it has tables and no word."""
+    """The section, and the tables of `credentials` if it holds tables and not a word."""
     if isinstance(written.raw, Mapping) and isinstance(tables := written.raw.get("credentials"), Mapping):
         return written.parted("credentials")[0], tables
     return written.raw, {}
@@ -270,7 +265,7 @@ def _conflicts_of_credentials(found: ProxySettings, behind: list[Cluster], table
 
 
 def _conflicts_of_names(found: ProxySettings) -> Iterator[str]:
-    """A certificate's wildcard stands for the first part of a name alone."""
+    """A certificate's wildcard covers only the first label of a name."""
     pattern = found.node_hosts
     first, dot, rest = pattern.partition(".")
     if not pattern:
@@ -331,7 +326,7 @@ def _login(raw: object, place: str, complaints: Complaints) -> ClusterCredential
 
 
 def _useless(cluster: Cluster, named: bool) -> str:
-    """Why a user and a password cannot be used there; a cluster that wants none has no use for those of all."""
+    """Why a user and password cannot be used at this cluster. Common ones are no fault at a cluster without login."""
     if cluster.security.token_file:
         return "logs in by the token in token_file, not by a user and a password"
     if named and not cluster.security.sasl:
@@ -340,7 +335,7 @@ def _useless(cluster: Cluster, named: bool) -> str:
 
 
 def _as_proxy(cluster: Cluster, has_login: bool) -> str:
-    """Why a client would come in there as the proxy itself; empty where it would not."""
+    """Why a client would log in there as the proxy itself; empty if not."""
     if cluster.security.sasl and not has_login:
         return "has no user for it: add username and password_env or password_file"
     if cluster.security.cert_file and not cluster.security.sasl:
@@ -349,7 +344,6 @@ def _as_proxy(cluster: Cluster, has_login: bool) -> str:
 
 
 def read_alarms(table: object, place: str, complaints: Complaints) -> tuple[tuple[str, AlarmSection], ...]:
-    """By their names, as written."""
     if not isinstance(table, Mapping):
         complaints.add(place, f"alarms: must be tables [proxy.alarms.NAME], not {table!r}")
         return ()

@@ -1,4 +1,4 @@
-"""The section `push`: where `twinshore push serve` tells applications' clients what they are set to."""
+"""The section `push`: where `twinshore push serve` serves client configurations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twinshore.config.schema import Complaints, RawSection, Section, read_sectio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """Where `twinshore push serve` serves what clients of the client library are told; see docs/push.md."""
+    """Where `twinshore push serve` serves configurations to the client library; see docs/push.md."""
 
     address: str = setting("127.0.0.1", "address to serve at; `0.0.0.0` for every one of this machine's")
     port: int = setting(9193, "port to serve at; 0: a free one, which the log says", low=0, high=65535)
@@ -19,7 +19,6 @@ class PushSettings:
 
 
 def read_push(written: RawSection, complaints: Complaints) -> PushSettings:
-    """The section; complaints are added, and the defaults returned, where it is wrong."""
     found = read_section(PushSettings, written.raw, written.place, complaints) or PushSettings()
     if bool(found.certificate_file) != bool(found.key_file):
         complaints.add(written.place, "certificate_file and key_file: one needs the other")

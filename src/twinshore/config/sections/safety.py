@@ -1,4 +1,4 @@
-"""The section `safety`: what Twinshore must never do on a cluster, whatever other settings say."""
+"""The section `safety`: what Twinshore must never do on a cluster, regardless of other settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twinshore.config.schema import Complaints, RawSection, Section, read_sectio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafetySettings:
-    """What is never deleted, or not without an operator's word; see docs/deletes.md."""
+    """What is never deleted, or only on an operator's order; see docs/deletes.md."""
 
     never_delete: bool = setting(
         False,
@@ -27,7 +27,6 @@ class SafetySettings:
 
 
 def read_safety(written: RawSection, complaints: Complaints) -> SafetySettings:
-    """The section; complaints are added, and the defaults returned, where it is wrong."""
     return read_section(SafetySettings, written.raw, written.place, complaints) or SafetySettings()
 
 

@@ -1,4 +1,4 @@
-"""The section `store`: where Twinshore remembers, and where the password to it is kept."""
+"""The section `store`: the store's URL, and where its password is kept."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from twinshore.config.declaration import setting
 from twinshore.config.model import Secret
 from twinshore.config.schema import Complaints, RawSection, Section, did_you_mean, read_secret, read_section
 
-SECRET_PARAMETERS = ("password", "passwd", "passphrase", "secret")  # in the name of what a URL asks for
+SECRET_PARAMETERS = ("password", "passwd", "passphrase", "secret")  # in the names of a URL's parameters
 SQLITE_PREFIXES = ("sqlite:///", "sqlite+pysqlite:///")
 STORE_KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSection:
-    """Where Twinshore remembers: leases, positions, the ledger."""
+    """Where Twinshore keeps its state: leases, positions, the incident log."""
 
     url: str = setting(
         "sqlite:///twinshore.db",
@@ -30,14 +30,13 @@ class StoreSection:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Where the store is. The URL never holds a password."""
+    """The URL never holds a password."""
 
     url: str = "sqlite:///twinshore.db"
     password: Secret = field(default_factory=Secret)
 
 
 def read_store(written: RawSection, complaints: Complaints) -> StoreSettings:
-    """The store's URL and where its password is kept."""
     place = written.place
     section = read_section(StoreSection, written.raw, place, complaints)
     if section is None:
@@ -52,7 +51,7 @@ def read_store(written: RawSection, complaints: Complaints) -> StoreSettings:
 
 
 def _check_url(url: str, place: str, complaints: Complaints) -> None:
-    # What is wrong may be the password, so the URL itself is never repeated.
+    # The wrong part may be the password, so the URL itself is never repeated.
     parts = _split(url)
     if parts is None:
         complaints.add(place, "url: is none; write sqlite:///file or a kind://user@host:port/database")
@@ -70,7 +69,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 def absolute_store_url(url: str, settings_file: Path) -> str:
-    """The store's URL with a full path. Links are not followed, so a settings file may be one."""
+    """The store's URL with an absolute path. Symbolic links are not resolved, so a settings file may be one."""
     head = next((head for head in SQLITE_PREFIXES if url.startswith(head)), "")
     path, mark, query = url.removeprefix(head).partition("?")
     if not head or not path or path == ":memory:" or path.startswith("file:") or Path(path).is_absolute():

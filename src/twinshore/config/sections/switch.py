@@ -1,4 +1,4 @@
-"""The section `switch`: commands that are run before and after topics or a group move, such as a gateway's."""
+"""The section `switch`: commands that run before and after topics or a group move, such as a gateway's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMMAND_S_MAX = 3_600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSettings:
-    """What a switch runs besides; see docs/switch.md."""
+    """Commands that a switch runs; see docs/switch.md."""
 
     before: tuple[str, ...] = setting(
         (),
@@ -28,7 +28,6 @@ class SwitchSettings:
 
 
 def read_switch(written: RawSection, complaints: Complaints) -> SwitchSettings:
-    """The section; complaints are added, and the defaults returned, where it is wrong."""
     found = read_section(SwitchSettings, written.raw, written.place, complaints) or SwitchSettings()
     for name, command in (("before", found.before), ("after", found.after)):
         if command and not command[0].startswith("/"):

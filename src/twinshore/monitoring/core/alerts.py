@@ -1,13 +1,9 @@
-"""How old figures may be that are shown as today's, what is said of those that are older, and what Zabbix asks:
-discovery of links and topics, and one number for each. Pure.
+"""Alarm rules: which conditions hold, when an alarm rises, repeats and clears, and which alarm causes which.
 
-When an alarm rises, is told again, and clears, and which alarm is the cause of which others. Pure: signs and the
-time in, what stands and what to tell out.
+Also here: the age limit of current figures, and figures and discovery for Zabbix.
 
-A dead cluster makes a link blind, its heartbeats late and each of its topics late: that is one thing to tell. What is
-told is the root of such a chain, and its parts are listed in it; a part that outlives its cause is told by itself.
-
-From what was seen to what is wrong, with the sentence that an operator needs. Pure.
+A dead cluster makes a link blind, with late heartbeats and topics. That is one message: the root cause is reported and
+lists its consequences. A consequence that outlives the cause is reported alone.
 """
 
 from __future__ import annotations
@@ -29,18 +25,20 @@ from twinshore.monitoring.core.partition_lag import (
 )
 from twinshore.state.core.values import AlarmRow, PartitionDelayRow, ProofRow, TwinRow
 
-# The store gets figures once a period; a busy machine may be late with that.
+# The store gets figures once a period; a busy machine may be late.
 FRESH_PERIODS_MAX = 3
 FRESHNESS_MIN_S = 10.0
 
 
 def get_freshness_limit_s(section: DelaySection) -> float:
-    """Figures that were not renewed for longer say nothing of now, whether or not the link counts as blind by then."""
+    """Seconds after which figures no longer count as current. Independent of `blind_s`."""
     return max(FRESHNESS_MIN_S, FRESH_PERIODS_MAX * section.period_s, FRESH_PERIODS_MAX * section.sample_s)
 
 
 def describe_stale_figures(places: Iterable[PartitionDelayRow], now_ms: int, bound_s: float) -> list[str]:
-    """A sentence for each link of which some figures are too old. Groups are read more seldom, and do not count."""
+    """Returns a sentence for each link with figures older than `bound_s`. Groups do not count: they are read less
+    often.
+    """
     found = []
     for link, ours in _by_link(places).items():
         old = [place for place in ours if now_ms - place.at_ms > bound_s * 1000]
@@ -56,7 +54,6 @@ def describe_stale_figures(places: Iterable[PartitionDelayRow], now_ms: int, bou
 
 
 def describe_unread_links(links: Iterable[str], places: Iterable[PartitionDelayRow]) -> list[str]:
-    """A sentence for each of these links of which there are no figures at all."""
     seen = _by_link(places)
     return [
         f"{link}: no place is watched: nothing was read yet, or no topic of the link is on both sides"
@@ -66,7 +63,7 @@ def describe_unread_links(links: Iterable[str], places: Iterable[PartitionDelayR
 
 
 def describe_paused(places: Iterable[PartitionDelayRow], topic: str = "") -> list[str]:
-    """What an operator has paused of these places, by link: all of it, or so many. `topic`: they are of this one."""
+    """Describes what operators paused, by link: all partitions or a number. `topic`: the one topic of all `places`."""
     whole = f"{topic} of " if topic else ""
     found = []
     for link, ours in _by_link(places).items():
@@ -85,8 +82,7 @@ def _by_link(places: Iterable[PartitionDelayRow]) -> dict[str, Sequence[Partitio
 
 
 def build_zabbix_discovery(places: Iterable[PartitionDelayRow]) -> str:
-    """Low-level discovery: every link and topic that is watched. An agent passes no ">" on, so that keys name links
-    as `east..west`."""
+    """Zabbix low-level discovery of links and topics. An agent does not pass on ">", so keys say `east..west`."""
     found = sorted({(place.link, place.topic) for place in places})
     named = [(link, link.replace("->", ".."), topic) for link, topic in found]
     return json.dumps({"data": [{"{#LINK}": link, "{#KEY}": key, "{#TOPIC}": topic} for link, key, topic in named]})
@@ -95,21 +91,20 @@ def build_zabbix_discovery(places: Iterable[PartitionDelayRow]) -> str:
 def compute_figure(
     item: str, places: Sequence[PartitionDelayRow], alarms: Sequence[AlarmRow], topic: str
 ) -> float | int:
-    """`lag`, `recovery-point` or `alarms` of the places and alarms given; of one topic where it is named."""
+    """Computes `lag`, `recovery-point` (seconds) or `alarms` of these partitions and alarms, or of `topic` alone."""
     ours = [place for place in places if not place.group and topic in ("", place.topic)]
     if item == "lag":
         return sum(place.lag_records for place in ours)
     if item == "recovery-point":
         return max((place.recovery_point_ms for place in ours), default=0) / 1000
-    # An alarm of a whole link, a cluster or a process is one of each topic.
+    # An alarm of a whole link, cluster or process counts for each topic.
     return sum(not topic or alarm.topic in ("", topic) for alarm in alarms)
 
 
 def explain_missing_figure(
     item: str, places: Sequence[PartitionDelayRow], topic: str, now_ms: int, bound_s: float, unseen: Sequence[str] = ()
 ) -> str:
-    """Why there is no figure that may be shown as today's: nothing was read, or not lately; empty where there is.
-    `unseen`: what nobody looks at now, so that nobody would raise an alarm."""
+    """Why no current figure exists; empty if one does. `unseen`: sentences about what no monitor watches now."""
     ours = [place for place in places if not place.group and topic in ("", place.topic)]
     if item == "alarms" and (unseen or ours or not topic):
         return "; ".join(unseen)
@@ -141,8 +136,9 @@ class AlarmKind(StrEnum):
 
 
 class AlarmKey(NamedTuple):
-    """What an alarm is about: one for all partitions of a topic. Topic and group are empty where none is meant. `link`
-    is a cluster where one is away, and whoever is silent or cannot be reached."""
+    """The subject of an alarm, one for all partitions of a topic. `link` may also name a cluster, or the silent
+    process.
+    """
 
     link: str
     kind: AlarmKind
@@ -151,19 +147,19 @@ class AlarmKey(NamedTuple):
 
 
 LATENESS_KINDS = frozenset({AlarmKind.HEARTBEAT, AlarmKind.RECOVERY_POINT, AlarmKind.END_OFFSET, AlarmKind.GROUP})
-# The store is nobody's link: one for all who share it.
+# The store belongs to no link: one key for all links.
 STORE_ALARM_KEY = AlarmKey("the store", AlarmKind.STORE)
-# Causes before what follows from them.
+# Causes, before consequences.
 _ORDER = (AlarmKind.STORE, AlarmKind.CLUSTER, AlarmKind.MIRROR, AlarmKind.BLIND, AlarmKind.STOPPED)
 
 
 def get_cluster_alarm_key(cluster: str) -> AlarmKey:
-    """The alarm for a cluster that does not answer: one for all links of it."""
+    """The alarm key of an unreachable cluster, shared by all its links."""
     return AlarmKey(cluster, AlarmKind.CLUSTER)
 
 
 def list_possible_causes(key: AlarmKey) -> Iterator[AlarmKey]:
-    """All that this may follow from, the furthest first."""
+    """Yields every alarm that could cause this one, the most distant first."""
     kind = key.kind
     if kind in LATENESS_KINDS or kind is AlarmKind.MIRROR:
         yield STORE_ALARM_KEY
@@ -182,8 +178,10 @@ def list_possible_causes(key: AlarmKey) -> Iterator[AlarmKey]:
 
 
 def find_root_cause(key: AlarmKey, there: Container[AlarmKey], *, beyond: bool = False) -> AlarmKey:
-    """What it follows from in the end, of all that is `there`: itself where it follows from nothing. `beyond`: it is
-    wrong of more than the partitions that are stopped, so that their stop does not explain it."""
+    """Returns the root cause among `there`, or `key` itself.
+
+    `beyond`: other than stopped partitions are affected too, so a stopped topic is no explanation.
+    """
     while (
         cause := next(
             (one for one in list_possible_causes(key) if one in there and explains_consequence(one, beyond)), None
@@ -194,12 +192,12 @@ def find_root_cause(key: AlarmKey, there: Container[AlarmKey], *, beyond: bool =
 
 
 def explains_consequence(cause: AlarmKey, beyond: bool) -> bool:
-    """Whether it explains what may follow from it, where that is wrong of more than what is stopped."""
+    """Whether `cause` explains an alarm; see `find_root_cause`."""
     return not (beyond and cause.kind is AlarmKind.STOPPED)
 
 
 def find_consequences(key: AlarmKey, among: Iterable[AlarmKey]) -> list[AlarmKey]:
-    """Those that may follow from this, at whatever remove."""
+    """Alarms that may follow from this one, directly or indirectly."""
     return sorted(one for one in among if one != key and key in _ancestors(one))
 
 
@@ -211,24 +209,26 @@ def _ancestors(key: AlarmKey) -> set[AlarmKey]:
 
 
 def rank_alarm(key: AlarmKey) -> int:
-    """Causes come before what follows from them."""
+    """Sort key: causes before consequences."""
     if key.kind is AlarmKind.BLIND and (key.topic or key.group):
         return len(_ORDER)
     return _ORDER.index(key.kind) if key.kind in _ORDER else len(_ORDER) + 1
 
 
-# What outlives its cause is told by itself, once whoever mended the cause has had this time to see it go too.
+# A consequence that outlives its cause is reported alone, after this time to end with the cause.
 CONSEQUENCE_SETTLE_MS = 30_000
 CONSEQUENCES_NAMED_MAX = 5
-# What rises long after its cause was told is gathered for so long after the last message of that cause.
+# Late consequences are gathered for so long after the last message of their cause.
 CONSEQUENCES_GATHER_MS = 60_000
 
 
 class AlertCondition(NamedTuple):
-    """Whether something is wrong now, with the sentence that would be told. Where nothing is: why it is over, if for
-    another reason than that it is well again. `beyond`: it is wrong of more than the partitions that are stopped.
-    `held`: it is so on purpose, as in a pause: what stands goes on to stand with this sentence, nothing rises, and
-    nobody is told again."""
+    """Whether something is wrong now, and the sentence to report.
+
+    If nothing is wrong, `sentence` says why the alarm is over, unless the subject recovered. `beyond`: more than the
+    stopped partitions are affected. `held`: intended, as in a pause; an open alarm stays open with this sentence, none
+    rises or repeats.
+    """
 
     key: AlarmKey
     wrong: bool
@@ -238,9 +238,10 @@ class AlertCondition(NamedTuple):
 
 
 class AlarmTiming(NamedTuple):
-    """`rise_s`: for how long it must be wrong without a break; `clear_s`: right without a break; `repeat_s`: told no
-    sooner again, 0: never again; `with_s`: what follows from it and rises so soon after it was told comes with it, what
-    rises later may be another loss."""
+    """`rise_s`: how long the condition must hold without a break. `clear_s`: how long to be gone. `repeat_s`: interval
+    of messages, 0 for none. `grouping_s`: a consequence that rises so soon after the first message counts as reported;
+    a later one may be another loss.
+    """
 
     rise_s: float = 0.0
     clear_s: float = 0.0
@@ -249,8 +250,11 @@ class AlarmTiming(NamedTuple):
 
 
 class ActiveAlarm(NamedTuple):
-    """Something that is wrong, or was until just now. `told_ms` is None for what rose in a quiet time, or as a part of
-    its cause; `part_ms` is when it was such a part last; `beyond` as its sign says."""
+    """A condition that holds, or held until just now.
+
+    `told_ms` is None if the alarm rose in a quiet time or as a consequence. `part_ms`: when the alarm last was a
+    consequence of a raised one. `beyond`: as in `AlertCondition`.
+    """
 
     key: AlarmKey
     wrong_ms: int
@@ -264,7 +268,7 @@ class ActiveAlarm(NamedTuple):
 
 
 def shift_alarm_clock(one: ActiveAlarm, by_ms: int) -> ActiveAlarm:
-    """As it stands by a clock that was set by so much."""
+    """Shifts every time of the alarm by `by_ms`, after the clock was set."""
     moments = {name: value for name, value in one._asdict().items() if name.endswith("_ms") and value is not None}
     return one._replace(**{name: at_ms + by_ms for name, at_ms in moments.items()})
 
@@ -276,8 +280,11 @@ class AlarmTransition(StrEnum):
 
 
 class AlarmEvent(NamedTuple):
-    """`tell`: whether operators are told now; in quiet times it only goes into the history, and so does a part of a
-    cause. `parts`: the sentences of those that follow from it; the first `also` of them rose since it was told."""
+    """A transition of an alarm.
+
+    `tell`: operators get a message; otherwise the event only goes into the history. `parts`: sentences of the
+    consequences; the first `also` of them rose since the last message.
+    """
 
     happening: AlarmTransition
     key: AlarmKey
@@ -300,7 +307,7 @@ def update_alarms(
     *,
     quiet: bool = False,
 ) -> tuple[dict[AlarmKey, ActiveAlarm], list[AlarmEvent]]:
-    """What stands after these signs, and what happened. A key without a sign stays as it is: no news is not good."""
+    """Returns the new alarm book and the events. Alarms without a condition in `signs` stay."""
     standing = dict(book)
     events: list[AlarmEvent] = []
     joined: set[AlarmKey] = set()
@@ -333,13 +340,13 @@ def update_alarms(
 
 
 def _cause(sign: AlertCondition, standing: AlarmBook) -> ActiveAlarm | None:
-    """What it follows from. One that has not risen yet may be about to: what follows from it waits for that."""
+    """The root cause. A cause that has not risen yet counts too: consequences wait for it."""
     found = find_root_cause(sign.key, standing, beyond=sign.beyond)
     return None if found == sign.key else standing[found]
 
 
 def _is_news(one: ActiveAlarm, cause: ActiveAlarm, manners: Mapping[AlarmKind, AlarmTiming]) -> bool:
-    """Whether it rose after its cause was told, and too late to have come with it: nobody has heard of it."""
+    """Whether the alarm rose too late to count as part of its cause's message."""
     if one.raised_ms is None or one.told_ms is not None or cause.told_ms is None:
         return False
     first = cause.times_told <= 1
@@ -351,7 +358,7 @@ def _is_news(one: ActiveAlarm, cause: ActiveAlarm, manners: Mapping[AlarmKind, A
 def _with_parts(
     event: AlarmEvent, standing: AlarmBook, before: ActiveAlarm | None, manners: Mapping[AlarmKind, AlarmTiming]
 ) -> AlarmEvent:
-    """What is news since the cause was told comes first, so that it is named."""
+    """Adds the consequences, unreported ones first so that they are named."""
     if not event.tell:
         return event
     among = [
@@ -398,7 +405,7 @@ def _wrong(
 
 
 def _settles(one: ActiveAlarm, now_ms: int) -> bool:
-    """Whether its cause has only just gone. What is beyond its cause was never explained by it."""
+    """Whether the alarm's cause ended only just now. A cause never explained an alarm with `beyond`."""
     return one.part_ms is not None and now_ms - one.part_ms < CONSEQUENCE_SETTLE_MS and not one.beyond
 
 
@@ -415,7 +422,7 @@ def _right(
     right_ms = now_ms if before.right_ms is None else before.right_ms
     if now_ms - right_ms < manner.clear_s * 1000:
         return before._replace(right_ms=right_ms), None
-    # Nobody who was never told that it was wrong wants to hear that it is right.
+    # Without a message that something is wrong, no message that it is over.
     tell = before.told_ms is not None and not quiet
     lasted_s = max(0, right_ms - before.raised_ms) / 1000
     sentence = (
@@ -425,15 +432,14 @@ def _right(
 
 
 def describe_alarm_key(key: AlarmKey) -> str:
-    """What the alarm is about, in words."""
     topic = f" {key.topic}" if key.topic else ""
-    # Without a topic it names a part of the link: its windows, its groups.
+    # Without a topic, `group` names a part of the link: its windows, its groups.
     group = (f", group {key.group}" if topic else f" {key.group}") if key.group else ""
     return f"{key.link}{topic}{group}: {key.kind}"
 
 
 def describe_event(event: AlarmEvent) -> str:
-    """Its sentence, and those of its parts: with a cause that is over, what still is so."""
+    """The event's sentence with its consequences; for a cleared cause, those that still hold."""
     if not event.parts:
         return event.sentence
     intro = "Still so" if event.happening is AlarmTransition.CLEARED else "With it"
@@ -451,7 +457,7 @@ PAUSED_NOTE = "It has been paused since, which does not mean that it is well. No
 
 
 class WindowVerdict(NamedTuple):
-    """What a tick said of a place; `why` is why its window began anew, the last time it did."""
+    """The verdict of one tick on one partition. `why`: the reason of the last window restart."""
 
     place: MonitoredPartition
     tick: int
@@ -464,8 +470,10 @@ def check_windows(
     period_s: float,
     resting: Mapping[tuple[str, str], frozenset[int]] = MappingProxyType({}),
 ) -> list[AlertCondition]:
-    """One sign for each topic and each group of it that was judged. The ticks are one and the same. `resting`: which
-    partitions are stopped, by link and topic; -1 for all."""
+    """Returns a condition for each judged topic and group. All verdicts must be of the same tick.
+
+    `resting`: stopped partitions by link and topic; -1 stands for all.
+    """
     topics: dict[AlarmKey, list[tuple[WindowVerdict, bool]]] = {}
     for one in judged:
         if one.verdict.judged:
@@ -502,7 +510,7 @@ def _window_sign(
 
 
 def is_beyond_stopped(wrong: Iterable[int], resting: frozenset[int]) -> bool:
-    """Whether a partition is wrong that does not rest, though others of its topic do."""
+    """Whether an affected partition is not stopped while others of the topic are."""
     return bool(resting) and -1 not in resting and not resting.issuperset(wrong)
 
 
@@ -512,8 +520,10 @@ def check_recovery_points(
     bound_s: Callable[[str], float],
     resting: Mapping[str, frozenset[int]] = MappingProxyType({}),
 ) -> list[AlertCondition]:
-    """One sign for each topic whose target lies on the source's axis. A paused topic is behind on purpose. `resting`:
-    which partitions of a topic are stopped; -1 for all."""
+    """Returns a condition for each topic with comparable offsets. A paused topic is behind on purpose.
+
+    `resting`: stopped partitions by topic; -1 stands for all.
+    """
     topics: dict[str, list[PartitionLag]] = {}
     for view in views:
         if view.axis is not OffsetRelation.FOREIGN and not view.place.group:
@@ -548,7 +558,7 @@ def _recovery_sign(
 
 
 class LostRecords(NamedTuple):
-    """What a topic's twin lacked when the topic was read last; `why` says that the source has it no more."""
+    """What a deleted topic's twin lacked at the last reading. `why`: that the source lacks the topic."""
 
     why: str
     lag_records: int
@@ -556,7 +566,7 @@ class LostRecords(NamedTuple):
 
 
 def check_lost_records(link: str, lost: Mapping[str, LostRecords]) -> list[AlertCondition]:
-    """One sign for each topic that was deleted before all of it had crossed. It is well again once the topic is."""
+    """Returns a condition for each topic deleted before full replication. The alarm clears when the topic is back."""
     signs = []
     for topic, one in sorted(lost.items()):
         sentence = (
@@ -569,7 +579,7 @@ def check_lost_records(link: str, lost: Mapping[str, LostRecords]) -> list[Alert
 
 
 def check_stopped_topics(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[AlertCondition]:
-    """One sign for each topic: whether the mirror has stopped a partition of it, by its ledger's open rows."""
+    """Returns a condition for each topic: whether the incident log has a stopped partition."""
     signs = []
     for topic in sorted({*topics, *stopped} - {""}):
         said = stopped.get(topic, "")
@@ -579,8 +589,10 @@ def check_stopped_topics(link: str, topics: Iterable[str], stopped: Mapping[str,
 
 
 def check_away_clusters(away: Mapping[str, Mapping[str, str]]) -> list[AlertCondition]:
-    """One sign for each cluster: whether any link finds it away; `away`: of each link, by the names of its clusters,
-    why it does not answer, empty where it does."""
+    """Returns a condition for each cluster: whether any link cannot reach the cluster.
+
+    `away`: by link and cluster, why there is no answer; empty if there is.
+    """
     found: dict[str, str] = {}
     for link in away.values():
         for cluster, why in link.items():
@@ -598,7 +610,7 @@ def check_away_clusters(away: Mapping[str, Mapping[str, str]]) -> list[AlertCond
 def check_heartbeats(
     link: str, silent_ms: int, bound_s: float, *, alive: bool, paused: bool = False
 ) -> list[AlertCondition]:
-    """Whether heartbeats that used to cross have stopped; `alive`: one came. Of a paused link none is expected."""
+    """Whether replicated heartbeats have stopped. `alive`: one has arrived. A paused link expects none."""
     key = AlarmKey(link, AlarmKind.HEARTBEAT)
     if not bound_s:
         return [AlertCondition(key, False)]
@@ -628,9 +640,11 @@ def check_blind_spots(
     ever: bool,
     lasts: Mapping[str, str] = MappingProxyType({}),
 ) -> list[AlertCondition]:
-    """Signs for what could not be read; `seen_ms`: when each topic was read last, the link itself as "". `ever`:
-    whether it was read at all; `lasts`: what was known of a topic last, in words. Of the topics of a link that cannot
-    be read nothing is said."""
+    """Returns conditions for what could not be read; none for topics of an unreadable link.
+
+    `seen_ms`: when each topic was last read, with the link as "". `ever`: whether the link was ever read. `lasts`: the
+    last known figures of a topic, as a sentence.
+    """
     signs = []
     whole = "" in failures or now_ms - seen_ms.get("", now_ms) > bound_s * 1000
     for topic, at_ms in seen_ms.items():
@@ -650,7 +664,9 @@ def check_blind_spots(
 def check_link_parts(
     link: str, parts: Mapping[str, tuple[int, str] | None], now_ms: int, bound_s: float
 ) -> list[AlertCondition]:
-    """Signs for what is read beside topics: since when it could not be, and why; None where it can."""
+    """Returns conditions for the link's groups and heartbeats. `parts`: since when one is unreadable, and why; None if
+    readable.
+    """
     signs = []
     for part, failing in parts.items():
         key = AlarmKey(link, AlarmKind.BLIND, group=part.removeprefix("/"))
@@ -673,8 +689,11 @@ def check_unjudged_windows(
     *,
     well: bool,
 ) -> list[AlertCondition]:
-    """Whether the published windows have said nothing for too long; `well`: they have judged, or have nothing to.
-    `left` are places of which they judged nothing while they judged others: for how long, and why."""
+    """Whether the published windows gave no verdict for too long.
+
+    `well`: they have judged, or have nothing to judge. `left`: partitions without a verdict while others got one, with
+    the duration in ms and the reason.
+    """
     key = AlarmKey(link, AlarmKind.BLIND, group="windows")
     if unjudged_ms <= bound_s * 1000 and left:
         return [AlertCondition(key, True, _left_in_words(link, left))]
@@ -699,7 +718,7 @@ def _left_in_words(link: str, left: Mapping[MonitoredPartition, tuple[int, str]]
 
 
 class UnprovenPartition(NamedTuple):
-    """A partition, and since when it waits to be proven whole; 0: nobody knows since when."""
+    """A partition and since when its proof is due; 0 if unknown."""
 
     since_ms: int
     topic: str
@@ -709,8 +728,9 @@ class UnprovenPartition(NamedTuple):
 def check_unproven_partitions(
     link: str, rows: Sequence[ProofRow], twins: Iterable[TwinRow], now_ms: int, asked_h: float
 ) -> list[AlertCondition]:
-    """Whether anything of the link waits longer to be proven whole than was asked for; `asked_h` 0: nothing was asked.
-    `twins` are those that it carries: one without a proof waits since it was made."""
+    """Whether any partition waits longer for a full proof than `asked_h` hours; 0 disables the check. A twin without a
+    proof waits since its creation.
+    """
     if not asked_h:
         return []
     key = AlarmKey(link, AlarmKind.UNPROVEN)
@@ -740,7 +760,7 @@ def check_unproven_partitions(
 
 
 def _waits_since_ms(row: ProofRow) -> int:
-    """A proof that does not reach the source's end is as old as when it last went on, however young its parts."""
+    """An incomplete proof is as old as its last progress, however young its parts are."""
     if row.to_offset <= row.from_offset:
         return row.proven_ms
     return min(row.read_ms, row.proven_ms) if row.source_end > row.to_offset else row.read_ms

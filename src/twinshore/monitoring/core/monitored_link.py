@@ -1,4 +1,4 @@
-"""One link as the monitor knows it: what is waiting, how each place stands, when it was last read and judged. Pure."""
+"""What the monitor knows of one link: unreplicated ends, lag of each partition, last readings and verdicts."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from twinshore.monitoring.core.partition_lag import (
 from twinshore.state.core.values import PartitionDelayRow
 
 LAG_KEPT_MS = 60_000
-# For so long an alarm says what never crossed of a topic that was deleted: checks may be an hour apart.
+# How long the alarm of a deleted topic reports unreplicated records: checks may be an hour apart.
 LOST_RECORDS_KEPT_MS = 2 * 3_600_000
 # A broker that has just started may not know a topic for a moment.
 MISSING_TOPIC_GRACE_MS = 5_000
 # Groups are read once a period, which may be an hour.
 GROUP_LAG_KEPT_MS = 7_200_000
-# The windows need four readings for a first verdict, and Spark a moment.
+# The windows need four readings for a first verdict, and Spark some time.
 PERIODS_UNJUDGED_MAX = 6
-# What is read once a period is asked for once more before it counts as unreadable.
+# A part read once a period gets one more try before it counts as unreadable.
 PERIODS_UNREAD_MAX = 2
 
 
 @dataclass(slots=True)
 class MonitoredLink:
-    """Readings in, signs out. `began_ms` stands for every moment that has not been yet."""
+    """Takes readings of one link and returns alert conditions. `began_ms`: the default of every unknown time."""
 
     link: str
     began_ms: int
@@ -60,19 +60,19 @@ class MonitoredLink:
     views: dict[MonitoredPartition, PartitionLag] = field(default_factory=dict)
     seen_ms: dict[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
-    # What the last sample read; of all else the views are of old.
+    # Partitions of the last sample; other views are old.
     read: frozenset[MonitoredPartition] = frozenset()
     # Since when a topic is known to be over, and why.
     over: dict[str, tuple[int, str]] = field(default_factory=dict)
-    # Those that are over for good: no figure of them is shown any more.
+    # Topics over for good: their figures are not shown any more.
     left: frozenset[str] = frozenset()
-    # Those of them that the source has no more, and how far each partition is known to have crossed.
+    # Those of them that the source lacks, with the replicated offset of each partition.
     deleted: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    # Clusters that do not answer, and topics of which a partition is stopped, each with a sentence; which ones are.
+    # Unreachable clusters, and topics with a stopped partition, each with a sentence; and those partitions.
     away: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    # Since when a part cannot be read, and why; None while it can.
+    # Since when a part is unreadable, and why; None while readable.
     parts: dict[str, tuple[int, str] | None] = field(default_factory=dict)
     beat_offset: int = -1
     beat_seen_ms: int = 0
@@ -80,7 +80,7 @@ class MonitoredLink:
     beat_alive: bool = False
     beat_hushed: bool = False
     judged_ms: int = 0
-    # Places whose windows have judged nothing: since when, as of when, and why they began anew last.
+    # Partitions without a window verdict: since when, as of when, and the last restart's reason.
     unjudged: dict[MonitoredPartition, tuple[int, int, str]] = field(default_factory=dict)
     rulings: int = 0
     why: str = ""
@@ -92,8 +92,7 @@ class MonitoredLink:
         self.judged_ms = self.judged_ms or self.began_ms
 
     def restore(self, rows: Iterable[PartitionDelayRow]) -> None:
-        """Takes over what an earlier monitor saw, so that a backlog does not look young after a restart, and a topic
-        that is out of sight by now is missed."""
+        """Restores what an earlier monitor saved: a backlog keeps its age, and a vanished topic is noticed."""
         for row in rows:
             if not row.group:
                 waiting = tuple(EndSighting(*pair) for pair in json.loads(row.waiting))
@@ -103,7 +102,9 @@ class MonitoredLink:
                 self.seen_ms[row.topic] = max(row.at_ms, self.seen_ms.get(row.topic, 0))
 
     def anew(self, now_ms: int, moved_ms: int) -> MonitoredLink:
-        """As after a restart, for a clock that has moved: backlogs are as old as before, all else is not known yet."""
+        """The state after a clock shift of `moved_ms`, as after a restart: backlogs keep their age, the rest is
+        unknown.
+        """
         found = MonitoredLink(self.link, now_ms)
         for place, one in self.arrivals.items():
             waiting = tuple(seen._replace(at_ms=seen.at_ms + moved_ms) for seen in one.waiting)
@@ -122,8 +123,10 @@ class MonitoredLink:
         over: Mapping[str, str] = MappingProxyType({}),
         deleted: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
     ) -> None:
-        """After a sample. Only what `over` names is gone: all else that it leaves out could not be seen. `deleted`:
-        topics that the source has no more, and how far their partitions have crossed."""
+        """Applies a sample. Only topics in `over` are gone; others without a reading could not be read.
+
+        `deleted`: topics that the source lacks, with the replicated offset of each partition.
+        """
         self.samples += 1
         self.failures = {topic: why for topic, why in failures.items() if topic not in LINK_PARTS}
         self.beat_hushed = False
@@ -139,7 +142,7 @@ class MonitoredLink:
                 self.seen_ms[place.topic] = reading.at_ms
         self.read = frozenset(read)
         for topic in self.failures.keys() - {""}:
-            # One that should be there and was never seen is missed from now on.
+            # An expected topic that was never read counts as missing from now on.
             self.seen_ms.setdefault(topic, now_ms)
         if "" not in failures:
             self.seen_ms[""], self.ever_read = now_ms, True
@@ -152,32 +155,30 @@ class MonitoredLink:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that should be seen."""
+        """Topics that should be readable."""
         return frozenset(self.seen_ms.keys() - {""})
 
     def unseen(self, now_ms: int, bound_ms: float) -> frozenset[str]:
-        """Those of which the last figures are older."""
+        """Topics whose last figures are older than `bound_ms`."""
         return frozenset(topic for topic in self.topics - self.left if now_ms - self.seen_ms[topic] > bound_ms)
 
     def asked_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
-        """After a sample at a tick, which asks for groups and heartbeats too, unless the link could not be read."""
+        """Applies a tick's sample to groups and heartbeats, unless the link could not be read."""
         for part in LINK_PARTS if "" not in failures else ():
             since_ms, _ = self.parts.get(part) or (now_ms, "")
             self.parts[part] = (since_ms, failures[part]) if part in failures else None
 
     def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
-        """After a look at the newest heartbeat on the target."""
         if offset != self.beat_offset:
-            # The first that is found may be the last one that ever came.
+            # The first heartbeat found may be the last one that ever came.
             self.beat_alive = self.beat_offset >= 0
             self.beat_offset, self.beat_seen_ms, self.beat_late_ms = offset, now_ms, max(0, now_ms - written_ms)
 
     def unheard(self, now_ms: int) -> None:
-        """While a link is paused no heartbeat is expected; the silence counts from its end."""
+        """Restarts the heartbeat timer: a paused link expects no heartbeat."""
         self.beat_seen_ms, self.beat_hushed = now_ms if self.beat_seen_ms else 0, True
 
     def ruled(self, judged: Iterable[WindowVerdict], now_ms: int) -> None:
-        """After verdicts of the windows."""
         for one in judged:
             self.why = one.why or self.why
             since_ms, _, _ = self.unjudged.pop(one.place, (now_ms, 0, ""))
@@ -190,23 +191,23 @@ class MonitoredLink:
     def signs(
         self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float, period_s: float
     ) -> list[AlertCondition]:
-        """Everything that can be said now, the windows' verdicts apart; nothing is well of which nothing is known."""
+        """All conditions known now, except window verdicts. Without knowledge nothing counts as well."""
         silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
         fresh = [view for place, view in self.views.items() if place in self.read]
-        # With nothing to judge (no topics, all of them paused, no reading at all) the windows are not to blame.
+        # With nothing to judge (no topics, all paused, no reading) the windows are not to blame.
         blind = not self.ever_read or now_ms - self.seen_ms[""] > blind_s * 500
         idle = not any(view.state != "paused" for view in fresh)
         if blind or idle:
             self.judged_ms = now_ms
         unjudged_s, well = max(blind_s, PERIODS_UNJUDGED_MAX * period_s), not blind and (idle or self.rulings > 0)
-        # Of what is read no more nothing can be judged, which is not for the windows to say.
+        # Without readings there is no verdict, which is no fault of the windows.
         self.unjudged = {place: one for place, one in self.unjudged.items() if now_ms - one[1] <= unjudged_s * 1000}
         left = {
             place: (until_ms - since_ms, why)
             for place, (since_ms, until_ms, why) in self.unjudged.items()
             if until_ms - since_ms > unjudged_s * 1000
         }
-        # Heartbeats that cannot be read have not stopped, for all that is known.
+        # Unreadable heartbeats may not have stopped.
         known = not self.parts.get(HEARTBEATS_PART)
         alive, paused = self.beat_alive, self.beat_hushed
         beats = check_heartbeats(self.link, silent_ms, heartbeat_s, alive=alive, paused=paused) if known else []
@@ -224,13 +225,13 @@ class MonitoredLink:
         ]
 
     def vouches(self, sign: AlertCondition) -> bool:
-        """Whether the sign may be believed: nothing is well of a topic of which not all could be read, or of which a
-        partition is stopped."""
+        """Whether the condition is reliable. A topic that is partly unreadable or stopped is never reported well."""
         return sign.wrong or not (sign.key.topic in self.failures or sign.key.topic in self.stopped)
 
     def knows_no_more(self, key: AlarmKey, now_ms: int) -> str:
-        """Why an alarm of a topic or group of this link can never be right again: what it is about is known to be over,
-        or a group was not named for long. Empty where that is not so."""
+        """Why an alarm of a topic or group can never clear by a reading; empty if it can. The topic is over, or the
+        group has not been read for long.
+        """
         if key.link != self.link or not key.topic:
             return ""
         since_ms, why = self.over.get(key.topic, (now_ms, ""))
@@ -246,7 +247,6 @@ class MonitoredLink:
         return f"{key.group} has no place there any more" if now_ms - max(seen, default=0) > GROUP_LAG_KEPT_MS else ""
 
     def rows(self) -> list[PartitionDelayRow]:
-        """For the store."""
         return [
             PartitionDelayRow(
                 *(view.place.link, view.place.topic, view.place.partition, view.place.group),
@@ -262,7 +262,6 @@ class MonitoredLink:
         return [list(one) for one in known.waiting] if known and not place.group else []
 
     def _last(self, topic: str, now_ms: int) -> str:
-        """The last figures of a topic that cannot be read, and their age."""
         known = [view for place, view in self.views.items() if place.topic == topic and not place.group]
         if not known:
             return ""
@@ -271,12 +270,12 @@ class MonitoredLink:
         return f"{(now_ms - at_ms) / 1000:.0f} s ago it lacked {lag:,} records, the oldest for {oldest_s:.1f} s"
 
     def _lost(self, now_ms: int) -> dict[str, LostRecords]:
-        """What never crossed of topics that the source has no more, as far as anybody has seen it; for a while."""
+        """Known unreplicated records of deleted topics, for `LOST_RECORDS_KEPT_MS`."""
         found = {}
         for topic in self.left & self.deleted.keys():
             since_ms, why = self.over[topic]
             ours = [view for place, view in self.views.items() if place.topic == topic and not place.group]
-            # Of somebody else's copy nobody knows what it lacks.
+            # What another tool's copy lacks is unknown.
             known, crossed = [view for view in ours if view.axis is not OffsetRelation.FOREIGN], self.deleted[topic]
             left = {view: view.source_end - crossed.get(view.place.partition, 0) for view in known}
             behind = {view: min(view.lag_records, lacks) for view, lacks in left.items() if lacks > 0}
@@ -287,7 +286,7 @@ class MonitoredLink:
         return found
 
     def _forget(self, now_ms: int) -> None:
-        """Topics that are known to be over, and partitions and groups that a topic which is read has no more."""
+        """Drops topics that are over, and partitions and groups that a readable topic no longer has."""
         if now_ms - self.seen_ms[""] > LAG_KEPT_MS:
             return
         gone = {topic for topic, (since_ms, _) in self.over.items() if now_ms - since_ms > LAG_KEPT_MS}
@@ -306,7 +305,7 @@ class MonitoredLink:
 
 
 def _furthest(before: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
-    """How far each partition has crossed: what receipts said once stays true when they are forgotten."""
+    """The replicated offset of each partition, also after the store has dropped progress reports."""
     return {number: max(before.get(number, 0), now.get(number, 0)) for number in before.keys() | now.keys()}
 
 
@@ -321,7 +320,7 @@ def _view_of(row: PartitionDelayRow) -> PartitionLag:
 
 def _group_view(reading: LagReading) -> PartitionLag:
     source = reading.source_commit or 0
-    # A group without a place there begins where it likes: nothing is known of it.
+    # A group without a committed offset there may start anywhere: nothing is known.
     target = -1 if reading.target_commit is None else reading.target_commit
     behind = max(0, source - max(0, target)) if reading.axis is OffsetRelation.EXACT else 0
     state = "paused" if reading.paused else "watched"

@@ -1,26 +1,19 @@
-"""What was read of both clusters: values that the windows, the recovery point and the alarms are judged by; and what
-became of a topic that should be seen and is not: over for good, or out of sight. Pure.
+"""Lag, recovery point and the published delay windows of one partition.
 
-A broker's list of all topics leaves out those that are gone and those that its asker may not describe, without a word.
-Asked for a topic by name it tells the two apart, so that only what it says by name counts.
+A broker's list of all topics silently omits deleted topics and those that the client may not describe. A request by
+name tells the two apart, so only answers by name count.
 
-The recovery point in seconds: for how long the oldest records that have not crossed have been there. Pure.
+The recovery point in seconds is how long the oldest unreplicated records have existed. Time starts when this monitor
+first sees the source's end beyond the target's, never at record timestamps, which belong to the application.
 
-Counted from when this monitor first saw an end of the source that lies beyond the target's, never from timestamps in
-records, which are the application's: a backfill of last year's data is young, and a batch of tomorrow's is not.
+`advance_window` is the published sliding-window algorithm, one call per tick and partition. "MQ_Sync_Monitor" keeps
+four long arrays as rings of four (A_maxOffset, A_consumeOffset, B_maxOffset, B_consumeOffset) and one number, times,
+which grows by one every PT. From times >= 3 on the monitor judges. B gets three PT for what A did in one, since a sync
+may start just before a reading and take over a second. Only differences count, so offsets need not be equal.
 
-The published sliding-window algorithm, exactly: one `advance_window` per tick of each place. And around it, never
-inside, what its text leaves open: when a window must begin anew (`apply_reading`). Pure.
-
-"MQ_Sync_Monitor" keeps four long arrays used as rings of four, A_maxOffset, A_consumeOffset, B_maxOffset and
-B_consumeOffset, and one number, times. Every PT it reads both clusters; from times >= 3 on it judges, and whatever the
-judgement, times grows by one. B is given three PT for what A did in one, since a sync may lie just before a reading and
-take longer than a second. Only differences count, so the two clusters' numbers need not be equal.
-
-A window compares ticks that are one PT apart, of one log on each side. It begins anew, and so judges nothing for three
-ticks, when that is not so: a tick is missing or its length is another, a topic was recreated, an offset went back, a
-link is paused. A window that cannot judge for long is an alarm of its own, so beginning anew never hides anything for
-good.
+`apply_reading` adds what the publication leaves open: when a window restarts. A window compares ticks one PT apart, of
+one log on each side. So a missing tick, a changed period, a recreated topic, an offset that went back or a pause
+restarts the window, and three ticks get no verdict. Long silence of a window raises an alarm of its own.
 """
 
 from __future__ import annotations
@@ -36,10 +29,10 @@ from twinshore.config.model import Link, OffsetRun, is_heartbeats_topic, target_
 from twinshore.kafka.protocol.error_codes import Code, error_kind
 from twinshore.replication.core.filters import admits
 
-# Parts of a link that are read beside its topics; no topic can be called so.
+# Parts of a link that are read beside its topics; no topic can have these names.
 GROUPS_PART, HEARTBEATS_PART = "/groups", "/heartbeats"
 LINK_PARTS = (GROUPS_PART, HEARTBEATS_PART)
-# Stands in the name of a group whose id is too long, before the digest.
+# In the name of a group whose id is too long, before the digest.
 DIGEST_SEPARATOR = " ... sha256 "
 
 
@@ -48,8 +41,7 @@ _HEAD = 200
 
 
 def shorten_group_id(group: str) -> str:
-    """What a group is called here: its id, unless that is longer than a store keeps, or none can; then its beginning
-    and a digest of all of it."""
+    """The group's id, or its beginning and a digest if the store cannot keep it: too long, or with a NUL."""
     if len(group) <= GROUP_NAME_CHARS_MAX and "\0" not in group:
         return group
     return (
@@ -58,7 +50,7 @@ def shorten_group_id(group: str) -> str:
 
 
 class MonitoredPartition(NamedTuple):
-    """What is watched: a partition of a link, by its source's name; with a group, where that group stands in it."""
+    """A partition of a link, by its source's name; with `group`, that group's committed offset in the partition."""
 
     link: str
     topic: str
@@ -71,17 +63,15 @@ class MonitoredPartition(NamedTuple):
 
 
 class OffsetRelation(StrEnum):
-    """How the target's offsets can be laid on the source's."""
-
-    EXACT = "exact"  # A twin: they are the same.
-    MAPPED = "mapped"  # Twinshore knows what lies where.
-    FOREIGN = "foreign"  # Somebody else's copy: only differences tell.
+    EXACT = "exact"  # A twin with the same offsets.
+    MAPPED = "mapped"  # Twinshore knows the map of offsets.
+    FOREIGN = "foreign"  # Another tool's copy: only differences count.
 
 
 class LagReading(NamedTuple):
-    """A place at one tick. `source_id` and `target_id` are topic ids. A commit is None where the group has none.
+    """A partition at one tick. `source_id` and `target_id` are topic ids. A commit is None if the group has none.
 
-    `carried` is the target's end on the source's axis, for a mapped twin; -1 where nobody knows it.
+    `carried`: the end of a mapped twin in the source's offsets; -1 if unknown.
     """
 
     place: MonitoredPartition
@@ -99,7 +89,7 @@ class LagReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How a place stands. Where the axis is foreign, lag and recovery point are the least they can be."""
+    """Lag of one partition. With a foreign `axis`, lag and recovery point are lower bounds."""
 
     place: MonitoredPartition
     at_ms: int
@@ -112,8 +102,9 @@ class PartitionLag:
 
 
 class MissingTopic(NamedTuple):
-    """`over`: nobody expects it to be carried any more, so that nothing is late. `why` is a sentence's end. `deleted`:
-    the source has it no more."""
+    """`over`: replication is no longer expected, so nothing is late. `why`: ends a sentence. `deleted`: the source
+    lacks the topic.
+    """
 
     over: bool
     why: str
@@ -121,8 +112,7 @@ class MissingTopic(NamedTuple):
 
 
 def explain_missing_topic(link: Link, name: str, source: int | None, target: int | None) -> MissingTopic:
-    """What is so of a topic of the source, by the error codes with which both clusters answer to its name; None where
-    one said nothing."""
+    """Explains a missing topic by the error codes of both clusters. A code is None if the cluster gave no answer."""
     if is_heartbeats_topic(name):
         return MissingTopic(True, "heartbeats are watched by themselves")
     if not admits(link, name):
@@ -153,15 +143,16 @@ AGE_BUCKET_LOG = log(1.1)
 
 
 class EndSighting(NamedTuple):
-    """At this moment the source's end was seen to be here, for the first time."""
+    """When the source's end was first seen at this offset."""
 
     at_ms: int
     end: int
 
 
 class UnreplicatedEnds(NamedTuple):
-    """What of the source has not crossed, oldest first. `least_gap`: the smallest difference of both ends ever seen,
-    which is what lies between them when nothing is missing, where the two number their records differently."""
+    """Unreplicated ends of the source, oldest first. `least_gap`: the smallest difference of both ends so far, which
+    with foreign offsets means that nothing is missing.
+    """
 
     waiting: tuple[EndSighting, ...] = ()
     seen_end: int = -1
@@ -171,18 +162,18 @@ class UnreplicatedEnds(NamedTuple):
 
 
 def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[UnreplicatedEnds, PartitionLag]:
-    """What still waits after this reading, and how the place stands."""
+    """Returns the ends still unreplicated after this reading, and the partition's lag."""
     if _other_log(before, reading):
         before = UnreplicatedEnds()
     gap = reading.source_end - reading.target_end
     least = gap if before.least_gap is None else min(before.least_gap, gap)
     crossed = _crossed(reading, least)
-    # What a clock that was set back since has left in the future is seen now.
+    # Times in the future, left by a clock that was set back, become now.
     waiting = tuple(
         one if one.at_ms <= reading.at_ms else EndSighting(reading.at_ms, one.end) for one in before.waiting
     )
     waiting = tuple(one for one in waiting if one.end > crossed)
-    # All that lacks has its moment, also where the target lost what had crossed: then it lacks from now on.
+    # Every missing end has a time, also if the target lost replicated records: those are missing from now on.
     if reading.source_end > max(crossed, waiting[-1].end if waiting else -1):
         waiting = (*waiting, EndSighting(reading.at_ms, reading.source_end))
     waiting = thin_sightings(waiting)
@@ -201,15 +192,21 @@ def update_lag(before: UnreplicatedEnds, reading: LagReading) -> tuple[Unreplica
 
 
 def get_mapped_end(furthest: OffsetRun, end: int, told: int) -> int:
-    """The mapped twin's end on the source's axis. Where all of its furthest extent is there `told` decides, how far
-    receipts reach on the source: offsets without records, a transaction's end, are in no extent."""
+    """The mapped twin's end in the source's offsets.
+
+    If the furthest offset run is complete, the progress `told` counts too: offsets without records, such as a
+    transaction's end, are in no run.
+    """
     into = max(0, min(end - furthest.target, furthest.length))
     return max(furthest.source + into, told if end >= target_end(furthest) else 0)
 
 
 def thin_sightings(waiting: Sequence[EndSighting], most: int = END_SIGHTINGS_MAX) -> tuple[EndSighting, ...]:
-    """At most so many, unless years lie between them. Those of about the same age are joined to the older moment and
-    the later end, so that an age is never too small, and too large by a tenth at most."""
+    """Reduces the sightings to at most `most`, unless they span years.
+
+    Those of about the same age merge to the older time and the later end. So an age is never too small, and at most a
+    tenth too large.
+    """
     if len(waiting) <= most:
         return tuple(waiting)
     newest_ms = waiting[-1].at_ms
@@ -221,12 +218,11 @@ def thin_sightings(waiting: Sequence[EndSighting], most: int = END_SIGHTINGS_MAX
 
 
 def find_worst_lag(views: Iterable[PartitionLag]) -> PartitionLag | None:
-    """The place that is furthest behind, in time and then in records."""
+    """The partition furthest behind, by time and then by records."""
     return max(views, key=lambda view: (view.recovery_point_ms, view.lag_records), default=None)
 
 
 def _crossed(reading: LagReading, least_gap: int) -> int:
-    """The target's end on the source's axis."""
     if reading.axis is OffsetRelation.EXACT:
         return reading.target_end
     if reading.axis is OffsetRelation.MAPPED and reading.carried >= 0:
@@ -235,7 +231,7 @@ def _crossed(reading: LagReading, least_gap: int) -> int:
 
 
 def _other_log(before: UnreplicatedEnds, reading: LagReading) -> bool:
-    """Whether this is no continuation: a topic made anew, or a source's end that went back."""
+    """Whether the log is another: a topic was recreated, or the source's end went back."""
     made_anew = any(
         was and now and was != now
         for was, now in ((before.source_id, reading.source_id), (before.target_id, reading.target_id))
@@ -245,7 +241,7 @@ def _other_log(before: UnreplicatedEnds, reading: LagReading) -> bool:
 
 RING_SLOTS = 4
 FIRST_JUDGED_TICK = 3
-# Of a long, as the published arrays are; the one after it falls on the slot that follows and still counts as begun.
+# A Java long, as in the published arrays. The restart value uses the next slot and still counts as begun.
 TICK_COUNT_MAX = (1 << 63) - 1
 TICK_COUNT_RESTART = RING_SLOTS
 
@@ -254,7 +250,7 @@ _EMPTY: OffsetRing = (0, 0, 0, 0)
 
 
 class TickOffsets(NamedTuple):
-    """One tick: A is the source, B the target; "max" a log's end, "consume" what the group has committed."""
+    """One tick. A is the source, B the target; "max" is a log's end, "consume" the group's committed offset."""
 
     a_max: int
     b_max: int
@@ -263,14 +259,14 @@ class TickOffsets(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """What A must move by in one PT before B is asked at all: a topic that moves less counts as quiet."""
+    """How far A must move in one PT before B is checked. A topic that moves less counts as quiet."""
 
     min_delay_latest_offset: int = 0
     min_delay_consume_offset: int = 0
 
 
 class DelayWindow(NamedTuple):
-    """The four rings; `times` is the tick that comes next."""
+    """The four rings. `times` counts ticks and is the number of the next one."""
 
     times: int = 0
     a_max: OffsetRing = _EMPTY
@@ -280,8 +276,7 @@ class DelayWindow(NamedTuple):
 
 
 class DelayVerdict(NamedTuple):
-    """What a tick showed. The `_sub` are how far A moved from the first reading
-    to the second, and B from the first to the last."""
+    """The `_sub` fields: how far A moved from the first reading to the second, and B from the first to the last."""
 
     judged: bool
     latest_delayed: bool = False
@@ -296,7 +291,6 @@ NO_VERDICT_YET = DelayVerdict(judged=False)
 
 
 def advance_window(window: DelayWindow, seen: TickOffsets, thresholds: Thresholds) -> tuple[DelayWindow, DelayVerdict]:
-    """The window after one more PT, and its verdict."""
     times = window.times
     now = DelayWindow(
         times,
@@ -310,7 +304,7 @@ def advance_window(window: DelayWindow, seen: TickOffsets, thresholds: Threshold
 
 
 def increment_tick_count(times: int) -> int:
-    """times + 1; beyond the largest number it goes on where the same slots follow and judging has begun."""
+    """Returns times + 1. After the maximum, counting restarts where the same ring slots follow."""
     return times + 1 if times < TICK_COUNT_MAX else TICK_COUNT_RESTART
 
 
@@ -334,16 +328,16 @@ def _put(ring: OffsetRing, times: int, value: int) -> OffsetRing:
 
 
 def _moved(ring: OffsetRing, times: int, until: int) -> int:
-    """From the oldest of the four readings to the one that is `until` readings back."""
+    """The difference between the oldest of the four readings and the one `until` readings back."""
     return ring[(times - until) % RING_SLOTS] - ring[(times - 3) % RING_SLOTS]
 
 
-# Why there is nothing to judge, which is in order.
+# Valid reasons for no verdict.
 PAUSED_REASON, NO_COMMITTED_OFFSET_REASON = "paused", "the group has no place on the source"
 
 
 class WindowState(NamedTuple):
-    """A window with what it must know of its last tick; `restarts` counts how often it began anew, `why` the last."""
+    """A window and its last tick. `restarts` counts window restarts; `why` is the reason of the last."""
 
     window: DelayWindow = DelayWindow()
     tick: int = -1
@@ -357,10 +351,10 @@ class WindowState(NamedTuple):
 def apply_reading(
     before: WindowState, reading: LagReading, tick: int, thresholds: Thresholds
 ) -> tuple[WindowState, DelayVerdict]:
-    """The place after this tick, and what the published algorithm says of it. The last tick again changes nothing.
+    """Applies a tick's reading and returns the published algorithm's verdict. Repeating the last tick changes nothing.
 
-    A smaller one is no repetition, since whoever keeps states judges what comes again from the state before it: the
-    clock was set back, or ticks are of another length now, and all that follow will be smaller too.
+    A smaller tick is no repetition, since engines replay a reading from the state before. The clock was set back or the
+    period changed, and all later ticks will be smaller too.
     """
     if tick == before.tick:
         return before, NO_VERDICT_YET
@@ -376,14 +370,14 @@ def apply_reading(
 
 
 def _offsets(reading: LagReading) -> TickOffsets | None:
-    """None where nothing is to be compared: paused, or a group that has not committed on the source."""
+    """None if there is nothing to compare: paused, or a group without a commit on the source."""
     if reading.paused:
         return None
     if not reading.place.group:
         return TickOffsets(reading.source_end, reading.target_end)
     if reading.source_commit is None:
         return None
-    # A group without a place on the target has not moved there; once it has one, it came all the way.
+    # A group without a committed offset on the target has not moved there; its first one counts from 0.
     return TickOffsets(reading.source_end, reading.target_end, reading.source_commit, reading.target_commit or 0)
 
 

@@ -1,7 +1,6 @@
-"""What comes of what clients did: their habits under a policy. Pure, and in parts: each client is judged by itself.
+"""The client audit: findings under a policy, as text and as one self-contained HTML page with SVG charts.
 
-Habits told: in sentences for a terminal, and as one page of HTML that needs nothing else: no script, no font, no
-address, and drawings as SVG within it. Pure.
+Each client is judged alone, so a Spark job can judge them in parallel.
 """
 
 from __future__ import annotations
@@ -33,15 +32,13 @@ AUDIT_FORM_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class WaivedClientFinding:
-    """A habit that is passed over."""
-
     habit: ClientFinding
     waiver: Waiver
 
 
 @dataclass(frozen=True, slots=True)
 class ClientAudit:
-    """Of the time from `from_ms` to `to_ms`. `clients`: how many were judged; `uses`: what they did."""
+    """`clients`: number judged. `uses`: their usage."""
 
     from_ms: int
     to_ms: int
@@ -54,13 +51,12 @@ class ClientAudit:
     stretch_ms: int
 
     def exit_code(self, policy: AdvisorPolicy) -> int:
-        """As that of `twinshore advise`."""
+        """As for `twinshore advise`."""
         if any(policy.fails(one.weight) for one in self.habits):
             return 1
         return 2 if self.unseen else 0
 
     def as_values(self, policy: AdvisorPolicy) -> dict[str, Any]:
-        """For programs."""
         return {
             "form": AUDIT_FORM_VERSION,
             "from_ms": self.from_ms,
@@ -83,7 +79,7 @@ class ClientAudit:
 def judge_client(
     client: AuditedClient, policy: AdvisorPolicy, rules: Sequence[ClientRule] = CLIENT_RULES
 ) -> list[ClientFinding]:
-    """The habits of one client. Those who are not told apart are nobody who could be advised."""
+    """Findings of one client; none for the collective name of clients beyond the limit."""
     if client.name == OTHER_NAMES:
         return []
     return [
@@ -101,7 +97,7 @@ def build_client_audit(
     span: tuple[int, int, int],
     unseen: Sequence[BlindSpot],
 ) -> ClientAudit:
-    """The whole, the gravest first. `span`: from, to, and how long a stretch of the drawings is."""
+    """Builds the audit, the most severe findings first. `span`: start, end and chart interval in ms."""
     from_ms, to_ms, stretch_ms = span
     day = datetime.datetime.fromtimestamp(to_ms / 1000, datetime.UTC).date()
     habits = sorted(found, key=lambda one: (SEVERITIES.index(one.weight), one.rule, one.subject))
@@ -125,7 +121,7 @@ def build_client_audit(
 
 
 def find_usage(habit: ClientFinding, uses: UsageByFlow) -> ClientUsage:
-    """What the client did there, for a drawing: all of it where the habit is about no topic."""
+    """The usage behind a finding; all of the client's if the finding has no topic."""
     found = ClientUsage()
     for key, use in uses.items():
         if key.client == habit.client and _meant(key, habit):
@@ -143,14 +139,13 @@ FINDINGS_PER_RULE_MAX = 10
 
 
 def describe_verdict(conduct: ClientAudit) -> str:
-    """All of it in a line."""
     found = describe_counts([one.weight for one in conduct.habits], len(conduct.waived), len(conduct.unseen))
     between = f"{format_time(conduct.from_ms)} to {format_time(conduct.to_ms)}"
     return f"{count_phrase(conduct.clients, 'client')}, {between}: {found}"
 
 
 def describe_client_audit(conduct: ClientAudit, *, everything: bool = False) -> Iterator[str]:
-    """The verdict first, then each rule's habits together, of which ten are shown unless `everything` is wanted."""
+    """The verdict, then findings by rule: ten of a rule, or all with `everything`."""
     yield describe_verdict(conduct)
     most = len(conduct.habits) if everything else FINDINGS_PER_RULE_MAX
     for rule in dict.fromkeys(one.rule for one in conduct.habits):
@@ -186,7 +181,6 @@ svg .area{fill:#4a7bd055;stroke:#4a7bd0}svg .bar{fill:#4a7bd0}svg .axis{stroke:v
 
 
 def render_audit_page(conduct: ClientAudit) -> str:
-    """The whole page."""
     title = "How clients use their clusters"
     body = "\n".join(_body(conduct))
     return html_page(
@@ -262,7 +256,7 @@ BAR_ROW_HEIGHT, BAR_NAME_WIDTH = 20, 330
 
 
 def draw_timeline(points: Mapping[int, tuple[int, int]], span: tuple[int, int, int], told: str) -> str:
-    """Requests a second over time; nothing where there is nothing to see."""
+    """A chart of requests per second; empty without requests."""
     from_ms, to_ms, stretch_ms = span
     first, last = from_ms // stretch_ms, max(to_ms // stretch_ms, from_ms // stretch_ms + 1)
     rates = [points.get(number, (0, 0))[0] * 1000 / stretch_ms for number in range(first, last + 1)]
@@ -283,7 +277,6 @@ def draw_timeline(points: Mapping[int, tuple[int, int]], span: tuple[int, int, i
 
 
 def draw_bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """A bar for each name, with its figure in words."""
     top = max((value for _, value, _ in rows), default=0) or 1
     room = CHART_WIDTH - BAR_NAME_WIDTH - 90
     drawn = "".join(

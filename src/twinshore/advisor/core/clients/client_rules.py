@@ -1,10 +1,5 @@
-"""Habits of any client: connections, questions where topics are, and how old it is. Pure.
-
-Habits of consumers: how they ask for records, and how they commit. Pure.
-
-Habits of producers: how they send, and what they wait for. Pure.
-
-All rules about habits, in the order of the report.
+"""Client rules in report order: about any client (connections, metadata requests, age), consumers (fetches, commits)
+and producers (batches, acknowledgements).
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, Traffi
 
 LimitValues = Mapping[str, float]
 ClientCases = Iterator[ClientCase]
-# What clients call themselves, the first version that is not old, and why.
+# Client software names, the first version that is not old, and why.
 OLD_CLIENT_VERSIONS: Mapping[str, tuple[tuple[int, int], str]] = {
     "apache-kafka-java": ((3, 0), "before 3.0 producers have acks=1 and are not idempotent unless they are told to be"),
     "librdkafka": (
@@ -41,8 +36,8 @@ OLD_CLIENT_VERSIONS: Mapping[str, tuple[tuple[int, int], str]] = {
 }
 
 
-# Names that clients have where nobody gives them one. Java counts those of a process, so that each number is one client
-# there; any number of processes share such a name.
+# Default client ids. Java numbers the clients of a process, so each number is one client there; any number of
+# processes share such an id.
 DEFAULT_CLIENT_IDS = re.compile(r"(producer|consumer|adminclient)(-.*)?-\d+|rdkafka|sarama|kafka-python-.*|")
 
 
@@ -67,7 +62,7 @@ def _reconnects(client: AuditedClient, limits: LimitValues) -> ClientCases:
         opened_s, each = use.per_s(flow.connections), compute_share(flow.requests, flow.connections)
         if not has_enough_traffic(use, limits["seconds"]) or opened_s <= limits["connections_s"]:
             continue
-        # Those that are there at once, by how many come in a second: so long does one live, at most.
+        # Connections now, divided by new ones per second: the longest life of a connection.
         lives_s = client.connected / opened_s
         if lives_s < limits["lives_s"] and each < limits["requests"]:
             yield ClientCase(
@@ -186,7 +181,7 @@ ANY_CLIENT_RULES = (
 
 
 def _busy_polling(client: AuditedClient, limits: LimitValues) -> ClientCases:
-    """What several consumers of one id ask together is no habit: so it goes by how long each answer may wait."""
+    """Judges by the responses' maximum wait: several consumers may share one id, so the rate is no evidence."""
     for key, use in client.of(TrafficKind.FETCH):
         flow = use.flow
         empty_s, part = use.per_s(flow.empty), compute_share(flow.empty, flow.requests)
@@ -210,7 +205,7 @@ def _small_fetches(client: AuditedClient, limits: LimitValues) -> ClientCases:
     flow = whole.flow
     full = flow.requests - flow.empty
     full_s, mean = whole.per_s(full), compute_share(flow.bytes, full)
-    # Who asks no more often than it would when it waited gains nothing by waiting.
+    # A client that would poll as often while waiting gains nothing by waiting.
     often = client.each_s(whole, full) > 1_000 / FETCH_WAIT_MS
     if (
         has_enough_traffic(whole, limits["seconds"])
@@ -235,7 +230,7 @@ def _commit_storm(client: AuditedClient, limits: LimitValues) -> ClientCases:
         commits_s, each = use.per_s(flow.requests), compute_share(flow.records, flow.requests)
         if not has_enough_traffic(use, limits["seconds"]) or commits_s <= limits["commits_s"]:
             continue
-        # Members that share an id and commit by the clock come to as many, and most of theirs are for nothing new.
+        # Many members that share an id and commit periodically reach this number, mostly without progress.
         often = client.each_s(use, flow.requests) > limits["each_s"]
         if often and limits["moved"] <= each < limits["records"]:
             yield ClientCase(
@@ -329,7 +324,7 @@ def _singles(flow: TrafficCounter) -> float:
 
 def _single_records(client: AuditedClient, limits: LimitValues) -> ClientCases:
     for key, use, flow in _produced(client, limits):
-        # Of many that share an id each may send a record now and then: there is nothing to wait for.
+        # Of many clients that share an id each may send a record now and then: nothing to wait for.
         often = client.each_s(use, flow.batches) > limits["batches_s"]
         if often and _singles(flow) > limits["part"]:
             yield _small(client, key, use, f"{_singles(flow):.0%} of its batches hold one record")

@@ -1,10 +1,6 @@
-"""What clients did, summed up from windows, in any order and in parts, so that parts can be summed anywhere; what it
-costs, reckoned from counts, and how figures are told. Pure.
+"""Values of the client audit: usage summed from traffic windows in any order, client rules and findings.
 
-What a habit of a client and a rule about it are. Pure.
-
-A rule is data: the habit, what it costs, which settings mend it and what comes of that, and one small function that
-says where it is so, with figures.
+A rule is data: the finding, its cost, the settings that fix it, and one function that returns the cases with figures.
 """
 
 from __future__ import annotations
@@ -19,8 +15,11 @@ from twinshore.state.core.proxy_values import TrafficCounter, TrafficKey, Traffi
 
 @dataclass(slots=True)
 class ClientUsage:
-    """One flow over all windows. `told_ms`: for how long each process counted something of it: a time of rest makes no
-    rate smaller. `points`: requests and bytes by the number of a stretch of time, for a drawing."""
+    """One flow over all windows.
+
+    `told_ms`: how long each process counted traffic; idle time does not lower rates. `points`: requests and bytes by
+    chart interval.
+    """
 
     flow: TrafficCounter = field(default_factory=TrafficCounter)
     told_ms: dict[str, int] = field(default_factory=dict)
@@ -28,20 +27,20 @@ class ClientUsage:
 
     @property
     def lasted_s(self) -> float:
-        """Processes count side by side."""
+        """The longest counting time of any process: processes count in parallel."""
         return max(self.told_ms.values(), default=0) / 1000
 
     @property
     def beside(self) -> float:
-        """How many processes counted at the same time, on average."""
+        """The average number of processes that counted at the same time."""
         return sum(self.told_ms.values()) / (self.lasted_s * 1000) if self.lasted_s else 1.0
 
     def per_s(self, count: float) -> float:
-        """As a rate; 0 where nothing lasted."""
+        """As a rate; 0 without counted time."""
         return count / self.lasted_s if self.told_ms else 0.0
 
     def add(self, other: ClientUsage) -> ClientUsage:
-        """With the other's share, as this one."""
+        """Adds `other` in place and returns self."""
         self.flow.add(other.flow)
         for instance, told_ms in other.told_ms.items():
             self.told_ms[instance] = self.told_ms.get(instance, 0) + told_ms
@@ -56,30 +55,26 @@ UsageByFlow = dict[TrafficKey, ClientUsage]
 
 @dataclass(frozen=True, slots=True)
 class AuditedClient:
-    """What one client id did: it may be that of many processes, for clients call themselves alike by default.
-    `min_insync`: of topics, by cluster and name, as far as it is known."""
+    """Usage of one client id, which many processes may share. `min_insync`: of topics, by cluster and name."""
 
     name: str
     uses: Mapping[TrafficKey, ClientUsage]
     min_insync: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def of(self, kind: TrafficKind) -> Iterable[tuple[TrafficKey, ClientUsage]]:
-        """Its uses of this kind, by topic."""
         return sorted(((key, use) for key, use in self.uses.items() if key.kind is kind), key=lambda one: one[0])
 
     @property
     def connected(self) -> float:
-        """Connections at once, at most: of the proxy that had the most, times the proxies side by side. So many
-        processes may share the id, and no more."""
+        """Upper bound of processes that share the id: the busiest proxy's connections times the parallel proxies."""
         uses = [use for key, use in self.uses.items() if key.kind is TrafficKind.CLIENT]
         return max(1.0, sum(use.flow.connected_max * use.beside for use in uses))
 
     def each_s(self, use: ClientUsage, count: float) -> float:
-        """As a rate of each connection: what many share an id for is no habit of one."""
+        """As a rate per connection, since many processes may share an id."""
         return use.per_s(count) / self.connected
 
     def whole(self, kind: TrafficKind) -> ClientUsage:
-        """All its uses of this kind together."""
         found = ClientUsage()
         for _, use in self.of(kind):
             found.add(ClientUsage(use.flow, {}, {}))
@@ -89,14 +84,12 @@ class AuditedClient:
 
 
 def build_usage(row: TrafficRow, stretch_ms: int) -> ClientUsage:
-    """That of one window."""
     told_ms = row.until_ms - row.since_ms
     points = {row.until_ms // stretch_ms: (row.flow.requests, row.flow.bytes)}
     return ClientUsage(row.flow.copy(), {row.instance: told_ms}, points)
 
 
 def sum_usages(rows: Iterable[TrafficRow], stretch_ms: int) -> UsageByFlow:
-    """That of some windows."""
     found: UsageByFlow = {}
     for row in rows:
         merge_usage(found, row.key, build_usage(row, stretch_ms))
@@ -104,7 +97,6 @@ def sum_usages(rows: Iterable[TrafficRow], stretch_ms: int) -> UsageByFlow:
 
 
 def merge_usage(known: UsageByFlow, key: TrafficKey, use: ClientUsage) -> None:
-    """Takes this one along."""
     if key in known:
         known[key].add(use)
     else:
@@ -112,7 +104,6 @@ def merge_usage(known: UsageByFlow, key: TrafficKey, use: ClientUsage) -> None:
 
 
 def group_usage_by_client(uses: UsageByFlow, min_insync: Mapping[tuple[str, str], int]) -> list[AuditedClient]:
-    """By their names."""
     found: dict[str, UsageByFlow] = {}
     for key, use in uses.items():
         found.setdefault(key.client, {})[key] = use
@@ -120,7 +111,7 @@ def group_usage_by_client(uses: UsageByFlow, min_insync: Mapping[tuple[str, str]
 
 
 def find_weak_acks_topics(uses: UsageByFlow) -> list[tuple[str, str]]:
-    """Cluster and name of topics to which some client writes with less than acks=all."""
+    """Cluster and name of topics written with less than acks=all."""
     weak = {
         (key.cluster, key.topic)
         for key, use in uses.items()
@@ -129,9 +120,9 @@ def find_weak_acks_topics(uses: UsageByFlow) -> list[tuple[str, str]]:
     return sorted(weak)
 
 
-# What a small request costs a broker and its client's connection, about: measured figures differ by machine.
+# Approximate cost of a small request for a broker and the client's connection; differs by machine.
 REQUEST_US: Final = 50
-# What a waiting producer or consumer is advised to wait.
+# The advised waiting time of a producer or consumer.
 LINGER_MS: Final = 20
 FETCH_WAIT_MS: Final = 500
 DAY_S: Final = 86_400
@@ -139,12 +130,11 @@ SECONDS_LIMIT = RuleLimit("seconds", 20, "seconds of traffic from which on it is
 
 
 def has_enough_traffic(use: ClientUsage, seconds: float) -> bool:
-    """Whether there is enough of it to be judged."""
     return use.lasted_s >= seconds
 
 
 def format_size(count: float) -> str:
-    """As in "1.2 MB"."""
+    """For example "1.2 MB"."""
     for unit, bytes_of in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if count >= bytes_of:
             return f"{count / bytes_of:,.1f} {unit}"
@@ -152,7 +142,7 @@ def format_size(count: float) -> str:
 
 
 def format_processor_time(requests_s: float) -> str:
-    """The processor time of so many requests a second, in an hour."""
+    """Broker processor time per hour of this request rate."""
     return (
         f"about {requests_s * 3_600 * REQUEST_US / 1e6:,.1f} s of a broker's processor time in an hour,"
         f" reckoned at {REQUEST_US} us a request"
@@ -160,7 +150,7 @@ def format_processor_time(requests_s: float) -> str:
 
 
 def compute_share(count: float, whole: float) -> float:
-    """0 where there is nothing."""
+    """0 if `whole` is 0."""
     return count / whole if whole else 0.0
 
 
@@ -169,8 +159,9 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class ClientCase:
-    """Where a habit is so. `evidence` and `cost` are sentences with figures, `figures` the same for programs; `effect`:
-    what the settings would change, as far as it can be reckoned."""
+    """`evidence` and `cost` are sentences with figures, `figures` the same as numbers. `effect`: the estimated change
+    by the settings.
+    """
 
     key: TrafficKey
     evidence: str
@@ -184,8 +175,9 @@ JudgeClient = Callable[[AuditedClient, Mapping[str, float]], Iterable[ClientCase
 
 @dataclass(frozen=True, slots=True)
 class ClientRule:
-    """`says` is the habit, `costs` what it costs in general. `settings`: lines for a client's settings; where
-    librdkafka has another name for one, it stands behind."""
+    """`says`: the finding. `costs`: its cost in general. `settings`: the client's lines, with librdkafka's name if
+    different.
+    """
 
     name: str
     weight: Severity
@@ -198,7 +190,7 @@ class ClientRule:
 
 @dataclass(frozen=True, slots=True)
 class ClientFinding:
-    """A rule's case at one client. `subject` is the client, with topic and cluster where the habit is about one."""
+    """`subject`: the client, with topic and cluster if the rule is about one."""
 
     rule: str
     weight: Severity
@@ -215,13 +207,11 @@ class ClientFinding:
     figures: Figures = field(default_factory=dict)
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
         figures = {name: round(value, 3) for name, value in self.figures.items()}
         return {**asdict(self), "settings": list(self.settings), "figures": figures}
 
 
 def build_client_finding(rule: ClientRule, case: ClientCase) -> ClientFinding:
-    """The rule's words around the case's."""
     key = case.key
     return ClientFinding(
         rule.name,
@@ -241,7 +231,7 @@ def build_client_finding(rule: ClientRule, case: ClientCase) -> ClientFinding:
 
 
 def describe_subject(key: TrafficKey) -> str:
-    """As in "client app, topic orders on east"."""
+    """For example "client app, topic orders on east"."""
     client = f"client {key.client}" if key.client else "clients without an id"
     topic = f", topic {key.topic}" if key.topic else ""
     return f"{client}{topic}" + (f" on {key.cluster}" if key.topic and key.cluster else "")

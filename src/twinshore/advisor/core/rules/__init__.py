@@ -1,1 +1,1 @@
-"""Rules about clusters, topics and groups. A rule is a row of data and one function. Pure."""
+"""Rules about clusters, topics and groups. A rule is a row of data and one function."""

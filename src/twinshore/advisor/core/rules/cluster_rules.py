@@ -1,8 +1,5 @@
-"""Rules about brokers: racks, versions, and what they do by default. Pure.
-
-Rules about consumer groups: what they will not get, and what they do not take. Pure.
-
-Rules about links from the cluster: what would be lacking on the other side if clients had to go there now. Pure.
+"""Rules about brokers (racks, versions, defaults), consumer groups (records they will miss or do not read), and links
+(what the target would lack after a switch now).
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ _RELEASES = {7: "3.3", 8: "3.4", 11: "3.5", 14: "3.6", 19: "3.7", 20: "3.8", 21:
 
 
 def describe_metadata_version(level: int) -> str:
-    """A metadata.version in words."""
     known = _RELEASES.get(level)
     return f"{level} (Kafka {known})" if known else str(level)
 
@@ -77,7 +73,7 @@ def _unfinished(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
 
 
 def _with(seen: ClusterSnapshot, setting: str) -> dict[str, list[BrokerSnapshot]]:
-    """The brokers by what they say of a setting, as far as that could be seen."""
+    """Brokers by their value of a setting, as far as readable."""
     found: dict[str, list[BrokerSnapshot]] = {}
     for one in seen.brokers:
         if (value := one.says(setting)) is not None:
@@ -100,7 +96,6 @@ def _auto_create(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
 
 
 def _least(seen: ClusterSnapshot, setting: str) -> tuple[int, list[BrokerSnapshot]] | None:
-    """The lowest value, and which brokers have it."""
     numbers = [(number, one) for one in seen.brokers if (number := one.number(setting)) is not None]
     if not numbers:
         return None
@@ -153,8 +148,11 @@ def _new_topics(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase
 
 
 def _of_all_topics(seen: ClusterSnapshot, minimum: int) -> tuple[tuple[str, ...], list[str]]:
-    """The line that raises min.insync.replicas of brokers, and what comes before it. It is also that of each topic
-    without one of its own: those with so few replicas would refuse writers with one broker away."""
+    """The command that raises the brokers' min.insync.replicas, and the steps before it.
+
+    The value also applies to topics without their own, and those with few replicas would refuse writers with one broker
+    away.
+    """
     line = advice_report.build_set_brokers_command(seen, {MIN_ISR_CONFIG: str(minimum)})
     meant = f"{MIN_ISR_CONFIG} of brokers is also that of each topic without its own"
     if seen.in_part:
@@ -250,7 +248,7 @@ BROKER_RULES = (
 )
 
 RETENTION_MS_CONFIG = "retention.ms"
-# Kafka Connect commits each minute, unless it is told otherwise.
+# Kafka Connect commits each minute by default.
 COMMIT_INTERVAL_MAX_S = 70
 
 
@@ -275,9 +273,11 @@ def _lost(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
 
 
 def estimate_hours_left(place: GroupPosition, retention_ms: int) -> float | None:
-    """In how many hours the next record of the place will be deleted; None where that cannot be said, or where the
-    group gains on it, or had read everything at the earlier look. A group that reads at a part of the pace at which
-    those records were written ages by the rest. Kafka deletes whole segments, so this is the earliest."""
+    """Hours until the group's next record is deleted, at the earliest: Kafka deletes whole segments.
+
+    None if unknown, if the group catches up, or had read everything earlier. A slower group loses time by the
+    difference of the rates.
+    """
     if place.next_age_ms is None:
         return None
     left_h = max(0.0, (retention_ms - place.next_age_ms) / HOUR_MS)
@@ -310,7 +310,7 @@ def _retention(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]
 
 
 def _at_least(place: GroupPosition, age_ms: float) -> bool:
-    """Where retention is short, the next record of a group that keeps up is hours from its end as well."""
+    """A minimum age: with short retention, records that a group reads in time are also hours from deletion."""
     return place.next_age_ms is not None and place.next_age_ms >= age_ms
 
 
@@ -345,7 +345,7 @@ def _abandoned(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]
         if group.live:
             continue
         for topic, places in group.by_topic().items():
-            # Some applications deal out partitions by themselves, as Flink does, and commit without being members.
+            # Some applications assign partitions themselves, as Flink does, and commit without being members.
             lag = sum(one.lag for one in places if one.waits is not False and not _moved(one))
             if lag > limits["records"]:
                 yield RuleCase(
@@ -358,7 +358,7 @@ def _abandoned(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]
 
 
 def _kept_until(seen: ClusterSnapshot, topic: str, places: Iterable[GroupPosition]) -> str:
-    """By when, where it is known how old the next one is."""
+    """The oldest next record's age beside the retention, or empty if unknown."""
     known = seen.topic(topic)
     retention_ms = known.number(RETENTION_MS_CONFIG) if known else None
     ages = [one.next_age_ms for one in places if one.lag and one.next_age_ms is not None]
@@ -402,7 +402,7 @@ def _stands(place: GroupPosition, seconds: float) -> bool:
     before = place.before
     if before is None or before.apart_s < seconds or not place.lag or not place.waits:
         return False
-    # It had something to read at the earlier look already.
+    # There was something to read at the earlier reading too.
     return place.offset == before.offset and before.log_end > before.offset
 
 

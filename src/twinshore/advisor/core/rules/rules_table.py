@@ -1,7 +1,4 @@
-"""All rules, in the order of the report.
-
-The tables of rules on docs/advisor.md and docs/conduct.md, as the rules have them. Pure.
-"""
+"""All rules in report order, and the tables of rules on docs/advisor.md and docs/conduct.md."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ TABLE_BEGIN, TABLE_END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 
 
 def update_rules_table(page: str) -> str:
-    """The page with the table of rules as the code has them."""
     shared = "\n".join(f"- `{one.name}` = {one.default:g}: {one.says}" for one in SHARED_LIMITS)
     rows = (
         (_code(one.name), one.weight, one.says, one.risk, one.event, _limits(one.limits), _code(one.story))
@@ -36,7 +32,6 @@ def update_rules_table(page: str) -> str:
 
 
 def update_client_rules_table(page: str) -> str:
-    """The page with the table of habits as the code has them."""
     rows = (
         (_code(one.name), one.weight, one.says, one.costs, "; ".join(one.settings), _limits(one.limits))
         for one in CLIENT_RULES

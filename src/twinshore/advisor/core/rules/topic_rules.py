@@ -1,7 +1,5 @@
-"""Rules about partitions as they are now: leaders, and replicas in sync. Pure.
-
-Rules about topics: copies, what is asked of them, and where they are; and about those in which Kafka keeps groups'
-places, transactions, and what share groups have done. Pure.
+"""Rules about partitions (leaders, replicas in sync), topics (replicas, settings, placement), and Kafka's internal
+topics for committed offsets, transactions and share groups.
 """
 
 from __future__ import annotations
@@ -49,7 +47,6 @@ def _nodes(nodes: tuple[int, ...]) -> str:
 
 
 def _away(seen: ClusterSnapshot, parts: list[PartitionSnapshot]) -> str:
-    """Which brokers have to come back."""
     lacking = {node for part in parts for node in part.replicas if node not in (*part.isr, *part.removing)}
     if not lacking:
         return "what takes its place is copied right now: look again once it is in sync"
@@ -86,7 +83,7 @@ def _below_min(seen: ClusterSnapshot, _: Mapping[str, float]) -> Iterator[RuleCa
         minimum = topic.number(MIN_ISR_CONFIG)
         if minimum is None:
             continue
-        # What can never be met is the case of min-insync-high.
+        # A minimum above the number of replicas is a finding of min-insync-high.
         parts = [
             one
             for one in topic.partitions
@@ -106,7 +103,7 @@ def _under_replicated(seen: ClusterSnapshot, _: Mapping[str, float]) -> Iterator
 
 def _leader_elsewhere(seen: ClusterSnapshot, _: Mapping[str, float]) -> Iterator[RuleCase]:
     for topic in seen.topics:
-        # Which one is preferred changes with a move, and who leads follows at its end.
+        # A reassignment changes the preferred leader; the leader follows at its end.
         parts = _where(
             topic,
             lambda part: bool(part.replicas) and not part.moves and part.leader not in (NO_LEADER, part.replicas[0]),
@@ -165,14 +162,14 @@ FLUSH_NEVER = 9_223_372_036_854_775_807
 
 
 def _chosen(topic: TopicSnapshot) -> bool:
-    """Somebody gave the topic both settings by which it keeps CP or AP, as `advise settings` does."""
+    """Whether the topic itself sets both settings that decide between CP and AP, as `advise settings` does."""
     return (
         topic.is_set_on_topic(MIN_ISR_CONFIG) and topic.is_set_on_topic(UNCLEAN_ELECTION_CONFIG) and not topic.internal
     )
 
 
 def _third_copy(seen: ClusterSnapshot, topic: TopicSnapshot, limits: LimitValues) -> tuple[tuple[str, ...], str]:
-    """Where the policy wants two and no more, no command: one of another rule would undo it."""
+    """No command if the policy wants two replicas: another rule's command would undo it."""
     if limits["copies"] < 3:
         return (), "give it a third replica, or waive this in a policy: two keep the records or the writing, not both"
     return advice_report.build_more_replicas_command(seen, topic, int(limits["copies"]))
@@ -203,7 +200,7 @@ def _min_isr_low(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCas
     for topic in seen.own_topics():
         minimum, enough = topic.number(MIN_ISR_CONFIG), compute_majority(topic.copies)
         if minimum is not None and topic.copies > 1 and minimum < enough:
-            # Whoever has set it on the topic may have meant it: writing goes on with the last replica then.
+            # An owner who set this on the topic may want writing to go on with the last replica.
             able = topic.settled and not topic.is_set_on_topic(MIN_ISR_CONFIG)
             safe = TopicConfigChange(topic.name, ((MIN_ISR_CONFIG, str(enough)),)) if able else None
             meant = (
@@ -219,7 +216,7 @@ def _min_isr_low(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCas
                 by_hand = "; ".join(filter(None, (meant, later)))
                 yield RuleCase(f"topic {topic.name}", evidence, lines, by_hand, safe, weight)
                 continue
-            # Of two replicas both would be needed: a third comes first, and copies while others write.
+            # With two replicas both would be needed. A third comes first, and copies while writing goes on.
             lines, by_hand = _third_copy(seen, topic, limits)
             line = advice_report.build_set_topic_command(seen, topic.name, {MIN_ISR_CONFIG: str(enough)})
             after = by_hand or f"once the third replica is in sync: {line}"
@@ -238,12 +235,12 @@ def _min_isr_high(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCa
         evidence += f", of which Kafka asks for {counts}" if counts < minimum else ""
         if copies < 3:
             lines, by_hand = _third_copy(seen, topic, limits)
-            # Of two replicas no loss asks for both: whoever sets that lets writing wait.
+            # With two replicas, no loss requires both: that owner accepts that writing waits.
             weight = Severity.NOTE if minimum == compute_majority(copies) and _chosen(topic) else None
             evidence += "; set on the topic with unclean election, as CP has it" if weight else ""
             yield RuleCase(f"topic {topic.name}", evidence, lines, by_hand, weight=weight)
             continue
-        # Never by itself: it takes a promise back that the owner may have meant.
+        # No automatic fix: the owner may have meant the promise that this takes back.
         lines, later = advice_report.build_min_isr_command(seen, topic, compute_majority(copies))
         meant = "waive it in a policy if writers shall be refused as soon as one replica is away"
         yield RuleCase(f"topic {topic.name}", evidence, lines, "; ".join(filter(None, (later, meant))))
@@ -254,9 +251,9 @@ def _unclean(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
         if topic.says(UNCLEAN_ELECTION_CONFIG) != "true":
             continue
         change = {UNCLEAN_ELECTION_CONFIG: "false"}
-        # A partition that waits for a leader now may have no other way back: that is its owner's decision.
+        # For a partition without a leader this may be the only way back: the owner must decide.
         led = all(part.leader >= 0 for part in topic.partitions)
-        # With one replica in sync that is enough to write, the owner has asked for writing before all else.
+        # If one replica in sync is enough to write, the owner has put writing first.
         meant = _chosen(topic) and topic.number(MIN_ISR_CONFIG) == 1
         safe = TopicConfigChange(topic.name, tuple(change.items())) if led and not meant else None
         where = "set on the topic" if topic.is_set_on_topic(UNCLEAN_ELECTION_CONFIG) else "by the brokers' default"
@@ -295,7 +292,7 @@ def _message_size(seen: ClusterSnapshot, _: LimitValues) -> Iterator[RuleCase]:
         return
     for topic in seen.own_topics():
         most = topic.number("max.message.bytes")
-        # Kafka's own default is 12 bytes, the header of a batch, above the fetch's 1 MiB: no case of this.
+        # Kafka's default exceeds the fetch's 1 MiB by 12 bytes, a batch's header: no finding.
         if most is not None and most > least[0] + 12:
             evidence = f"max.message.bytes={most} where broker {least[1]} has replica.fetch.max.bytes={least[0]}"
             by_hand = advice_report.describe_server_properties({"replica.fetch.max.bytes": str(most)})
@@ -309,7 +306,7 @@ def _one_rack(seen: ClusterSnapshot, limits: LimitValues) -> Iterator[RuleCase]:
     for topic in seen.topics:
         alone = [part for part in topic.partitions if is_in_one_rack(seen.racks, part)]
         if alone:
-            # As few-copies has it: two assignments of one partition would undo each other.
+            # The same target as few-copies: two assignments of one partition would undo each other.
             copies = int(limits["copies"]) if len(seen.brokers) >= limits["copies"] else 1
             named = [f"{part.number} (rack {seen.racks.get(part.replicas[0], '')})" for part in alone]
             lines, by_hand = advice_report.build_more_replicas_command(seen, topic, copies)
@@ -396,7 +393,7 @@ TOPIC_RULES = (
 
 
 def _weak(name: str, factor: str = "") -> JudgeCluster:
-    """Of this topic. `factor`: what brokers make it by, where it is judged before they have."""
+    """Judges this topic. `factor`: the broker setting that applies when Kafka creates the topic."""
 
     def judge(seen: ClusterSnapshot, limits: Mapping[str, float]) -> Iterator[RuleCase]:
         copies, minimum = int(limits["copies"]), int(limits["min_insync"])
@@ -406,7 +403,7 @@ def _weak(name: str, factor: str = "") -> JudgeCluster:
             return
         if not factor:
             return
-        # It is made at its first use, by what brokers say then.
+        # Kafka creates the topic at its first use, with the brokers' settings at that time.
         low = [one for one in seen.brokers if (one.number(factor) or copies) < copies]
         if low:
             nodes = ", ".join(str(one.node) for one in low)
@@ -435,10 +432,10 @@ def _made(seen: ClusterSnapshot, topic: TopicSnapshot, copies: int, minimum: int
             lines += now
             by_hand = "; ".join(filter(None, (by_hand, later)))
         else:
-            # Before, it would refuse what groups commit.
+            # Set earlier, this would refuse the groups' commits.
             line = advice_report.build_set_topic_command(seen, topic.name, {MIN_ISR_CONFIG: str(minimum)})
             by_hand = f"{by_hand or 'reassign its partitions'}; once the new replicas are in sync: {line}"
-        # By itself where it mends all of it, and where one replica may be lost then.
+        # Automatic only if this fixes everything and one replica may still fail.
         if topic.settled and topic.copies >= max(copies, minimum + 1):
             safe = TopicConfigChange(topic.name, ((MIN_ISR_CONFIG, str(minimum)),))
     if weak:
@@ -462,7 +459,7 @@ INTERNAL_RULES = (
         "one or two brokers are lost",
         _weak(TRANSACTIONS_TOPIC, "transaction.state.log.replication.factor"),
     ),
-    # Few clusters have share groups: where nobody uses them, nothing is at risk.
+    # Few clusters have share groups. Without them nothing is at risk.
     AdvisorRule(
         "shares-topic",
         Severity.CRITICAL,

@@ -1,4 +1,6 @@
-"""The smallest schedule of faults that harms an acknowledged record under given settings. No cluster is asked."""
+"""`twinshore simulate explore`: the smallest schedule of faults that harms an acknowledged record. No cluster is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ FAULTS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class ExplorationRequest:
-    """As it is typed. `idempotent` is None where nobody said: on where acks=all and retries allow it, as in clients.
-    `capped` is false for brokers before Kafka 3.7; so are those that cut logs by the high watermark."""
+    """`idempotent` None: on if acks=all and retries allow it, as in clients. `capped`: false for brokers before Kafka
+    3.7; ignored with high-watermark truncation.
+    """
 
     replicas: int = 3
     records: int = 2
@@ -58,7 +61,7 @@ class ExplorationRequest:
 
 
 def build_model_config(asked: ExplorationRequest) -> ModelConfig:
-    """ConfigError where a word or a number is none that is known, or where Kafka would refuse the settings together."""
+    """Raises ConfigError for an unknown value, or for settings that Kafka refuses together."""
     for name, value, least, most in (
         ("replicas", asked.replicas, 1, REPLICAS_MAX),
         ("records", asked.records, 1, RECORDS_MAX),
@@ -99,14 +102,14 @@ def build_model_config(asked: ExplorationRequest) -> ModelConfig:
 
 
 def run_exploration(asked: ExplorationRequest) -> Exploration:
-    """The same for the same words, on any machine."""
+    """Runs the search. Equal requests give equal results on any machine."""
     harms = tuple(parse_member(Anomaly, "harm", harm) for harm in asked.harms) or tuple(Anomaly)
     sought = tuple(dict.fromkeys(harms))
     return explore(build_model_config(asked), faults_max=asked.faults_max, sought=sought, states_max=asked.states_max)
 
 
 def exit_code(found: Exploration) -> int:
-    """1: a schedule does harm; 0: none within the bounds; 2: not all could be looked at."""
+    """1: a schedule does harm. 0: none within the bounds. 2: the search was incomplete."""
     return 1 if found.found else 0 if found.whole else 2
 
 
@@ -114,14 +117,13 @@ sentences_of = describe_outcome
 
 
 def render_exploration(found: Exploration) -> str:
-    """For whoever opens it in a browser: each schedule drawn, under what was found."""
     return render_playbacks(
         "The fewest faults that do harm", [*build_exploration_playbacks(found)], describe_outcome(found, steps=False)
     )
 
 
 def exploration_as_values(found: Exploration) -> dict[str, Any]:
-    """For programs. A harm that no schedule does within the bounds is null; `whole` says whether all were looked at."""
+    """JSON values. A harm without a schedule within the bounds is null; `whole`: the search was complete."""
     schedules: dict[str, Any] = dict.fromkeys(found.sought)
     for harm, schedule in found.found.items():
         schedules[harm] = {

@@ -1,18 +1,13 @@
-"""What a topic, its producer and its consumer are set to, and what a partition may suffer. Pure.
+"""Simulator model of one partition: configuration, state, anomalies, and transitions of brokers, producer and consumer.
 
-One partition at one moment: its replicas, who leads, what its clients know, and which harm it shows; and the names
-of what can happen to it. Pure.
+Brokers and records are numbered from 1; 0 is none. All values are hashable tuples, so that a search can store states.
 
-Brokers and records are numbered from 1; 0 is nobody, or nothing. All values are tuples, so that a search can keep them.
+Rules are Kafka's in KRaft mode, with leader epochs unless the configuration says `high-watermark`. With `elr`, a
+replica that leaves the in-sync set while fewer than `min.insync.replicas` stay remains eligible, and the high watermark
+does not advance.
 
-What brokers, their controller, producers and consumers do: fetch, cut, shrink, elect, come back, send and read.
-Pure.
-
-Rules are Kafka's in KRaft mode, with leader epochs, unless the setup says `high-watermark`. With `elr`, a replica that
-leaves the in-sync set while fewer than `min.insync.replicas` stay remains eligible, and the high watermark rests.
-
-The producer numbers its records and sends them in that order; what was refused or not answered it sends again. The
-consumer reads below the leader's high watermark, one record at a time.
+The producer sends numbered records in order and retries refused or unanswered ones. The consumer reads one record at a
+time, below the high watermark.
 """
 
 from __future__ import annotations
@@ -31,22 +26,23 @@ class ProducerAcks(StrEnum):
 
 
 class FlushMode(StrEnum):
-    """When a record is on disk: whenever the system writes it, or before anybody hears of it (`flush.messages=1`)."""
+    """When a record is on disk: when the system writes it, or before it is visible (`flush.messages=1`)."""
 
     NEVER = "never"
     EACH = "each"
 
 
 class TruncationMode(StrEnum):
-    """What a follower cuts its log by: its own high watermark, or the epochs of leaders since KIP-101."""
+    """How a follower truncates its log: at its own high watermark, or by leader epochs (since KIP-101)."""
 
     HIGH_WATERMARK = "high-watermark"
     EPOCH = "epoch"
 
 
 class CommitMode(StrEnum):
-    """Whether somebody reads, and when places are committed: at any moment once a record was handed out, and so on.
-    `together`: the place is kept with the result, in one transaction of the application's own store."""
+    """Whether there is a consumer, and when offsets are committed. `auto`: at any time after a record was returned.
+    `together`: the offset is stored with the result, in one transaction of the application's store.
+    """
 
     NONE = "none"
     AUTO = "auto"
@@ -56,7 +52,7 @@ class CommitMode(StrEnum):
 
 
 class AutoOffsetReset(StrEnum):
-    """Where a consumer without a place goes (auto.offset.reset). `none`: its place is never gone."""
+    """Where a consumer without a committed offset starts (auto.offset.reset). `none`: the offset is never lost."""
 
     NONE = "none"
     EARLIEST = "earliest"
@@ -64,9 +60,11 @@ class AutoOffsetReset(StrEnum):
 
 
 class FaultKind(StrEnum):
-    """A `crash` keeps what the process wrote, `power` loses what is not on disk. `cut`: from brokers and controller,
-    not from clients. `answer`: a request or its answer is lost. `reader`: the consumer's process dies. `rest`: its
-    group is away until its place is forgotten; `retention`: the oldest record is deleted. Both need a reset."""
+    """`crash` keeps what the process wrote; `power` loses what is not on disk. `cut`: from brokers and controller, not
+    from clients. `answer`: a request or response is lost. `reader`: the consumer process dies.
+
+    `rest`: the group is away until its offset expires. `retention`: the oldest record is deleted. Both need a reset.
+    """
 
     CRASH = "crash"
     POWER = "power"
@@ -86,10 +84,12 @@ class Anomaly(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """`elr`: eligible leader replicas (KIP-966). `in_flight`: the producer sends on without waiting for answers.
-    `away`: how many replicas are down, and out of sync, when it begins; a record more was acknowledged before.
-    `capped`: min.insync.replicas beyond the number of replicas asks for all of them, as since Kafka 3.7; before,
-    nothing with acks=all is taken then."""
+    """`elr`: eligible leader replicas (KIP-966). `in_flight`: the producer sends on without waiting for responses.
+
+    `away`: replicas that start down and out of sync; one further record was acknowledged before. `capped`: a
+    min.insync.replicas above the number of replicas means all of them, as since Kafka 3.7. Before, acks=all then
+    accepts nothing.
+    """
 
     replicas: int = 3
     records: int = 2
@@ -110,8 +110,9 @@ class ModelConfig:
 
     @property
     def able(self) -> frozenset[FaultKind]:
-        """Of the faults those that can happen: some need a consumer, some a reset, some a second broker. Where the
-        application keeps its place itself, no broker forgets it."""
+        """Faults that can happen: some need a consumer, a reset, or a second broker. An offset in the application's
+        store never expires.
+        """
         never = set[FaultKind]()
         if self.commit is CommitMode.NONE:
             never |= {FaultKind.READER}
@@ -125,7 +126,6 @@ class ModelConfig:
 
     @property
     def effective_min_insync(self) -> int:
-        """How many in sync the leader asks for."""
         return min(self.min_insync, self.replicas) if self.capped else self.min_insync
 
 
@@ -167,7 +167,7 @@ FAULT_BY_ACTION = {
 
 
 class ModelEvent(NamedTuple):
-    """`broker` does it, or suffers it. `other`: the record that is sent, or the broker that is elected."""
+    """`broker` acts or suffers. `other`: the record that is sent, or the broker that is elected."""
 
     deed: ModelAction
     broker: int = 0
@@ -187,7 +187,7 @@ class ModelLogEntry(NamedTuple):
 
 
 class SendState(IntEnum):
-    """How a record stands with its producer. REFUSED: it heard an error, or nothing; it may try again."""
+    """The producer's view of a record. REFUSED: an error or no response; the producer may retry."""
 
     NOT_YET = 0
     WAITING = 1
@@ -196,11 +196,11 @@ class SendState(IntEnum):
 
 
 class ModelReplica(NamedTuple):
-    """`high`: the high watermark as it knows it. `flushed`: entries on disk. `epoch`: the latest leader's it heard of.
+    """`high`: the replica's known high watermark. `flushed`: entries on disk. `epoch`: latest known leader epoch.
 
-    `leads`: it takes itself for the leader; one that is cut off does so for longer than the controller. `view`: how
-    many were in sync when it was cut off. `told`: its log's end, as the leader knows it from its last fetch.
-    `eligible`: it may lead though it is not in sync (ELR). `waiting`: records whose producer waits for its answer.
+    `leads`: the broker acts as leader, also when cut off and replaced. `view`: size of the in-sync set when cut off.
+    `told`: log end at the last fetch, as the leader knows. `eligible`: may lead though out of sync (ELR). `waiting`:
+    records whose producer waits for a response.
     """
 
     log: tuple[ModelLogEntry, ...] = ()
@@ -219,7 +219,7 @@ class ModelReplica(NamedTuple):
 
     @property
     def reachable(self) -> bool:
-        """By brokers and the controller."""
+        """Whether brokers and the controller reach the broker."""
         return self.up and not self.cut
 
     def holds(self, record: int) -> bool:
@@ -230,8 +230,9 @@ class ModelReplica(NamedTuple):
 
 
 class ModelConsumer(NamedTuple):
-    """`place`: the offset it reads next, `committed`: where another one would go on; both may be NOWHERE. `hand`: the
-    record that it has and did not handle yet."""
+    """`place`: the next offset to read. `committed`: where a successor would continue. Both may be NO_OFFSET. `hand`: a
+    record returned but not yet handled.
+    """
 
     place: int
     committed: int
@@ -240,9 +241,10 @@ class ModelConsumer(NamedTuple):
 
 
 class ModelPartition(NamedTuple):
-    """`leader`: by the controller. `start`: where its epoch begins in the log. `last`: who led last, where ELR is on
-    and nobody may lead. `seen`: the latest epoch that the producer knows. `first`: retention has deleted all below this
-    offset; logs keep it here, as their offsets do not change."""
+    """`leader`: by the controller. `start`: where the leader's epoch begins in the log. `last`: the last leader, if ELR
+    is on and none may lead. `seen`: the latest epoch known to the producer. `first`: retention has deleted everything
+    below, though logs keep the entries here.
+    """
 
     replicas: tuple[ModelReplica, ...]
     leader: int
@@ -272,7 +274,7 @@ class ModelPartition(NamedTuple):
 
     @property
     def led(self) -> ModelReplica | None:
-        """The leader's replica, where the controller has one and it runs."""
+        """The controller's leader, if it runs."""
         leader = self.replicas[self.leader - 1] if self.leader else None
         return leader if leader is not None and leader.up else None
 
@@ -281,7 +283,6 @@ class ModelPartition(NamedTuple):
         return tuple(at for at, status in enumerate(self.sent, 1) if status == SendState.ACKNOWLEDGED)
 
     def answered(self, records: tuple[int, ...], status: SendState) -> ModelPartition:
-        """These records stand so with their producer now."""
         if not records:
             return self
         sent = tuple(int(status) if at in records else old for at, old in enumerate(self.sent, 1))
@@ -289,15 +290,18 @@ class ModelPartition(NamedTuple):
 
 
 def build_initial_state(setup: ModelConfig) -> ModelPartition:
-    """Broker 1 leads, and all are in sync but those that are away. Where all are there nothing is written yet. Where
-    some are away, record 1 was acknowledged before it begins: whoever is in sync has it, and the others do not."""
+    """Broker 1 leads, and all brokers but those `away` are in sync.
+
+    With brokers away, record 1 was acknowledged before, and only the in-sync brokers have it. Otherwise nothing is
+    written.
+    """
     there, held = setup.replicas - setup.away, 1 if setup.away else 0
     flushed = held if setup.flush is FlushMode.EACH else 0
     whole = ModelReplica((ModelLogEntry(1, 0),) * held, flushed, held, told=held)
     gone = ModelReplica(up=False, in_sync=False)
     replicas = (whole._replace(leads=True), *[whole] * (there - 1), *[gone] * setup.away)
     sent = (int(SendState.ACKNOWLEDGED),) * held + (int(SendState.NOT_YET),) * setup.records
-    # Its consumer is there from the beginning on; a group with a reset has committed nothing yet.
+    # The consumer exists from the beginning; a group with a reset has committed nothing yet.
     committed = 0 if setup.reset is AutoOffsetReset.NONE or setup.commit is CommitMode.WITH_RESULTS else NO_OFFSET
     reader = None if setup.commit is CommitMode.NONE else ModelConsumer(0, committed, 0, (0,) * len(sent))
     return ModelPartition(replicas, 1, 0, 0, 0, sent, 0, reader)
@@ -310,7 +314,7 @@ class AnomalyCase(NamedTuple):
 
 
 def find_anomalies(state: ModelPartition) -> Iterator[AnomalyCase]:
-    """By the log of the leader that the controller has, if it runs: followers will cut theirs to it."""
+    """Judges by the log of the controller's leader, if it runs: followers will truncate to it."""
     leader = state.led
     if leader is None:
         return
@@ -367,30 +371,30 @@ def replication_transitions(setup: ModelConfig, state: ModelPartition) -> Transi
 
 
 def advance_high_watermark(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
-    """The leader moves its high watermark, and answers the producers whose records are below it."""
+    """Advances the leader's high watermark and answers the producers whose records are below."""
     leader = state.of(broker)
     isolated = leader.cut or state.leader != broker
     in_sync = leader.view if isolated else len(state.in_sync)
     if not setup.elr or in_sync >= setup.effective_min_insync:
-        # Who is cut off hears no fetch: only where it was alone in sync its own end is enough.
+        # A cut-off leader receives no fetches: its own log end counts only if it was alone in sync.
         ends = [] if isolated else [state.of(other).told for other in state.in_sync if other != broker]
         high = leader.high if isolated and in_sync > 1 else min([len(leader.log), *ends])
         leader = leader._replace(high=max(leader.high, high))
     done = tuple(one for one in leader.waiting if any(entry.record == one for entry in leader.log[: leader.high]))
     leader = leader._replace(waiting=tuple(one for one in leader.waiting if one not in done))
-    # Too few in sync by now: the producer hears NOT_ENOUGH_REPLICAS_AFTER_APPEND, though the record is there.
+    # Too few in sync by now: the producer gets NOT_ENOUGH_REPLICAS_AFTER_APPEND, though the record is there.
     status = SendState.ACKNOWLEDGED if in_sync >= setup.effective_min_insync else SendState.REFUSED
     return state.with_replica(broker, leader).answered(done, status)
 
 
 def append_log(setup: ModelConfig, replica: ModelReplica, log: ModelReplica) -> ModelReplica:
-    """`replica` with the log of `log`; what is flushed at once is on disk."""
+    """Returns `replica` with the log of `log`, flushed if the configuration says so."""
     flushed = len(log.log) if setup.flush is FlushMode.EACH else replica.flushed
     return replica._replace(log=log.log, flushed=flushed)
 
 
 def _followed(state: ModelPartition, broker: int) -> ModelPartition:
-    """Before KIP-101: whoever becomes a follower cuts its log to the high watermark that it knows."""
+    """Before KIP-101: a new follower truncates its log to its known high watermark."""
     replica = state.of(broker)
     return state.with_replica(broker, replica.cut_to(replica.high)._replace(epoch=state.epoch, leads=False))
 
@@ -401,7 +405,7 @@ def _can_fetch(state: ModelPartition, broker: int) -> bool:
 
 
 def find_divergence(one: ModelReplica, other: ModelReplica) -> int:
-    """Where two logs part. What leaders' epochs and their ends tell a follower, in as many rounds as it takes."""
+    """The offset where two logs differ; leader epochs tell a follower the same in several rounds."""
     for at, (ours, theirs) in enumerate(zip(one.log, other.log, strict=False)):
         if ours != theirs:
             return at
@@ -409,7 +413,7 @@ def find_divergence(one: ModelReplica, other: ModelReplica) -> int:
 
 
 def _fetched(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPartition:
-    """The request tells the leader where the follower's log ends; the answer brings records and the high watermark."""
+    """The request reports the follower's log end; the response brings records and the high watermark."""
     leader, replica = state.of(state.leader), state.of(broker)
     by_epoch = setup.truncation is TruncationMode.EPOCH
     replica = replica.cut_to(find_divergence(replica, leader) if by_epoch else min(len(replica.log), len(leader.log)))
@@ -427,7 +431,7 @@ def _fetched(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPar
 
 
 def _eligible(setup: ModelConfig, state: ModelPartition, left: tuple[int, ...]) -> ModelPartition:
-    """Who left the in-sync set stays eligible while too few are in it; once there are enough, nobody else is."""
+    """A broker that left the in-sync set stays eligible while the set is too small."""
     if not setup.elr:
         return state
     few = len(state.in_sync) < min(setup.min_insync, setup.replicas)
@@ -446,7 +450,7 @@ def _removed(setup: ModelConfig, state: ModelPartition, brokers: tuple[int, ...]
 
 
 def _shrunk(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
-    """The leader drops who lags: one slow follower, or all where it is slow itself."""
+    """The leader drops a slow follower, or all followers if the leader itself is slow."""
     leader = state.led
     if leader is None or leader.cut:
         return
@@ -461,14 +465,14 @@ def _shrunk(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitio
 
 
 def _noticed(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
-    """The controller misses a broker: it leaves the in-sync set, unless it is the last one there and ELR is off."""
+    """The controller removes an unreachable broker from the in-sync set, unless it is the last there and ELR is off."""
     replica = state.of(broker)
     stays = not setup.elr and state.in_sync == (broker,)
     if broker != state.leader and (stays or not replica.in_sync):
         return
     after = state if stays or not replica.in_sync else _removed(setup, state, (broker,))
     if broker != state.leader:
-        # A leader that is cut off hears nothing of it.
+        # A cut-off leader does not learn of this.
         listens = after.led is not None and not after.led.cut
         yield (
             ModelEvent(ModelAction.NOTICE, broker),
@@ -484,8 +488,9 @@ def _noticed(setup: ModelConfig, state: ModelPartition, broker: int) -> Transiti
 
 
 def _may_lead(setup: ModelConfig, state: ModelPartition, broker: int) -> bool:
-    """Of those that can be reached: one in sync; else, with ELR, one that is eligible, or else who led last; else,
-    where unclean election is allowed, any."""
+    """Among reachable brokers: one in sync; else, with ELR, an eligible one or the last leader; else any, if unclean
+    election is allowed.
+    """
     replica, in_sync = state.of(broker), state.in_sync
     if replica.in_sync:
         return True
@@ -515,10 +520,10 @@ def _elected(state: ModelPartition, broker: int) -> ModelPartition:
 
 def _returned(setup: ModelConfig, state: ModelPartition, broker: int) -> Transitions:
     replica = state.of(broker)
-    # The controller has to have missed it first; without ELR who was last in sync stays so all the same.
+    # The controller must have noticed the broker's absence. Without ELR the last in-sync replica stays in sync.
     missed = broker != state.leader and (not replica.in_sync or (not setup.elr and state.in_sync == (broker,)))
     if not replica.up and missed:
-        # It did not stop in good order, so ELR does not trust its log any more.
+        # The stop was not orderly, so ELR does not trust the log any more.
         eligible = replica.eligible and not setup.elr
         yield (
             ModelEvent(ModelAction.RESTART, broker),
@@ -540,7 +545,7 @@ def _healed(setup: ModelConfig, state: ModelPartition, broker: int) -> ModelPart
 
 
 def producer_transitions(setup: ModelConfig, state: ModelPartition, *, faults: bool) -> Transitions:
-    """Without `faults` what goes well; with them, how an answer is lost, or with acks=0 a record."""
+    """Sends without fault. With `faults`: a lost response, or with acks=0 a lost record."""
     for record in _next_records(setup, state):
         for broker in state.brokers:
             replica = state.of(broker)
@@ -560,7 +565,7 @@ def producer_transitions(setup: ModelConfig, state: ModelPartition, *, faults: b
 
 
 def producer_timeout_transitions(state: ModelPartition) -> Transitions:
-    """A producer that waits for a leader which is cut off turns to the new one."""
+    """A producer that waits for a cut-off leader turns to the new one."""
     for broker in state.brokers:
         replica = state.of(broker)
         if replica.waiting and state.leader not in (0, broker):
@@ -578,14 +583,14 @@ def _next_records(setup: ModelConfig, state: ModelPartition) -> list[int]:
 
 
 def _takes(setup: ModelConfig, state: ModelPartition, broker: int, record: int) -> bool:
-    """Whether this leader appends the record, or has it already."""
+    """Whether this leader accepts the record, or already has it."""
     replica = state.of(broker)
     in_sync = replica.view if replica.cut or state.leader != broker else len(state.in_sync)
     if setup.acks is ProducerAcks.ALL and in_sync < setup.effective_min_insync:
         return False
     if not setup.idempotent or replica.holds(record):
         return True
-    # A gap in the sequence is refused. One that the cluster lost is passed with a new producer epoch (KIP-360).
+    # A sequence gap is refused. A gap that the cluster lost is passed with a new producer epoch (KIP-360).
     return all(replica.holds(one) or state.sent[one - 1] == SendState.ACKNOWLEDGED for one in range(1, record))
 
 
@@ -645,7 +650,7 @@ def consumer_transitions(setup: ModelConfig, state: ModelPartition) -> Transitio
 
 
 def _tells_reset(setup: ModelConfig, state: ModelPartition, leader: ModelReplica) -> bool:
-    """A new leader tells no end before its high watermark has reached where its epoch begins (KIP-207)."""
+    """A new leader reports no end offset before its high watermark reaches the start of its epoch (KIP-207)."""
     old = setup.truncation is TruncationMode.HIGH_WATERMARK
     return setup.reset is AutoOffsetReset.EARLIEST or old or leader.high >= state.start
 

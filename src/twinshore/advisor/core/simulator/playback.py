@@ -1,9 +1,7 @@
-"""A schedule in plain sentences, and as values for programs. Pure.
+"""Schedules as sentences, as JSON values, and as one self-contained HTML page with drawn logs.
 
-Schedules as one page of HTML that needs nothing else: the logs drawn, forwards and backwards by the keyboard. Pure.
-
-The sentences are there without a script. With it one step is drawn at a time, and its address names it: `#acks-1/3` is
-the third step of that play.
+Without JavaScript the page shows all sentences; with JavaScript one step at a time, by keyboard or address: `#acks-1/3`
+is step 3 of that playback.
 """
 
 from __future__ import annotations
@@ -53,7 +51,6 @@ _BROKER = {
 
 
 def describe_steps(setup: ModelConfig, steps: Iterable[ScheduleStep]) -> Iterator[str]:
-    """A numbered sentence for each step; faults are named as such."""
     for number, step in enumerate(steps, 1):
         yield f"{number}. {'Fault: ' if step.move.is_fault else ''}{describe_step(setup, step)}"
 
@@ -125,7 +122,7 @@ def _changes(step: ScheduleStep) -> Iterator[str]:
 
 
 def _is_answered(step: ScheduleStep) -> bool:
-    """With acks=0 a record may count though it never arrived."""
+    """With acks=0 a record may count as acknowledged though it never arrived."""
     return any(step.after.of(one).holds(record) for one in step.after.brokers for record in _fresh(step))
 
 
@@ -155,7 +152,6 @@ def _numbers(numbers: Iterable[int]) -> str:
 
 
 def draw_state(state: ModelPartition) -> Iterator[str]:
-    """A line for each broker: how it stands, and its log."""
     for broker in state.brokers:
         replica = state.of(broker)
         signs = {
@@ -184,7 +180,6 @@ def _place(offset: int) -> str:
 
 
 def describe_model_config(setup: ModelConfig) -> str:
-    """The settings in one line."""
     parts = [
         count_phrase(setup.replicas, "replica"),
         f"acks={setup.acks}",
@@ -207,8 +202,10 @@ def _taken(setup: ModelConfig) -> str:
 
 
 def describe_outcome(explored: Exploration, *, steps: bool = True, pictures: bool = False) -> Iterator[str]:
-    """For each harm sought the smallest schedule, or that there is none within the bounds. Without `steps` only how
-    many there are; with `pictures` the partition after each of them."""
+    """The smallest schedule for each sought harm, or that none exists within the bounds.
+
+    Without `steps` only their number; with `pictures` also the state after each.
+    """
     setup = explored.setup
     yield f"With {describe_model_config(setup)}:"
     for harm in explored.sought:
@@ -224,7 +221,7 @@ def describe_outcome(explored: Exploration, *, steps: bool = True, pictures: boo
             yield f"{harm.upper()}: by no schedule within {_bounds(explored)}; {explored.states} states were looked at."
         else:
             yield f"{harm.upper()}: cannot tell. {explored.states} states were looked at, and there are more."
-    # What was not looked for must not be taken for safe.
+    # A fault that was not searched must not look safe.
     if left := [fault.value for fault in FaultKind if fault not in setup.able]:
         yield from [""] if steps else []
         yield f"Left out: {', '.join(left)}."
@@ -242,7 +239,7 @@ def _bounds(explored: Exploration) -> str:
 
 
 def model_config_as_values(setup: ModelConfig) -> dict[str, Any]:
-    """`faults` are those that were looked at: such as can happen under these settings."""
+    """`faults`: those searched, which are possible under these settings."""
     return {**asdict(setup), "faults": [fault for fault in FaultKind if fault in setup.able]}
 
 
@@ -260,7 +257,7 @@ def steps_as_values(setup: ModelConfig, steps: Iterable[ScheduleStep]) -> list[d
 
 
 def state_as_values(state: ModelPartition) -> dict[str, Any]:
-    """The log's entries as pairs of record and leader epoch."""
+    """Log entries are pairs of record and leader epoch."""
     return {
         "leader": state.leader or None,
         "epoch": state.epoch,
@@ -287,7 +284,7 @@ def state_as_values(state: ModelPartition) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Playback:
-    """What is drawn: a story, or a schedule that a search found. `end`: what came of it. `moral` may be empty."""
+    """A story, or a schedule found by a search. `end`: the outcome. `moral` may be empty."""
 
     name: str
     title: str
@@ -303,7 +300,7 @@ def build_story_playback(story: Story) -> Playback:
 
 
 def build_exploration_playbacks(explored: Exploration, before: str = "") -> Iterator[Playback]:
-    """A play for each harm that was found. `before`: what their names begin with, where there are several answers."""
+    """`before`: a prefix of the playbacks' names, to tell several searches apart."""
     for harm, found in explored.found.items():
         title = f"{harm.capitalize()} with acks={explored.setup.acks}"
         yield Playback(f"{before}{harm}", title, explored.setup, found.steps, found.damage.says)
@@ -315,7 +312,7 @@ def describe_ending(steps: tuple[ScheduleStep, ...]) -> str:
 
 
 def render_playbacks(title: str, plays: Sequence[Playback], notes: Iterable[str] = ()) -> str:
-    """The whole page. `notes` are sentences above the plays."""
+    """The HTML page. `notes`: sentences above the playbacks."""
     values = json.dumps([_values(one) for one in plays]).replace("<", "\\u003c")
     above = "".join(f"<p>{escape(note)}</p>\n" for note in notes)
     listed = "".join(f'<li><a href="#{escape(one.name)}">{escape(one.title)}</a></li>\n' for one in plays)
@@ -330,7 +327,7 @@ def render_playbacks(title: str, plays: Sequence[Playback], notes: Iterable[str]
 
 
 def _told(one: Playback) -> str:
-    """The play in sentences: what the script hides all but one step of, and what is there without it."""
+    """The playback in sentences; with JavaScript one step is visible, without it all are."""
     steps = "".join(
         f"<li{' class=fault' if step.move.is_fault else ''}>{escape(describe_step(one.setup, step))}</li>\n"
         for step in one.steps

@@ -1,10 +1,7 @@
-"""The smallest schedule that does harm, by what a partition and its clients may do and suffer: fewest faults first,
-then fewest steps. Pure.
+"""Searches for the smallest harmful schedule, fewest faults first, then fewest steps; and plays scripted stories.
 
-States from which the same follows are one (`canonicalize_state`). What was reached with fewer faults is never looked
-at again. Where only losses are sought, a state that can lose nothing any more without a fault ends its branch.
-
-Classic losses, and what mends them: scripts that the model plays, as far as it allows each step. Pure.
+Equivalent states are merged (`canonicalize_state`). A state reached with fewer faults is never searched again. If only
+losses are sought, a state safe without further faults ends its branch.
 """
 
 from __future__ import annotations
@@ -39,14 +36,12 @@ from twinshore.advisor.core.simulator.model import (
 )
 
 STATES_MAX = 200_000
-# States that are known for each that may be looked at. Searches that end have four to nine of them.
+# Known states allowed for each searched one. Searches that end have four to nine.
 KNOWN_STATES_FACTOR, KNOWN_STATES_MIN = 10, 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStep:
-    """One thing that happened, and how the partition stood before and after."""
-
     move: ModelEvent
     before: ModelPartition
     after: ModelPartition
@@ -64,8 +59,9 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """`whole`: every schedule within the bounds was looked at, for the harms that were not found. `states`: how many
-    different ones were gone on from."""
+    """`whole`: every schedule within the bounds was searched for the harms not found. `states`: number of states
+    expanded.
+    """
 
     setup: ModelConfig
     faults_max: int
@@ -76,7 +72,7 @@ class Exploration:
 
 
 def faultless_transitions(setup: ModelConfig, state: ModelPartition) -> Iterator[tuple[ModelEvent, ModelPartition]]:
-    """All that can happen without a fault, in an order that is always the same."""
+    """All transitions without a fault, in a fixed order."""
     return chain(
         producer_transitions(setup, state, faults=False),
         producer_timeout_transitions(state),
@@ -88,8 +84,10 @@ def faultless_transitions(setup: ModelConfig, state: ModelPartition) -> Iterator
 def explore(
     setup: ModelConfig, *, faults_max: int, sought: tuple[Anomaly, ...] = tuple(Anomaly), states_max: int = STATES_MAX
 ) -> Exploration:
-    """Looks until each harm sought is found, all is seen, or `states_max` states are; also no further once ten times as
-    many are known, most of which wait: they are what fills memory."""
+    """Searches until each sought harm is found, all states are seen, or `states_max` are.
+
+    The search also stops once ten times as many states are known: most of those wait and fill memory.
+    """
     first = build_initial_state(setup)
     queue: list[tuple[int, int, int, ModelPartition]] = [(0, 0, 0, first)]
     came: dict[int, tuple[int, ModelEvent, ModelPartition]] = {}
@@ -136,10 +134,11 @@ def _way(
 
 
 def canonicalize_state(setup: ModelConfig, state: ModelPartition) -> Any:
-    """The same for states from which the same harm follows by the same moves: they differ in what nothing that follows
-    depends on. Brokers' numbers are names. Of epochs only their order counts, and of the epoch that a producer knows
-    only which leaders it shuts out. Where a follower's log ends is of use to a leader only above its own high
-    watermark."""
+    """Returns equal keys for states from which the same moves lead to the same harm.
+
+    Broker numbers are only names. Of epochs only the order counts, and of the producer's epoch only which leaders it
+    excludes. A follower's log end matters to a leader only above the leader's high watermark.
+    """
     leader = state.leader
     high = state.replicas[leader - 1].high if leader else 0
     leading = [one.epoch for broker, one in enumerate(state.replicas, 1) if one.leads or broker == leader]
@@ -165,8 +164,9 @@ def canonicalize_state(setup: ModelConfig, state: ModelPartition) -> Any:
 
 
 def is_safe_without_faults(state: ModelPartition) -> bool:
-    """Without a further fault no record can be lost from here on: who leads is reached and stays the leader, a leader's
-    log only grows, and nobody else takes himself for it and acknowledges. Of readers it says nothing."""
+    """Whether no record can be lost without a further fault: the leader is reachable, its log only grows, and no other
+    broker acts as leader. Always false with a consumer.
+    """
     if state.reader is not None or state.led is None or not state.led.reachable:
         return False
     return not any(one.leads for broker, one in enumerate(state.replicas, 1) if broker != state.leader)
@@ -202,7 +202,7 @@ def _of_reading(setup: ModelConfig, state: ModelPartition) -> Transitions:
         yield ModelEvent(ModelAction.READER), state._replace(reader=reader._replace(place=reader.committed, hand=0))
     if setup.reset is AutoOffsetReset.NONE:
         return
-    # Where the application keeps its place itself, brokers have none to forget.
+    # If the application stores its offset, brokers have none to expire.
     if FaultKind.REST in setup.faults and reader.committed != NO_OFFSET and setup.commit is not CommitMode.WITH_RESULTS:
         gone = reader._replace(place=NO_OFFSET, committed=NO_OFFSET, hand=0)
         yield ModelEvent(ModelAction.REST), state._replace(reader=gone)
@@ -223,7 +223,7 @@ def _down(state: ModelPartition, broker: int, end: int) -> ModelPartition:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`ends`: the harm that is done in the end, or None. `moral`: what is to be learnt of it."""
+    """`ends`: the harm at the end, or None. `moral`: the lesson."""
 
     name: str
     title: str
@@ -234,7 +234,7 @@ class Story:
 
 
 def play_story(story: Story) -> tuple[ScheduleStep, ...]:
-    """ValueError where the model does not allow a step of the script."""
+    """Plays the script. Raises ValueError if the model does not allow a step."""
     state, steps = build_initial_state(story.setup), []
     for move in story.script:
         able = dict(chain(faultless_transitions(story.setup, state), fault_transitions(story.setup, state)))

@@ -1,4 +1,4 @@
-"""The stories: which there are, and one of them step by step. No cluster is asked."""
+"""`twinshore simulate story`: lists stories and shows one step by step. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_story_values() -> list[dict[str, Any]]:
 
 
 def find_story(name: str) -> Story:
-    """ConfigError where nobody knows it."""
+    """Raises ConfigError for an unknown name."""
     for story in STORIES:
         if story.name == name:
             return story
@@ -41,7 +41,6 @@ def find_story(name: str) -> Story:
 
 
 def describe_story(story: Story) -> Iterator[str]:
-    """Each step with the partition after it, then what came of it."""
     yield f"{story.title}."
     yield f"With {describe_model_config(story.setup)}."
     steps = play_story(story)
@@ -67,12 +66,10 @@ def story_as_values(story: Story) -> dict[str, Any]:
 
 
 def get_all_stories() -> tuple[Story, ...]:
-    """All of them, in the order of the list."""
     return STORIES
 
 
 def render_stories(stories: Iterable[Story]) -> str:
-    """For whoever opens it in a browser: a story, or several with a list of them."""
     plays = [build_story_playback(story) for story in stories]
     title = plays[0].title if len(plays) == 1 else "How a partition of Kafka keeps or loses a record"
     return render_playbacks(title, plays)
