@@ -1,4 +1,4 @@
-"""Who comes in, and as whom they are led on: certificates, users and credentials, as settings and their files say."""
+"""Authentication: certificates, users and credentials of clients, and how the proxy logs in to brokers for them."""
 
 from __future__ import annotations
 
@@ -75,9 +75,11 @@ _WRONG = (Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
 
 
 class ReloadedFile(Generic[T]):
-    """What is made of files, and made anew when they change: certificates, users. `value` is as of the files' last good
-    state: what cannot be made of them is said, and what was made before stays. The first time that is a ConfigError.
-    `what` is whose sentences these are."""
+    """A value made from files, such as certificates or users, and remade when the files change.
+
+    `value` comes from the last good state of the files. If a reload fails, the error is logged and the old value stays;
+    the constructor raises ConfigError. `what`: prefix of log lines.
+    """
 
     def __init__(self, what: str, files: Sequence[str], make: Callable[[], T], log: Callable[[str], None]) -> None:
         self._what, self._make, self._log, self._told = what, make, log, RepeatFilter(log)
@@ -87,8 +89,11 @@ class ReloadedFile(Generic[T]):
         self.value = make()
 
     def look(self) -> None:
-        """Now and then. Files that are exchanged one after the other do not fit each other in between: what is wrong is
-        said once it was wrong twice."""
+        """Reload the value if the files have changed; call periodically.
+
+        Files that are replaced one after the other may not match for a moment. So an error is logged only when a second
+        check finds the same files.
+        """
         stamp = self._stamp()
         if stamp == self._good:
             self._bad = []
@@ -117,7 +122,7 @@ def _stamp_of(file: Path) -> tuple[int, int, int] | None:
 
 
 class _Inside(ssl.SSLObject):
-    """A connection that remembers by which name the client came."""
+    """A TLS connection that remembers the name the client asked for (SNI)."""
 
     sni_hostname = ""
 
@@ -128,12 +133,12 @@ def _remember(inside: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SS
 
 
 def get_sni_hostname(inside: object) -> str:
-    """The name that the client has asked for in its handshake (SNI); empty where it came by an address."""
+    """Returns the host name from the client's TLS handshake (SNI); empty if the client connected by an address."""
     return inside.sni_hostname if isinstance(inside, _Inside) else ""
 
 
 def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
-    """For clients' connections, of the files as they are now; ConfigError where they cannot be used."""
+    """Create the TLS context for client connections from the current files. ConfigError if they cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -156,7 +161,9 @@ def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
 
 
 def format_subject(certificate: Mapping[str, Any] | None) -> str:
-    """The subject as Kafka names a principal: `CN=app,O=corp`, the narrowest part first; empty without one."""
+    """Format a certificate's subject as Kafka names a principal: `CN=app,O=corp`, narrowest part first; empty without
+    one.
+    """
     parts = [
         "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part)
         for part in (certificate or {}).get("subject", ())
@@ -170,7 +177,7 @@ def _escaped(value: str) -> str:
 
 
 def describe_handshake_failure(error: Exception) -> str:
-    """Why a client is hung up on; empty where it went by itself, as what only looks whether a port is open does."""
+    """Returns why a client is disconnected; empty if the client left by itself, as port checks do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -194,25 +201,28 @@ def _spoken(reason: str) -> str:
 
 
 class LoginHandler(Protocol):
-    """Who lets the client in."""
+    """What a login calls."""
 
     def say(self, frame: Parts) -> None:
-        """Sends this."""
+        """Send this response."""
 
     def let_in(self, who: ClientPrincipal) -> None:
-        """From now on it is served."""
+        """Serve the client as this principal from now on."""
 
     def see_out(self, frame: Parts, why: str) -> None:
-        """Sends this as its last word, and hangs up; `why` is for the log."""
+        """Send this last response and disconnect; `why` is for the log."""
 
     def hang_up(self, why: str) -> None:
-        """At once."""
+        """Disconnect at once."""
 
 
 class SaslHandshake:
-    """A client before it is served: it logs in, or it is refused, after a pause that makes guessing slow. That of one
-    client. While `busy` nothing more of it is read. `judge` says why somebody is not who he says; empty where he is;
-    None where nobody can be asked. `refuses` says why somebody is not let in who is who he says."""
+    """The login of one client.
+
+    A refusal is sent after a pause, which slows down guessing. While `busy`, read nothing more from the client. `judge`
+    returns why the credentials are wrong, empty if they are right, None if no cluster can check them. `refuses` returns
+    why an authenticated principal is not admitted, else empty.
+    """
 
     def __init__(
         self,
@@ -232,15 +242,15 @@ class SaslHandshake:
 
     @property
     def software(self) -> str:
-        """The library that the client says that it is."""
+        """The client library, as the client names it."""
         return self._login.software
 
     def late(self, now_s: float) -> bool:
-        """Whether the client has had time enough."""
+        """Whether the time for the login is over."""
         return now_s > self._until_s
 
     def take(self, frame: memoryview, offers: ApiVersionRanges, host: LoginHandler) -> None:
-        """One frame of the client's. WireError where it cannot be read."""
+        """Process one frame from the client. WireError if the frame cannot be read."""
         match self._login.step(frame, offers):
             case ContinueLogin(said):
                 host.say(said)
@@ -258,7 +268,7 @@ class SaslHandshake:
                 host.hang_up(why)
 
     def close(self) -> None:
-        """The client is gone."""
+        """Stop the login: the client has disconnected."""
         if self._pause is not None:
             self._pause.cancel()
         if self._judging is not None:
@@ -283,7 +293,7 @@ class SaslHandshake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyUserSection:
-    """One user."""
+    """One user of the users file."""
 
     scram_sha_512: str = setting("", "the salted password, as Kafka keeps it: `salt=...,stored_key=...,...`")
     password_env: str = setting("", "environment variable that holds the password")
@@ -292,7 +302,7 @@ class ProxyUserSection:
 
 @dataclass(slots=True)
 class _User:
-    """`proven`: a password that was right, in no form in which it could be read. To try one takes long."""
+    """A user. `proven`: keyed hash of a password that was right, since checking a salted password takes long."""
 
     keys: ScramKeys | None
     password: Secret
@@ -301,10 +311,12 @@ class _User:
 
 
 class UsersOfFile:
-    """The users that may log in at the proxy, of a TOML file: a table for each, with where its password is kept. A
-    password that stands in a separate file is read again at each login. Of a salted one nobody can be logged in
-    elsewhere. A user that is not in the file has keys as well, which no password fits: a client learns from no answer,
-    and from no time that it takes, which users exist. `seal`: from which salts follow, the same in each process."""
+    """Users that may log in at the proxy, from a TOML file with one table for each.
+
+    A password in a separate file is read again at each login. With a salted password the proxy cannot log in elsewhere
+    for the user. Unknown users get keys that no password fits: neither the response nor its timing shows which users
+    exist. `seal`: the seed of derived salts, the same in each process.
+    """
 
     def __init__(self, users: Mapping[str, _User], seal: bytes = b"") -> None:
         self._users = users
@@ -324,7 +336,9 @@ class UsersOfFile:
         return found.keys
 
     def _of_nobody(self, user: str) -> ScramKeys:
-        """As one of the salted users has them, if there are any; they are the same each time."""
+        """Returns keys for an unknown user, shaped like those of a salted user if there is one; always the same for a
+        name.
+        """
         number = int.from_bytes(self._drawn(user, 4))
         like = self._salted[number % len(self._salted)] if self._salted else None
         size, iterations = (len(like.salt), like.iterations) if like else (SALT_BYTES, SCRAM_ITERATIONS)
@@ -354,7 +368,7 @@ class UsersOfFile:
 
 
 def _read(password: Secret) -> str:
-    """Nothing where it cannot be read now: then nobody logs in with it."""
+    """Returns the password; empty if unreadable now, in which case no login with it succeeds."""
     try:
         return password.read()
     except ConfigError:
@@ -362,7 +376,7 @@ def _read(password: Secret) -> str:
 
 
 def read_users(file: str) -> UsersOfFile:
-    """ConfigError with all that is wrong in it."""
+    """Read a users file. ConfigError lists all errors in the file."""
     try:
         text = Path(file).read_text(encoding="utf-8")
         raw: dict[str, Any] = tomllib.loads(text)
@@ -393,7 +407,10 @@ def _user(raw: object, place: str, complaints: Complaints) -> _User:
 
 
 class Authenticator:
-    """That of a process; without settings anybody comes in, by plain TCP. ConfigError where a file cannot be used."""
+    """Authentication for one process. Without settings any client is admitted over plain TCP.
+
+    ConfigError if a file cannot be used.
+    """
 
     def __init__(
         self,
@@ -421,34 +438,34 @@ class Authenticator:
             log("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
 
     def look(self) -> None:
-        """Now and then: at files that may have changed."""
+        """Reload files that have changed; call periodically."""
         for one in (self._tls_context, self._users, *self._contexts.values()):
             if one is not None:
                 one.look()
 
     def close(self) -> None:
-        """Nobody waits to be let in any more."""
+        """Cancel pending password checks."""
         self._judges.shutdown(wait=False, cancel_futures=True)
 
     @property
     def tls_context(self) -> ssl.SSLContext | None:
-        """For a client that comes now; None where ports speak no TLS."""
+        """The TLS context for a new client; None if ports are plain TCP."""
         return self._tls_context.value if self._tls_context else None
 
     @property
     def tls(self) -> bool:
-        """Whether any side speaks it."""
+        """Whether clients or any cluster use TLS."""
         return self._tls_context is not None or bool(self._contexts)
 
     def entry(self) -> SaslHandshake | None:
-        """How a client logs in; None where nobody need do so."""
+        """Returns the login of a new client; None if clients need no login."""
         if not self._asked.sasl:
             return None
         login = ClientLogin(self._scram_keys, self._asked.sasl, lambda: secrets.token_urlsafe(24))
         return SaslHandshake(login, self._judge, steady_s(), self.refuses)
 
     def refuses(self, who: ClientPrincipal) -> str:
-        """Why this principal is not let in, whatever it has proven; empty where it is."""
+        """Returns why an authenticated principal is not admitted; empty if admitted."""
         known = {principal for principal, _ in self._asked.logins}
         if not known or who.name in known or self._asked.credentials_else == OWN_CREDENTIALS:
             return ""
@@ -458,13 +475,13 @@ class Authenticator:
         return (self._users.value if self._users else UsersOfFile({})).scram_keys(user)
 
     def who(self, transport: asyncio.BaseTransport) -> ClientPrincipal:
-        """Whom a client's certificate names."""
+        """Returns the principal of a client's certificate; its name is empty if certificates are not asked for."""
         return ClientPrincipal(
             format_subject(transport.get_extra_info("peercert")) if self._asked.client_ca_file else ""
         )
 
     def access(self, cluster: str, who: ClientPrincipal) -> BrokerAccess:
-        """How this client is led to the cluster's brokers."""
+        """Returns how to connect to the cluster's brokers for this client."""
         known = self._clusters.get(cluster) or Cluster(cluster, ())
         context = self._contexts[cluster].value if cluster in self._contexts else None
         security = known.security
@@ -476,8 +493,11 @@ class Authenticator:
         return BrokerAccess(replace(known, security=security), self._tokens, context)
 
     async def _judge(self, who: ClientPrincipal) -> str | None:
-        """By the users file; without one by what the first cluster says that asks for logins and answers. Whoever tries
-        many passwords waits for his like, and holds up nobody who is known."""
+        """Check credentials with the users file; without one, with the first cluster that requires logins and answers.
+
+        The checks have threads of their own, so guessing of passwords delays other checks, but no client that is logged
+        in.
+        """
         loop = asyncio.get_running_loop()
         if self._users is not None:
             known = await loop.run_in_executor(self._judges, self._users.value.check_password, who.name, who.password)
@@ -497,7 +517,7 @@ def _context_of(cluster: Cluster, log: Callable[[str], None]) -> ReloadedFile[ss
 
 
 def _try(cluster: Cluster, who: ClientPrincipal) -> str | None:
-    """Why the cluster does not let in whoever this is; empty where it does, None where it does not answer."""
+    """Returns why the cluster refuses this login; empty if accepted, None if the cluster does not answer."""
     security = replace(cluster.security, username=who.name)
     for text in cluster.bootstrap:
         address = parse_address(text, cluster.name)

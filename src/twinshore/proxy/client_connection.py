@@ -1,6 +1,6 @@
-"""One client's connection: its requests are read in order, and answered in that order, whoever is asked for them.
+"""One client's connection: requests are read in order and answered in that order.
 
-Bytes are sent from where they were received. While one side takes no more, the other is not read.
+Bytes are sent from the buffer that received them. While one side accepts no more, the other is not read.
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ _SMALL_BYTES: Final = 16 << 10
 
 
 class RequestFramer(FrameReader):
-    """What one client sends, until each request is whole. Only the first bytes of a large one are believed: for the
-    rest it must have room in the budget that all clients share, and its API must allow so much. `waits`: whether a
-    request that has begun has no room yet; `go_on` is called once it has."""
+    """Buffers one client's requests until each is whole.
+
+    A large request gets memory beyond its first bytes only from the budget that all clients share, and if its API
+    allows the size. `waits`: a request waits for memory; `go_on` is called once granted.
+    """
 
     __slots__ = ("_budget", "_charged", "_go_on", "_paused_s", "_reserved", "_since_s", "waits")
 
@@ -83,7 +85,7 @@ class RequestFramer(FrameReader):
         self._since_s, self._paused_s, self.waits = 0.0, -math.inf, False
 
     def request(self, bytes_max: int) -> memoryview | None:
-        """The next whole request, without its size. WireError where it is larger than its API allows."""
+        """Returns the next whole request without its size field, else None. WireError if larger than its API allows."""
         found = self.next(bytes_max)
         if found is not None:
             self._reserved = 0
@@ -108,7 +110,9 @@ class RequestFramer(FrameReader):
         self._go_on()
 
     def settle(self) -> None:
-        """What was given out is on its way: of the budget it keeps what its buffer takes, unless others wait."""
+        """Give memory back to the budget once returned requests are sent on. Keeps the buffer's size, unless others
+        wait.
+        """
         if self._charged and self._budget.is_short:
             self.rest()
         held = len(self.buffer)
@@ -118,8 +122,11 @@ class RequestFramer(FrameReader):
             self._budget.give(charged - keeps)
 
     def look(self, now_s: float, quiet_s: float, *, paused: bool, busy: bool) -> str:
-        """Once a second: gives back memory; why its client is hung up on, empty where it is not. `quiet_s`: for so long
-        it sent nothing; `paused`: nothing more of it is read; `busy`: something of it is not answered yet."""
+        """Give back memory, once a second. Returns why the client must be disconnected, else empty.
+
+        `quiet_s`: how long the client has sent nothing; `paused`: the client is not read; `busy`: a request is
+        unanswered.
+        """
         self.rest()
         if paused:
             self._paused_s = now_s
@@ -136,7 +143,7 @@ class RequestFramer(FrameReader):
         return ""
 
     def close(self) -> None:
-        """The client is gone."""
+        """Give back all memory: the client is gone."""
         self._budget.leave(self._granted)
         charged, self._charged = self._charged, 0
         self._budget.give(charged)
@@ -152,7 +159,7 @@ OnResponse = Callable[[memoryview | None], None]
 
 
 def with_breaker_timing(done: OnResponse, box: CircuitBreakers, move: ForwardRequest, client: str | None) -> OnResponse:
-    """The same, and the counts and the box hear how long it took."""
+    """Wrap `done` so that traffic counts and circuit breakers get the response time."""
 
     def told(took_ms: float) -> None:
         record_latency(move.flows, took_ms)
@@ -163,12 +170,12 @@ def with_breaker_timing(done: OnResponse, box: CircuitBreakers, move: ForwardReq
 
 
 def with_flow_timing(done: OnResponse, flows: Sequence[TrafficCounter]) -> OnResponse:
-    """The same, and the counts hear how long it took."""
+    """Wrap `done` so that traffic counts get the response time."""
     return _clocked(done, partial(record_latency, flows)) if flows else done
 
 
 def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
-    """From now until it is called; `told` hears it first, in milliseconds."""
+    """Wrap `done`: `told` first gets the time from now until the call, in milliseconds."""
     began_s = steady_s()
 
     def heard(found: memoryview | None) -> None:
@@ -179,9 +186,11 @@ def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
 
 
 class RunningFanOut:
-    """An errand under way: its questions go out together, and it goes on once all of them are answered or lost. `ask`
-    asks a broker, and calls back once, later. `done` gets the answer for the client, and whether a broker was not
-    heard; `failed` why there is none."""
+    """A running fan-out: sends its requests together, and continues once all are answered or lost.
+
+    `ask` sends a request to a broker, and calls back once, later. `done` gets the response, and whether a broker did
+    not answer; `failed` gets the reason if there is no response.
+    """
 
     def __init__(
         self,
@@ -196,11 +205,11 @@ class RunningFanOut:
         self._over = self._unheard = False
 
     def begin(self) -> None:
-        """Asks the first questions."""
+        """Send the first requests."""
         self._step(None)
 
     def close(self) -> None:
-        """The client is gone: what is still answered is of no use."""
+        """Stop: the client is gone, and later responses are ignored."""
         self._over = True
         self._errand.close()
 
@@ -228,7 +237,7 @@ class RunningFanOut:
 
 
 class ParkedRequest:
-    """The one request of a client that waits: for a switch to end, or to hear where its topic is."""
+    """The one request of a client that waits, for a switch to end or for its topic's home."""
 
     def __init__(self, guest: ConnectedClient, house: ProxyContext) -> None:
         self._guest, self._house = guest, house
@@ -241,12 +250,12 @@ class ParkedRequest:
 
     @property
     def request(self) -> Request:
-        """There must be one."""
+        """The parked request; there must be one."""
         assert self.whole is not None
         return read_request(self.whole[SIZE_BYTES:])
 
     def keep(self, whole: memoryview, move: ParkRequest) -> None:
-        """It waits from now on; or goes on to wait, for another reason perhaps."""
+        """Park the request, or keep it parked for another reason."""
         if self.whole is None:
             self.whole, self._since_s = memoryview(bytes(whole)), steady_s()
             self._house.holding.add(self._guest)
@@ -254,23 +263,25 @@ class ParkedRequest:
         self._move = move
 
     def is_parked_longer(self, than_s: float) -> bool:
-        """Whether its client may take it for lost."""
+        """Whether the request has waited longer, so that its client may give it up."""
         return self.whole is not None and steady_s() - self._since_s > than_s
 
     def refusal(self, *, is_last: bool) -> Parts | None:
-        """What tells its client to ask again. None where the connection must end with it. `is_last`: nothing more of
-        the client is read."""
+        """Returns the response that makes the client retry; None if the connection must end.
+
+        `is_last`: nothing more of the client is read.
+        """
         return self._move.refusal if is_last or not self._move.goes_first else None
 
     def let_go(self) -> memoryview | None:
-        """It waits no more."""
+        """Unpark the request and return it."""
         whole, self.whole = self.whole, None
         self._house.holding.discard(self._guest)
         return whole
 
 
 class ResponseSlot:
-    """The place of an answer among those that are due."""
+    """A response's position in the order of responses."""
 
     __slots__ = ("parts", "request")
 
@@ -280,8 +291,10 @@ class ResponseSlot:
 
 
 class ResponseOrderer:
-    """The order of answers: each waits for those of earlier requests, whoever gives it. Those of one client. They are
-    few, and an empty list is a tenth of what an empty deque takes."""
+    """Keeps one client's responses in the order of its requests.
+
+    A list, since few are pending, and an empty deque takes ten times the memory.
+    """
 
     __slots__ = ("_due",)
 
@@ -292,13 +305,13 @@ class ResponseOrderer:
         return len(self._due)
 
     def begin(self, request: Request) -> ResponseSlot:
-        """The place of its answer, behind all others."""
+        """Add a slot behind all others."""
         turn = ResponseSlot(request)
         self._due.append(turn)
         return turn
 
     def take(self, turn: ResponseSlot, parts: Parts) -> bool:
-        """Whether these may be sent now. Else they are copied, and come up in their turn."""
+        """Whether the response may be sent now. Else it is copied, and `ready` yields it in its turn."""
         if self._due and self._due[0] is turn:
             del self._due[0]
             return True
@@ -306,20 +319,21 @@ class ResponseOrderer:
         return False
 
     def ready(self) -> Iterator[Parts]:
-        """What waited for the one that was sent."""
+        """Yields responses that waited for the one just sent."""
         while self._due and (parts := self._due[0].parts) is not None:
             del self._due[0]
             yield parts
 
     def clear(self) -> None:
-        """Nobody waits any more."""
         self._due.clear()
 
 
 class ClientQuota:
-    """What one client has had: counted with what all had, and above its quota nothing more of it is read for a while.
-    `go_on` is called once it may have more; `slowed`: whether it may not. `software`: what it said of itself before it
-    logged in."""
+    """Counts one client's traffic, and pauses a client above its quota.
+
+    `slowed`: the client is paused; `go_on` is called when reading may resume. `software`: the library named before
+    login.
+    """
 
     def __init__(self, house: ProxyContext, go_on: Callable[[], None]) -> None:
         self._house, self._go_on = house, go_on
@@ -328,7 +342,7 @@ class ClientQuota:
         self.slowed, self.software = False, ""
 
     def asks(self, request: Request, size: int) -> None:
-        """The client sent that."""
+        """Count a request of `size` bytes."""
         if not self._there:
             self._there, self._client = True, request.client_id or ""
             self._flow = self._house.flows.comes(self._client)
@@ -338,7 +352,7 @@ class ClientQuota:
         self.spend(request, size)
 
     def spend(self, request: Request, size: int) -> None:
-        """It has sent or received that."""
+        """Count bytes sent or received."""
         self._flow.bytes += size
         if not self._house.quotas.there:
             return
@@ -349,7 +363,6 @@ class ClientQuota:
             asyncio.get_running_loop().call_later(wait_s, self._hurry)
 
     def close(self) -> None:
-        """The client is gone."""
         if self._there:
             self._house.flows.goes(self._client, self._flow)
             self._there = False
@@ -360,8 +373,11 @@ class ClientQuota:
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """`place`: the broker that its port stands for. `address`: where the client is, if a balancer says it. `is_in`: it
-    was let in already, and is counted."""
+    """The connection of one client.
+
+    `place`: the broker of its port. `address`: the client's address from a PROXY header. `is_in`: the client is
+    admitted and counted already.
+    """
 
     def __init__(self, place: BrokerId | None, house: ProxyContext, address: str = "", *, is_in: bool = False) -> None:
         self._house, self._told_address, self._is_in = house, address, is_in
@@ -396,7 +412,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._read()  # behind a handshake of TLS something may have come already
 
     def set_broker(self, place: BrokerId | None) -> None:
-        """The client came by the name of this broker, as its handshake has said."""
+        """Set the broker that the client's TLS handshake named."""
         self._session.place = place
 
     def get_buffer(self, _: int) -> memoryview:
@@ -423,7 +439,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._go_on()
 
     def hang_up(self, why: str) -> None:
-        """Ends the connection at once; `why` is for the log."""
+        """End the connection at once; `why` is for the log."""
         if self._transport is not None and not self._transport.is_closing():
             self._house.hung_up(self.peer, why)
             self._transport.abort()
@@ -431,19 +447,19 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """Where the client is, without its port."""
+        """The client's address without port."""
         found = self._transport.get_extra_info("peername") if self._transport else None
         return self._told_address or (str(found[0]) if found else "unknown")
 
     def drain(self) -> None:
-        """Reads nothing more, and ends once what was read is answered."""
+        """Read nothing more, and end once all requests are answered."""
         self._draining = True
         self._refuse_held()
         self._pace()
         self._end_if_drained()
 
     def look(self, now_s: float) -> None:
-        """Once a second: ends what takes too long, and gives back memory."""
+        """Enforce time limits and give back memory; called once a second."""
         if self._brokers.look(now_s):
             return
         if self._held.is_parked_longer(PARKED_REQUEST_TIMEOUT_S):
@@ -460,7 +476,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.hang_up(f"it has asked nothing for {IDLE_TIMEOUT_S:g} s")
 
     def _read(self) -> None:
-        """Takes what was received, one request after another. What one of them leads to may end the connection."""
+        """Process received requests one after another. A request may end the connection."""
         if self._reading:
             return
         self._reading = True
@@ -481,7 +497,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _full(self) -> bool:
-        """Whether nothing more may be begun now."""
+        """Whether no further request may start now."""
         return (
             self._transport is None
             or (self._entry is not None and self._entry.busy)
@@ -496,7 +512,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def _pace(self) -> None:
-        """Reads on, or nothing more, as what is under way demands."""
+        """Pause or resume reading."""
         transport = self._transport
         if transport is None or self._leaving or transport.is_closing():
             return
@@ -515,7 +531,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Something may be begun again: first what was received already."""
+        """Continue, first with requests received already."""
         self._read()
         self._end_if_drained()
 
@@ -528,7 +544,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._carry_out(request, self._session.move(request, self._house.known()), self._framer.frame_with_size(found))
 
     def judge_again(self) -> None:
-        """Of the request that was held: more is known now."""
+        """Judge the parked request again."""
         if not self._held or self._transport is None:
             return
         if is_closed_by_peer(self._transport):
@@ -543,13 +559,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def prove(self, torn: frozenset[str]) -> None:
-        """Brokers prove what nobody acknowledges. What is under way to homes left by force counts no more."""
+        """Have brokers confirm unacknowledged writes. Disconnect if writes to topics in `torn` are unanswered."""
         self._writing.prove()
         if torn and self._writing.has_in_flight(torn):
             self.hang_up("its topic left by force a home that has not answered it")
 
     def _refuse_held(self) -> None:
-        """It is not sent later: its client does not wait for its answer any more."""
+        """Refuse the parked request. It is never sent later, since the client stops waiting for the response."""
         if self._held:
             request, refusal = self._held.request, self._held.refusal(is_last=self._draining)
             self._held.let_go()
@@ -608,8 +624,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._answer(turn, body)
 
     def _may_tell(self, leases: Mapping[str, int]) -> bool:
-        """Whether what was written counts. While no switch waited for this proxy, as when it stood still, the topic may
-        have moved: what its old home took then is nowhere else, and the client is to send it again."""
+        """Whether a write counts; else disconnect.
+
+        While no switch waited for this proxy, as when the process was suspended, the topic may have moved. Records that
+        the old home took then are nowhere else, so the client must send them again.
+        """
         if self._house.leases_unbroken_since(leases):
             return True
         self.hang_up("it wrote while no switch waited for this proxy")
@@ -676,7 +695,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._finish(turn, response_frame(request.key, request.version, request.number, body), None)
 
     def _finish(self, turn: ResponseSlot, parts: Sequence[Buffer], owner: BrokerConnection | None) -> None:
-        """The answer goes out in its turn. `owner`: whose buffer it may lie in."""
+        """Send a response in its turn. `owner`: the connection whose buffer may hold the bytes."""
         if not self._turns.take(turn, parts):
             return
         self._write(parts, owner)
@@ -704,7 +723,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._brokers.ask(ask, client, wait_s, heard)
 
     def _end_if_drained(self) -> None:
-        """Says that nothing more comes. The client closes: else what was sent last may be taken back."""
+        """Send EOF once drained. The client closes: a close from here could discard the last response."""
         if self._draining and not self._turns and not self._leaving and self._transport is not None:
             self._leaving = True
             if self._transport.can_write_eof():
@@ -715,7 +734,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     def _end(self) -> None:
-        """Forgets the client, and ends its connections to brokers."""
+        """Release everything, and close the connections to brokers."""
         if self._transport is None:
             return
         self._transport = None

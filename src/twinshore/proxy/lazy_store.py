@@ -1,4 +1,4 @@
-"""The store, which may be made after the proxy has begun: a mirror makes it."""
+"""The store, which a mirror may create after the proxy has started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_STORE_MESSAGE = "there is no store, which the mirror tells who wrote what"
 
 
 class LazyStore:
-    """Threads may share it."""
+    """A store that is opened once it exists. Threads may share it."""
 
     def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
         self._settings, self._log = settings, log
@@ -36,7 +36,7 @@ class LazyStore:
         self._refused: StoreVersionError | None = None
 
     def get(self) -> Store | None:
-        """None where there is none yet; StoreError where it does not answer."""
+        """Returns the store; None if there is none yet. StoreError if the store does not answer."""
         with self._guard:
             if self._store is None and steady_s() >= self._looked_s + OPEN_RETRY_INTERVAL_S:
                 # Where that fails it is not taken for one that is not there.
@@ -54,17 +54,17 @@ class LazyStore:
             return self._store
 
     def check_version(self) -> None:
-        """StoreVersionError where one that was asked before has another version's tables. It is asked nothing here."""
+        """StoreVersionError if opening has failed with another version's tables. Does not ask the store."""
         if self._refused is not None:
             raise self._refused
 
     def links(self) -> Sequence[Link]:
-        """Those that there are now, as settings and store say."""
+        """Returns the current links from settings and store."""
         store = self.get()
         return load_all_links(self._settings, store) if store is not None else tuple(self._settings.links)
 
     def close(self) -> None:
-        """Nobody asks it any more."""
+        """Close the store for good."""
         with self._guard:
             if self._store is not None:
                 self._store.close()
@@ -73,7 +73,8 @@ class LazyStore:
 
 
 def read_replicated_tails(store: LazyStore, link: str, topics: Mapping[str, HomeRoute]) -> dict[str, ReplicatedTails]:
-    """Of these topics, which `link` carried. StoreError where the store does not say it."""
+    """Read the producers' tails of these topics, which `link` replicated. StoreError if the store does not have them.
+    """
     there = store.get()
     if there is None:
         raise StoreError(NO_STORE_MESSAGE)
@@ -82,7 +83,7 @@ def read_replicated_tails(store: LazyStore, link: str, topics: Mapping[str, Home
 
 
 def describe_unknown_tails(found: Mapping[str, ReplicatedTails]) -> str:
-    """What may be written twice all the same; empty where nothing may."""
+    """Returns what may still be written twice; empty if nothing."""
     unsure = {topic: sum(one.unsure.values()) for topic, one in found.items() if one.unsure}
     if not unsure:
         return ""

@@ -1,6 +1,4 @@
-"""Where clients come in: the first port, and one for each broker that clients are to see, unless names tell them
-apart.
-"""
+"""Listening ports: the first port, and one for each broker unless brokers have names of their own."""
 
 from __future__ import annotations
 
@@ -30,10 +28,11 @@ LISTENERS_INTERVAL_S: Final = 1.0
 
 
 class ProxyProtocolHandler(asyncio.BufferedProtocol):
-    """Before a door at which balancers knock: they say in a PROXY header who the client is, before anything else is
-    read. Whoever comes from elsewhere goes straight on. `enter` gives what the client is behind the header, by the
-    address that it says, empty where it says none or there is no header. `hung_up` is told where somebody was who is
-    not let in, and why."""
+    """Reads the PROXY header of a load balancer before anything else; other connections pass at once.
+
+    `enter` takes the client's address from the header, empty if there is none, and returns the protocol that continues.
+    `hung_up` is called with the peer and the reason when a connection is refused.
+    """
 
     def __init__(
         self,
@@ -107,10 +106,12 @@ class ProxyProtocolHandler(asyncio.BufferedProtocol):
 
 
 class TlsHandshake(asyncio.BufferedProtocol):
-    """Before the door of a port that speaks TLS: the handshake. Behind it the client is a guest like any other. Each
-    connection has the certificate that is in force when it comes. What a client sends right behind its handshake is
-    received for the guest that it becomes. A client is let in before its handshake, so that those who never end one are
-    counted too. `address`: where it is, if a balancer says it."""
+    """Does the TLS handshake, after which `guest` takes over the connection.
+
+    Each connection uses the certificate in force when the client connects. Data right behind the handshake goes to the
+    buffer of `guest`. The client is counted before the handshake, so that clients that never finish one count too.
+    `address`: the client's address from a PROXY header, if there was one.
+    """
 
     def __init__(
         self,
@@ -157,7 +158,9 @@ class TlsHandshake(asyncio.BufferedProtocol):
         self._guest.connection_made(inside)
 
     def _finds_its_place(self, inside: asyncio.Transport) -> bool:
-        """By the name by which it came, where brokers are told apart so."""
+        """Set the broker from the TLS host name, if brokers have names. False, and the connection ends, if there is
+        none such.
+        """
         if self._house.layout.node_hosts:
             try:
                 self._guest.set_broker(
@@ -183,8 +186,11 @@ class TlsHandshake(asyncio.BufferedProtocol):
 
 
 class Listeners:
-    """A door that was opened stays open: its broker may come back, and a client that knows it is told to look again.
-    `shared`: other processes serve at the same ports."""
+    """The listening ports of a process.
+
+    An open port stays open: its broker may come back, and a client that knows the port is told to refresh its metadata.
+    `shared`: other processes listen at the same ports. `shut`: why ports could not be opened.
+    """
 
     def __init__(self, address: str, house: ProxyContext, log: Callable[[str], None], *, shared: bool = False) -> None:
         self._address, self._house, self._log, self._shared = address, house, log, shared or None
@@ -192,11 +198,11 @@ class Listeners:
         self.shut: dict[int, str] = {}
 
     async def bind(self) -> None:
-        """Takes the first port; nobody comes in yet. ConfigError where it is not to be had."""
+        """Bind the first port without accepting clients yet. ConfigError if the port is not available."""
         await self._first(self._add(self._house.layout.port, None, serving=False))
 
     async def open_first(self) -> None:
-        """Lets clients in. ConfigError where somebody else has been quicker."""
+        """Accept clients at the first port. ConfigError if another process was faster."""
         await self._first(self._open[self._house.layout.port].start_serving())
 
     async def _first(self, doing: Coroutine[None, None, None]) -> None:
@@ -206,7 +212,7 @@ class Listeners:
             raise bind_error("proxy", self._address, self._house.layout.port, error) from error
 
     async def open(self, seen: RoutingTable) -> None:
-        """Opens what is not open of the brokers' doors."""
+        """Open the brokers' ports that are not open yet. A port that cannot be opened is logged once."""
         for cluster in seen.clusters.values():
             for node in cluster.brokers:
                 port = self._house.layout.port_of(cluster.name, node)
@@ -222,7 +228,7 @@ class Listeners:
                     self.shut[port] = f"{whose} cannot be served: {error.strerror or error}"
 
     def close(self) -> None:
-        """Lets nobody in any more."""
+        """Stop accepting clients."""
         for server in self._open.values():
             server.close()
 
@@ -235,7 +241,7 @@ class Listeners:
 
 
 def create_client_protocol(place: BrokerId | None, house: ProxyContext) -> asyncio.BufferedProtocol:
-    """What becomes of a connection at the door of this broker."""
+    """Create the protocol for a new connection at the port of this broker; None for the first port."""
     if house.balancers is None:
         return _enter(place, house, "")
     return ProxyProtocolHandler(house.balancers, partial(_enter, place, house), house.hung_up)

@@ -1,9 +1,9 @@
-"""Where a group of the proxies' clients stands: its members at home, its places there and with topics elsewhere.
+"""Runs a reset of a consumer group's offsets: reads the group's positions, and sets its committed offsets.
 
-The hands of a reset: its row in the store, proxies that hold the group, members that leave, places that are set.
+A reset has a row in the store, makes proxies hold the group, removes the members, and commits the new offsets.
 
-A broker takes a place from outside only for a group that is empty, and nothing of a member that has left. So whatever
-a proxy does that has not heard of the reset, no place of before comes behind the new one.
+A broker accepts a commit from outside only for an empty group, and rejects commits of removed members. So no old offset
+overwrites a new one, even through a proxy that has not heard of the reset.
 """
 
 from __future__ import annotations
@@ -68,8 +68,10 @@ COORDINATOR_RETRY_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
-    """`spots`: partitions in which it has a place, and others that were asked for. `silent`: clusters that do not
-    answer, so that what is kept there is not seen. `term`: how often groups have moved."""
+    """Where a group stands. `partitions`: those with a committed offset, and others that were asked for.
+
+    `silent`: clusters that do not answer, so that offsets kept there are unknown. `term`: how often groups have moved.
+    """
 
     home: str
     members: GroupMembers
@@ -81,7 +83,7 @@ class GroupPositions:
 def read_routing_table(
     clusters: Mapping[str, KafkaCluster], settings: Settings, store: Store
 ) -> tuple[RoutingTable, dict[str, KafkaError]]:
-    """As a proxy sees them; and which do not answer."""
+    """Returns the routing table as a proxy sees it, and the clusters that do not answer."""
     found, silent, lines = dict[str, ProxiedCluster](), dict[str, KafkaError](), list[Mapping[str, HomeRecord]]()
     for name, kafka in clusters.items():
         try:
@@ -104,7 +106,7 @@ def read_routing_table(
 def merge_home_records(
     lines: Sequence[Mapping[str, HomeRecord]], clusters: Mapping[str, ProxiedCluster], settings: Settings
 ) -> dict[str, HomeRoute]:
-    """Where these lines of the clusters say that topics are at home; nowhere for proxies that follow no switch."""
+    """Returns where topics are at home by the clusters' home records; empty if proxies follow no switches."""
     if not settings.of(proxy.SECTION).follows_switches:
         return {}
     words = {topic: current_home([some.get(topic) for some in lines]) for some in lines for topic in some}
@@ -116,14 +118,14 @@ def merge_home_records(
 
 
 class StoredHomes(NamedTuple):
-    """The homes that the store remembers, and their terms where it has them."""
+    """The homes in the store, and their terms where known."""
 
     homes: Mapping[str, str] = {}
     terms: Mapping[str, int] = {}
 
 
 def list_cluster_pairs(links: Iterable[Link], clusters: Collection[str]) -> list[str]:
-    """The pairs that these clusters are in."""
+    """Returns the pairs that these clusters are in."""
     return sorted(
         {PAIR_SEPARATOR.join(sorted(pair)) for pair in combinations(clusters, 2)}
         | {pair_name(link) for link in select_same_named_links(links, clusters)}
@@ -131,12 +133,12 @@ def list_cluster_pairs(links: Iterable[Link], clusters: Collection[str]) -> list
 
 
 def select_same_named_links(links: Iterable[Link], clusters: Collection[str]) -> list[Link]:
-    """Those that give twins their source's name, from or to these clusters."""
+    """Returns links from or to these clusters whose twins keep the source's topic name."""
     return [one for one in links if one.naming is TwinNaming.SAME and not {one.source, one.target}.isdisjoint(clusters)]
 
 
 def read_stored_homes(links: Sequence[Link], store: Store, clusters: Collection[str]) -> StoredHomes:
-    """Also of topics whose twins a link carries, wherever these come from."""
+    """Read the stored homes, including those of topics whose twins a link replicates."""
     homes, terms = dict[str, str](), dict[str, int]()
     for link in select_same_named_links(links, clusters):
         homes |= {row.topic: link.source for row in store.twins.carried(link.name)}
@@ -156,8 +158,11 @@ def read_group_positions(
     store: Store,
     since_ms: int | None = None,
 ) -> GroupPositions:
-    """Of these topics, or of all in which it has a place. `since_ms`: the time whose offsets are wanted. ConfigError
-    where there is no such group or topic, RefusedError where it cannot be reset as it is."""
+    """Read a group's positions in these topics, or in all with a committed offset.
+
+    `since_ms`: also look up offsets for this time. ConfigError if there is no such group or topic, RefusedError if the
+    group cannot be reset now.
+    """
     seen, silent = read_routing_table(clusters, settings, store)
     home = seen.group_home()
     if home not in clusters or home in silent:
@@ -184,7 +189,7 @@ def read_group_positions(
 
 
 def check_no_site_topics(topics: Iterable[str], seen: RoutingTable, settings: Settings) -> None:
-    """Which site's log of that name is meant nobody can say, and proxies keep its places beside each."""
+    """RefusedError if a topic exists separately at each site: which log is meant is unknown."""
     rules = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics)
     for topic in sorted(topics):
         several = sum(topic in one.topics for one in seen.clusters.values()) > 1
@@ -196,7 +201,7 @@ def check_no_site_topics(topics: Iterable[str], seen: RoutingTable, settings: Se
 
 
 def _groups(cluster: KafkaCluster) -> dict[str, GroupListing]:
-    """To ask for the coordinator of a group that was never there would make the topic of places."""
+    """List the groups. To ask for the coordinator of an unknown group would create the topic of committed offsets."""
     with closing(ConsumerGroups(cluster)) as groups:
         found = groups.listed()
     if found.away:
@@ -213,7 +218,7 @@ def _places(cluster: KafkaCluster, group: GroupListing) -> dict[TopicPartitionTu
 
 
 def find_coordinator_node(cluster: KafkaCluster, groups: ConsumerGroups, group: str) -> int:
-    """The broker that coordinates the group. One that has never had a group takes some seconds to become one."""
+    """Returns the broker that coordinates the group. A broker that never had a group needs some seconds to start."""
     until_s = steady_s() + COORDINATOR_TIMEOUT_S
     while True:
         located = groups.located([group])
@@ -326,17 +331,17 @@ _AGAIN: Final = frozenset(
 
 
 def is_reset_under_way(row: ResetRow) -> bool:
-    """Whether somebody is at it just now."""
+    """Whether a reset is running now."""
     return row.holds(wall_ms())
 
 
 def is_reset_unfinished(row: ResetRow | None) -> bool:
-    """Whether places may be half set, and nobody is at it any more."""
+    """Whether a reset stopped while offsets may be half set."""
     return row is not None and row.state is ResetState.SETTING and not is_reset_under_way(row)
 
 
 def check_no_reset_under_way(store: Store) -> None:
-    """RefusedError where a group is being set to other places: it would be set where nobody reads it any more."""
+    """RefusedError if a reset is running: it would set offsets where no client reads them any more."""
     if rows := [row for row in store.proxy_resets.all()[1] if is_reset_under_way(row)]:
         raise RefusedError(
             f"{rows[0].set_by} sets group {rows[0].group} to other places since {format_time(rows[0].since_ms)}",
@@ -346,9 +351,12 @@ def check_no_reset_under_way(store: Store) -> None:
 
 @dataclass(slots=True)
 class OffsetReset:
-    """Of one group. `known`: the run of the row that stood as this was planned, which this one `takes_up` where it was
-    not finished. `undoes`: it ends with all as it was. `look`: how the group stands now; `term`: how often groups had
-    moved as this was planned. `target`: what was asked for, unless a reset is taken up."""
+    """The reset of one group.
+
+    `known`: the `run` of the row found when planning; this reset continues that one if `resumes_unfinished`. `undoes`:
+    the reset restores the earlier offsets. `look`: reads the group's positions. `term`: how often groups had moved when
+    this was planned. `target`: what was asked for; None if a reset is resumed.
+    """
 
     group: str
     home: str
@@ -370,7 +378,7 @@ class OffsetReset:
     _row: ResetRow | None = None
 
     def begin(self) -> None:
-        """Proxies are asked to hold the group. RefusedError where somebody else has begun meanwhile."""
+        """Ask proxies to hold the group. RefusedError if another reset has begun."""
         self._settle()
         self._began_s, now_ms = time.monotonic(), wall_ms()
         before = self._there()
@@ -388,7 +396,7 @@ class OffsetReset:
         self._row = row
 
     def _settle(self) -> None:
-        """One who is just joining would be told twice to begin anew: it is waited for a while."""
+        """Wait a while for members that are joining, since each would have to join twice."""
         until_s = time.monotonic() + SETTLE_TIMEOUT_S
         kafka = self.clusters[self.home]
         with closing(ConsumerGroups(kafka)) as groups:
@@ -401,7 +409,7 @@ class OffsetReset:
         return next((row for row in self.store.proxy_resets.all()[1] if row.group == self.group), None)
 
     def _put(self, row: ResetRow, known: str, told: Sequence[AuditRow] = ()) -> None:
-        """In place of the row of that run."""
+        """Write the row in place of the row with run `known`. RefusedError if another run is there."""
         while True:
             seen, rows = self.store.proxy_resets.all()
             there = next((one for one in rows if one.group == self.group), None)
@@ -414,7 +422,8 @@ class OffsetReset:
                 return
 
     def wait_for_proxies(self) -> int:
-        """How many hold the group, all that serve. RefusedError where one does not, and nothing was touched."""
+        """Wait until all serving proxies hold the group, and return their number. RefusedError if one does not in time.
+        """
         began_s = time.monotonic()
         while True:
             live = list_serving_proxies(self.store)
@@ -430,7 +439,7 @@ class OffsetReset:
             time.sleep(_PAUSE_S)
 
     def is_about_to_set(self) -> None:
-        """From now on proxies keep what no coordinator would judge. RefusedError as before."""
+        """Make proxies hold commits that no coordinator would check. RefusedError as in `wait_for_proxies`."""
         assert self._row is not None
         before, self.run = self.run, secrets.token_hex(16)
         self._row = replace(self._row, run=self.run, state=ResetState.SETTING)
@@ -438,7 +447,7 @@ class OffsetReset:
         self.wait_for_proxies()
 
     def look_again(self, *, are_set: bool = False) -> GroupPositions:
-        """RefusedError where groups have moved since this was planned, or places cannot be set as they were meant."""
+        """Read the positions again. RefusedError if groups have moved since planning or a goal is stale."""
         there = self.look()
         if (there.home, there.term) != (self.home, self.term):
             raise RefusedError(f"groups have moved meanwhile: they are at home on {there.home}")
@@ -447,13 +456,15 @@ class OffsetReset:
         return there
 
     def set_places(self) -> None:
-        """Members leave, and places are set, until both is so."""
+        """Remove the members and set the offsets, until both hold."""
         self._reckon()
         self._write()
 
     def _reckon(self) -> None:
-        """What members have committed since this was planned counts, once all have left: so a shift begins there, and
-        whoever takes the reset back goes there. RefusedError where a place cannot be shifted so far."""
+        """Remove the members, then refresh the goals with what they committed since planning.
+
+        A shift starts at those offsets, and an undo returns there. RefusedError if an offset cannot be shifted so far.
+        """
         self._set_at_home({})
         there = self.look_again(are_set=self.shifts)
         if self.resumes_unfinished:
@@ -467,7 +478,7 @@ class OffsetReset:
 
     @property
     def shifts(self) -> bool:
-        """Whether places are reckoned from where they stand, or from where their log begins."""
+        """Whether goals depend on the committed offset or on the log's start."""
         return self.target is not None and self.target.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST)
 
     def _write(self) -> None:
@@ -492,7 +503,8 @@ class OffsetReset:
             ).members
 
     def _set_at_home(self, places: dict[TopicPartitionTuple, CommittedOffset]) -> None:
-        """Where there are none, that nobody is in the group is seen by asking."""
+        """Remove members and commit until all `places` are written. Without `places`, until the group has no members.
+        """
         with closing(ConsumerGroups(self.clusters[self.home])) as groups:
             left = places
             while True:
@@ -512,8 +524,11 @@ class OffsetReset:
                 places = self._commit(groups, find_coordinator_node(groups.cluster, groups, self.group), places)
 
     def prove(self) -> None:
-        """RefusedError where groups have moved. A place that is another one by now is set once more, unless a member
-        who came past the proxies has read on from it."""
+        """Check the offsets, and set them once more if some have changed. RefusedError if groups have moved.
+
+        Offsets kept at home are not checked while the group has members there: a member that came past the proxies may
+        have read on.
+        """
         if not self._are_others():
             return
         self._write()
@@ -527,7 +542,7 @@ class OffsetReset:
     def _commit(
         self, groups: ConsumerGroups, node: int, places: dict[TopicPartitionTuple, CommittedOffset]
     ) -> dict[TopicPartitionTuple, CommittedOffset]:
-        """What is to be tried again, since somebody has joined, or the coordinator is about to move."""
+        """Commit, and return the offsets to try again: a member has joined, or the coordinator is moving."""
         if not self._may_write():
             raise KafkaError(f"the places of group {self.group} could not be set in time", retriable=True)
         self._touched |= bool(places)
@@ -543,14 +558,15 @@ class OffsetReset:
         return time.monotonic() < self._began_s + GROUP_HOLD_S + self.gather_s - COMMIT_ARRIVAL_S
 
     def gather(self) -> tuple[int, int]:
-        """How many members have committed what they have read and wait to join anew, and how many there are: once all
-        do, or the time for it is over."""
+        """Wait until all members have committed and wait to rejoin, or time is over. Returns how many wait, and how
+        many there are.
+        """
         there = self._members()
         came = self._wait_for(min(1, len(there)), min(FIRST_MEMBER_TIMEOUT_S, self.gather_s))
         return self._wait_for(len(there), self.gather_s) if came else came, len(there)
 
     def gather_late(self) -> int:
-        """How many members wait to join anew, once all do who were sent away, or a short time is over."""
+        """Wait a short time for removed members to rejoin, and return how many wait."""
         return self._wait_for(len(self.sent), min(LATE_MEMBER_GRACE_S, self.gather_s))
 
     def _wait_for(self, count: int, within_s: float) -> int:
@@ -563,7 +579,7 @@ class OffsetReset:
             time.sleep(_PAUSE_S)
 
     def end(self) -> None:
-        """Members go on at the new places; it is in the audit."""
+        """Let members go on at the new offsets, and record the reset in the audit."""
         assert self._row is not None
         state = ResetState.ROLLED_BACK if self.undoes else ResetState.DONE
         until_ms = wall_ms() + OUTSIDE_COMMITS_MS
@@ -571,8 +587,9 @@ class OffsetReset:
         self._put(row, self.run, self._told())
 
     def give_up(self) -> None:
-        """Members go on, wherever the places are by now. Where that cannot be said they do so a minute after the
-        beginning."""
+        """Let members go on at the offsets as they are. If the store does not answer, they go on when the row's
+        `until_ms` is over.
+        """
         if self._row is not None:
             state = self._row.state if self.is_half_done else ResetState.GIVEN_UP
             row = replace(self._row, state=state, until_ms=wall_ms(), members=self._row.members | self.sent)
@@ -581,7 +598,7 @@ class OffsetReset:
 
     @property
     def is_half_done(self) -> bool:
-        """Whether some of the places may be set."""
+        """Whether some offsets may be set."""
         return self._touched or self.resumes_unfinished
 
     def _told(self) -> list[AuditRow]:
@@ -599,6 +616,6 @@ class OffsetReset:
 
 
 def _kept_now(before: Sequence[ResetGoal], now: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
-    """Those of before, where they are kept now."""
+    """Returns the goals of `before` with the clusters where their offsets are kept now."""
     keeps = {(one.topic, one.partition): one.cluster for one in now}
     return tuple(one._replace(cluster=keeps.get((one.topic, one.partition), one.cluster)) for one in before)

@@ -1,11 +1,9 @@
-"""What a proxy counts, for Prometheus, and whether it is well.
+"""Metrics and health of a proxy, and traffic windows for the store and a topic.
 
-What went through in each window of time, told to the store, which keeps it for some hours, and to a topic.
+A store that is away loses nothing: unreported counts join the next window. Counts that the store refuses as invalid
+would be refused again, so they are left out.
 
-A store that is away loses nothing: what could not be told is part of the next window. Counts that it refuses for what
-they are would be refused again, so they are left out.
-
-What the topic does not take is not sent later: the store keeps it, and a reader sees a gap between two times.
+What the topic does not accept is not sent later: the store has it, and readers see a gap in time.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from twinshore.state.store import Store
 
 
 class ProxyCollector(Collector):
-    """Read by another thread than the one that counts: each number is as of some moment."""
+    """Collects metrics in another thread than the one that counts, so each number is of some moment."""
 
     def __init__(self, house: ProxyContext, doors: Listeners, totals: TrafficTotals, alarms: TrafficAlarms) -> None:
         self._house, self._doors, self._totals, self._alarms = house, doors, totals, alarms
@@ -101,7 +99,7 @@ class ProxyCollector(Collector):
         yield from self._traffic()
 
     def _traffic(self) -> Iterator[Metric]:
-        """As of the last window."""
+        """Traffic as of the last window."""
         labels = ["topic", "cluster", "kind"]
         for name, told in (
             ("requests", "requests of producers, answers to consumers, of the topic"),
@@ -158,15 +156,17 @@ class ProxyCollector(Collector):
         )
 
     def clusters(self) -> dict[str, Any]:
-        """How each cluster stands, for /health."""
+        """Returns each cluster's state, for /health."""
         return {
             name: {"answers": one.answers, "brokers": len(one.brokers), "topics": len(one.topics)}
             for name, one in list(self._house.seen.clusters.items())
         }
 
     def trouble(self) -> str:
-        """Why clients are not served as they should be; empty where they are. One cluster that is away is no reason to
-        start the proxy again: the others would suffer."""
+        """Returns why clients are not served, else empty.
+
+        One cluster that is away is no reason to restart the proxy, since clients of the others would suffer.
+        """
         if not self._house.seen.answering():
             return "no cluster answers"
         return next(iter(list(self._doors.shut.values())), "")
@@ -192,8 +192,8 @@ SHUTDOWN_TIMEOUT_S: Final = 3.0
 
 
 class TrafficTopic:
-    """Windows of traffic as records of a topic, for whoever reads them there: JSON, a record for each flow. Used by one
-    thread. The topic is made where it is not there."""
+    """Writes traffic windows to a topic: JSON, one record for each flow. Creates the topic if missing. For one thread.
+    """
 
     def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
         self._kafka = KafkaCluster(
@@ -206,7 +206,7 @@ class TrafficTopic:
         self._topic = topic
 
     def take(self, rows: Sequence[TrafficRow]) -> None:
-        """Never raises: nothing else waits for it."""
+        """Write the rows. Never raises."""
         if not rows:
             return
         entries = [(row.key.client.encode(), json.dumps(row.as_values()).encode()) for row in rows]
@@ -223,7 +223,7 @@ class TrafficTopic:
         self._told.well(f"topic {self._topic} takes again what goes through")
 
     def close(self) -> None:
-        """Ends its connections."""
+        """Close the connections."""
         self._kafka.close()
 
 
@@ -232,8 +232,11 @@ T = TypeVar("T")
 
 
 class TrafficReporter:
-    """`serves`: this process. `heard` is called with each window, whether the store is there or not, and with how many
-    seconds it lasted. `topic`: where windows are written besides."""
+    """Reports traffic windows.
+
+    `serves`: this process. `heard` gets each window, also without a store, and the seconds that it lasted. `topic`:
+    where windows are written too.
+    """
 
     def __init__(
         self,
@@ -256,13 +259,13 @@ class TrafficReporter:
         self._threads = ThreadPoolExecutor(1, "traffic")
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(self._every_s)
             await self.tell()
 
     async def end(self) -> None:
-        """Tells the last."""
+        """Report the last window."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 await self.tell()
@@ -271,7 +274,7 @@ class TrafficReporter:
             self._topic.close()
 
     async def tell(self) -> None:
-        """One window ends."""
+        """End a window and report."""
         now_ms, grown = wall_ms(), self._flows.window()
         began_ms, self._looked_ms = self._looked_ms, now_ms
         self._heard(grown, max(0.001, (now_ms - began_ms) / 1000))
@@ -306,7 +309,9 @@ class TrafficReporter:
         ]
 
     def _store_takes(self, rows: Sequence[TrafficRow], now_ms: int) -> int:
-        """How many rows it refused. Where there is no store yet nobody would look at it."""
+        """Write the rows and return how many the store refused. Without a store, rows are dropped: no operator would
+        read them.
+        """
         store = self._stores()
         if store is None:
             return 0

@@ -1,11 +1,10 @@
-"""One of several processes that serve at the same ports: what it is told by its keeper, and what it tells him.
+"""Runs the proxy: one serving process, or a supervisor with several workers on the same ports.
 
-`python -m twinshore.proxy` reads its task from standard input, which stays open as long as it has a
-keeper: without one it ends in good order. What it tells are lines on standard output.
+The serving process has the cluster watcher, the listeners and all client connections in one event loop. The supervisor
+starts one worker for each core, restarts those that end, and shuts all down in good order.
 
-The process that serves clients until it is asked to end: lookout, doors and guests, in one event loop.
-
-Whoever looks after the parts: starts one for each core, and again where one ends; ends them all in good order.
+`python -m twinshore.proxy` is a worker. It reads the task from standard input, which stays open while the supervisor
+lives; without a supervisor the worker ends in good order. Messages are lines on standard output.
 """
 
 from __future__ import annotations
@@ -66,8 +65,9 @@ FAILED_EXIT_CODE: Final = 2
 
 
 class WorkerMessage(StrEnum):
-    """How each line begins: a sentence for the log, the port at which it answers for itself, that it lets clients in,
-    that its loop goes round."""
+    """The first token of a line: LOG, a log line; HEALTH, the worker's metrics port; READY, clients are admitted;
+    HEARTBEAT, the event loop runs.
+    """
 
     LOG = "said"
     HEALTH = "health"
@@ -77,7 +77,7 @@ class WorkerMessage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What a part is to do: it is one of so many, and the settings are those that its keeper read."""
+    """A worker's task: number and count of workers, and the supervisor's settings."""
 
     settings: Settings
     number: int
@@ -86,7 +86,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Which one this process is; `tell` tells its keeper."""
+    """This worker process; `tell` sends a message to the supervisor."""
 
     number: int
     count: int
@@ -94,12 +94,12 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """As operators and other processes are to know it."""
+        """The name for operators and other processes."""
         return f"process {self.number} of {self.count}"
 
 
 def parse_worker_message(line: str) -> tuple[WorkerMessage, str]:
-    """What a line says. One that no part wrote, such as a trace, is a sentence."""
+    """Parse a line. Any other output, such as a traceback, is a LOG message."""
     first, _, rest = line.rstrip("\n").partition(" ")
     try:
         return WorkerMessage(first), rest
@@ -108,7 +108,7 @@ def parse_worker_message(line: str) -> tuple[WorkerMessage, str]:
 
 
 def main() -> None:
-    """Until its keeper ends it, or is gone."""
+    """Run a worker until the supervisor ends it or is gone."""
     disable_hypothesis()
     from twinshore.proxy.operations.run import serve_worker
 
@@ -145,8 +145,10 @@ DRAIN_TIMEOUT_S: Final = 10.0
 
 
 def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part: Worker | None = None) -> None:
-    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where the address is not to be had, or a certificate cannot be used.
-    `part`: which of several processes this one is."""
+    """Serve until Ctrl-C, SIGTERM or SIGHUP. ConfigError if the address or a certificate cannot be used.
+
+    `part`: this process as one of several.
+    """
     clusters = select_clusters(settings)
     shrink_tls_buffers()
     # Python's own loop: uvloop saves nothing of a small request, and takes 2.6 times the CPU for what consumers read.
@@ -155,7 +157,7 @@ def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part
 
 
 def select_clusters(settings: Settings) -> list[Cluster]:
-    """The clusters behind the proxy. ConfigError where there are none."""
+    """Returns the clusters behind the proxy. ConfigError if there are none."""
     clusters = [settings.cluster(name) for name in settings.of(SECTION).clusters]
     if not clusters:
         raise ConfigError("[proxy] clusters: there is no cluster in the settings", hint="docs/proxy.md has an example")
@@ -163,7 +165,7 @@ def select_clusters(settings: Settings) -> list[Cluster]:
 
 
 def build_addressing(asked: ProxySettings, clusters: Sequence[Cluster]) -> BrokerAddressing:
-    """By which numbers and ports clients know the brokers, by the settings."""
+    """Build the brokers' numbers and ports from the settings."""
     names = tuple(one.name for one in clusters)
     new_topics = NewTopicRules(asked.new_topics, asked.new_topics_by_name)
     return BrokerAddressing(
@@ -178,7 +180,7 @@ def build_addressing(asked: ProxySettings, clusters: Sequence[Cluster]) -> Broke
 
 
 def build_follower_fetch(asked: near.NearSettings, clusters: Sequence[Cluster]) -> FollowerFetch:
-    """Where clients read what is mirrored, by the settings."""
+    """Build the follower fetch rules from the settings."""
     sites = {one.name: one.site for one in clusters}
     rules = FollowerFetchRules(sites, asked.next_sites, asked.behind_s_max, asked.own_topics)
     return FollowerFetch(rules, NetworkTable(asked.networks))
@@ -286,8 +288,11 @@ class _Serving:
         await self._asked_to_end.wait()
 
     async def _begin(self, server: MetricsServer | None) -> None:
-        """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen, as nothing before that says
-        what they may ask, and home words were read: readers would be led to old homes, and commit there."""
+        """Open the ports once the clusters are known, and keep opening ports of new brokers.
+
+        Clients are admitted once a cluster has answered, as API versions are unknown before, and home records were
+        read: else readers would go to old homes and commit there.
+        """
         await asyncio.gather(self._lookout.first(), self._control.first())
         check_cluster_marks(
             {name: one.cluster_id for name, one in self._lookout.seen.clusters.items() if one.has_answered}
@@ -314,7 +319,7 @@ class _Serving:
                 one.cancel()
 
     async def _wait_for_news(self, server: MetricsServer | None) -> None:
-        """Also once a second, for all that has limits in time."""
+        """Wait for news, at most a second, and check time limits."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LISTENERS_INTERVAL_S):
                 await self._news.wait()
@@ -337,7 +342,7 @@ class _Serving:
         self._news.set()
 
     def _led(self, led: HomesUpdate) -> None:
-        """What the clusters say of homes; a switch hears at once of topics to which nothing is on its way."""
+        """Take the state of home records, and tell switches at once which held topics have no writes in flight."""
         assert self._follows is not None
         was_deaf = self._house.heard(led.until_s)
         self._lookout.led(led)
@@ -349,7 +354,7 @@ class _Serving:
                 self._follows.quiet(topic)
 
     async def _drain(self) -> None:
-        """What was asked is answered, for so long; then all ends."""
+        """Answer what was read, for a limited time, then disconnect all clients."""
         self._doors.close()
         self._house.drain()
         until_s = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
@@ -361,13 +366,13 @@ class _Serving:
             guest.hang_up("the proxy ends")
 
     def _heard(self, grown: FlowDeltas, lasted_s: float) -> None:
-        """A window of what went through has ended."""
+        """Take a finished window of traffic."""
         self._totals.take(grown)
         for one in self._alarms.look(grown, lasted_s, steady_s()):
             self._log(one.sentence)
 
     def _metrics_server(self) -> MetricsServer | None:
-        """That of one of several processes is for its keeper, who asks all of them."""
+        """Start the metrics server; a worker's is for the supervisor, which asks all workers."""
         address, port = self._asked.metrics_address, self._asked.metrics_port
         if self._part is not None:
             address, port = "127.0.0.1", 0
@@ -387,7 +392,7 @@ class _Serving:
         return server
 
     def _unforeseen(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """What nobody caught: the connection that it befell has ended, and the others go on."""
+        """Log an uncaught error. The affected connection has ended, and others continue."""
         error = context.get("exception")
         what = describe_error(error) if isinstance(error, Exception) else ""
         self._log(f"{context.get('message', 'unforeseen')}: {what}")
@@ -410,8 +415,10 @@ SUPERVISOR_INTERVAL_S: Final = 0.2
 
 
 class WorkerProcess:
-    """A part as its keeper has it: started, heard, ended, and started again. `log` gets what it says. `port` is where
-    it answers for itself, 0 while it does not; `starts` counts."""
+    """A worker, as the supervisor runs it. `log` gets the log lines.
+
+    `port`: the worker's metrics port, 0 while unknown. `starts`: the number of starts.
+    """
 
     def __init__(self, task: WorkerConfig, log: Callable[[str], None]) -> None:
         self.number, self.starts, self.port, self.serves = task.number, 0, 0, False
@@ -422,11 +429,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """0 while there is none."""
+        """0 while there is no process."""
         return self._child.pid if self._child is not None else 0
 
     def start(self) -> None:
-        """Begins it. In a separate session, since Ctrl-C is its keeper's to hear."""
+        """Start the worker in a session of its own, since the supervisor handles Ctrl-C."""
         command = [sys.executable, "-m", "twinshore.proxy"]
         pipe = subprocess.PIPE
         self._since_s = steady_s()
@@ -445,7 +452,7 @@ class WorkerProcess:
             child.stdin.flush()
 
     def look(self) -> None:
-        """Now and then: ends it where it stands still, and starts it where it has ended."""
+        """Kill the worker if its event loop stalls, and restart it if ended; call periodically."""
         now_s = steady_s()
         if self._child is None:
             if now_s >= self._due_s:
@@ -465,7 +472,7 @@ class WorkerProcess:
         self._log(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
 
     def _comes_again(self, now_s: float) -> float:
-        """In so many seconds."""
+        """Schedule a restart, and return in how many seconds."""
         again_s = self._again_s
         self._due_s = now_s + again_s
         self._again_s = min(2 * again_s, RESTART_DELAY_MAX_S)
@@ -498,13 +505,13 @@ class WorkerProcess:
                         self._heard_s = steady_s()
 
     def ask_to_end(self) -> None:
-        """It answers what was asked, and ends."""
+        """Ask the worker to answer all requests and end."""
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError):
                 self._child.stdin.close()
 
     def end(self) -> None:
-        """Waits until it has ended, and ends it by force where that takes too long."""
+        """Wait until the worker has ended, and kill it after a timeout."""
         if self._child is None:
             return
         try:
@@ -517,7 +524,7 @@ class WorkerProcess:
 
 
 class WorkersCollector(Collector):
-    """Asks each part whenever somebody asks here. One that does not answer is missing."""
+    """Collects the metrics of all workers. A worker that does not answer is missing."""
 
     def __init__(self, parts: Sequence[WorkerProcess]) -> None:
         self._parts = parts
@@ -542,7 +549,7 @@ class WorkersCollector(Collector):
         yield from found.values()
 
     def processes(self) -> dict[str, Any]:
-        """How each part stands, for /health."""
+        """Returns each worker's state, for /health."""
         return {str(one.number): self._stands(one) for one in self._parts}
 
     def _stands(self, one: WorkerProcess) -> dict[str, Any]:
@@ -552,8 +559,11 @@ class WorkersCollector(Collector):
 
 
 def describe_unhealthy_workers(processes: Mapping[str, Any]) -> str:
-    """Why the whole should be started again, by how each part stands; empty while one part is well, as its keeper sees
-    to the others. Nobody is asked a second time: they may say something else."""
+    """Returns why the proxy should be restarted, else empty. One healthy worker is enough: the supervisor restarts the
+    others.
+
+    Decides by the given states, since a second request could get other answers.
+    """
     if any(one["serves"] and one["ok"] for one in processes.values()):
         return ""
     says = "; ".join(f"{number}: {one['says']}" for number, one in processes.items())
@@ -574,7 +584,7 @@ def _asked(one: WorkerProcess, page: str) -> tuple[int, str]:
 
 
 def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where no part could begin."""
+    """Run workers until Ctrl-C, SIGTERM or SIGHUP. ConfigError if no worker could start."""
     asked = settings.of(SECTION)
     # Each part would say so by itself, again and again.
     Authenticator(asked, select_clusters(settings), lambda _: None).close()
@@ -604,7 +614,9 @@ def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]
 
 
 def _must_be_free(asked: ProxySettings) -> None:
-    """Parts share a port with whoever is willing to: so it is asked for here by one who is not."""
+    """Check that the port is free. Workers share ports by SO_REUSEPORT, which would hide another server; this socket
+    does not.
+    """
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("[proxy] processes: this system lets no two processes serve at one port", hint="take 1")
     kind = socket.AF_INET6 if ":" in asked.address else socket.AF_INET

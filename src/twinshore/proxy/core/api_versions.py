@@ -1,4 +1,4 @@
-"""Which APIs clients may use, in which versions: what all clusters take, as far as it is handled here. Pure."""
+"""The APIs and versions that clients may use: what all clusters support and the proxy handles."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ _OFFERED_FROM: Final = {PRODUCE: 0}
 
 
 def intersect_versions(offers: Iterable[ApiVersionRanges]) -> dict[int, tuple[int, int]]:
-    """What all of these take."""
+    """Returns the versions that all support."""
     found: dict[int, tuple[int, int]] | None = None
     for one in offers:
         if found is None:
@@ -150,17 +150,18 @@ def intersect_versions(offers: Iterable[ApiVersionRanges]) -> dict[int, tuple[in
 
 
 def supports_consumer_protocol(answer: ApiVersionsResponse) -> bool:
-    """Whether this broker's cluster has groups of the newer protocol in force. A broker may know them all the same."""
+    """Whether the newer group protocol is enabled on this broker's cluster. Brokers without it may still list the APIs.
+    """
     return any(one.name == _FEATURE and one.highest > 0 for one in answer.finalized)
 
 
 def without_consumer_protocol(offers: ApiVersionRanges) -> ApiVersionRanges:
-    """What is left where they are not in force."""
+    """Returns the versions without the newer group protocol."""
     return {key: some for key, some in offers.items() if key not in _OF_NEWER_GROUPS}
 
 
 def compute_offered_versions(clusters: Iterable[ApiVersionRanges]) -> ApiVersionRanges:
-    """What clients may send."""
+    """Returns the versions that clients may send."""
     found = intersect_versions([HANDLED_API_VERSIONS, *clusters])
     if not all(key in found for key in _OF_NEWER_GROUPS):
         found = dict(without_consumer_protocol(found))
@@ -175,8 +176,7 @@ def compute_offered_versions(clusters: Iterable[ApiVersionRanges]) -> ApiVersion
 
 
 def build_versions_response(request: Request, offers: ApiVersionRanges) -> bytes:
-    """The answer to a client that asks which versions it may send. One that asks in a version that nobody knows here
-    learns in the first in which it may ask."""
+    """Answer ApiVersions. A request of an unknown version gets UNSUPPORTED_VERSION in version 0."""
     if request.version > API_VERSIONS_VERSION_MAX:
         own = ApiVersionRange(API_VERSIONS, *HANDLED_API_VERSIONS[API_VERSIONS])
         return encode_api_versions(0, ApiVersionsResponse(UNSUPPORTED_VERSION, [own]))

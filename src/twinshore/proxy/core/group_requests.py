@@ -1,24 +1,21 @@
-"""Members of groups, and lists of groups: passed on to the groups' home, refused elsewhere. Pure.
+"""Members and lists of groups are forwarded to the groups' home; OffsetCommit and OffsetFetch cover all clusters.
 
-Before groups move their members gather: each commits what it has read, joins anew, and waits for its answer until the
-groups are elsewhere. A member that was heard of and has not joined anew since is **at work**: it may still commit.
+Before groups move, members gather: each commits what it has read, rejoins, and waits for the response until groups have
+moved. A member that has not rejoined since is **at work**: it may still commit.
 
-A coordinator of the newer protocol deals out partitions of its own cluster alone, and says nothing of a topic that its
-cluster does not have. So a member is served where the groups' home has every topic that it names, its own or a twin's,
-and refused else, with a sentence that names the topic: if the topic's cluster shows it to this client, else nothing is
-said of it. A member says what it subscribes to as it joins, and as that changes. It is remembered, and judged anew with
-each heartbeat, as topics come and go. Of a member that comes by a connection that does not know it the coordinator is
-asked.
+A coordinator of the newer protocol assigns partitions of its own cluster, and ignores topics that this cluster lacks.
+So a member is served if the groups' home has every topic that it names, or a twin. Else it is refused, with a message
+that names the topic if the topic's cluster shows the topic to this client. A member sends the subscription on joining
+and on changes. The proxy remembers the subscription, and judges it again at each heartbeat, as topics come and go. For
+a member unknown to the connection, the coordinator is asked.
 
-A group of the classic protocol becomes one of the newer protocol as the first member of that joins it, and then the
-coordinator deals out to all. So nobody joins a group whose classic members read what the coordinator does not have, and
-who reads that is no member of a group that is of the newer protocol already.
+A classic group changes to the newer protocol when the first such member joins; from then on the coordinator assigns to
+all. So such members cannot join a group whose classic members read topics that the coordinator lacks, and readers of
+such topics cannot join a group of the newer protocol.
 
-Where groups stand: OffsetCommit and OffsetFetch, over all clusters. Pure.
-
-A group is at home on one cluster. Its places in topics which that cluster does not have live with the topic, in a group
-of the same name without members. Members are known at home only: so home says whether the member counts, before
-anything is written elsewhere. What it has said holds for a short time alone: `still` is asked right before the writing.
+A group is at home on one cluster. Committed offsets in topics which that cluster lacks are kept with the topic, in a
+group of the same name without members. Only the home knows members, and confirms the member before anything is written
+elsewhere. The confirmation holds for a short time: `still` is checked right before the write.
 """
 
 from __future__ import annotations
@@ -110,20 +107,22 @@ _HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAIL
 
 
 class ActiveMembers:
-    """The members at work of all clients, by group and member id, whichever connections they come by. One of which
-    nothing is heard for a while is not: it ended without a word, or waits at another process."""
+    """The members at work of all clients, by group and member id, on any connection.
+
+    A silent member is dropped after a while: it has ended, or waits at another process.
+    """
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, str], float | None] = {}
         self._refused: dict[str, None] = {}
 
     def refused(self, why: str) -> None:
-        """A member was, and whoever looks after the proxy should know why."""
+        """Note why a member was refused, for the operator."""
         if len(self._refused) < _REFUSED_MAX:
             self._refused[why] = None
 
     def told(self) -> list[str]:
-        """Why members were refused since this was asked last."""
+        """Returns why members were refused since the last call."""
         found, self._refused = list(self._refused), {}
         return found
 
@@ -134,23 +133,25 @@ class ActiveMembers:
         self._heard.pop((group, member), None)
 
     def look(self, now_s: float) -> None:
-        """Once a second: forgets those of whom nothing is heard any more."""
+        """Drop silent members; call once a second."""
         dated = {one: now_s if at_s is None else at_s for one, at_s in self._heard.items()}
         self._heard = {one: at_s for one, at_s in dated.items() if now_s <= at_s + _SILENT_S}
 
     def some(self, most: int) -> tuple[str, ...]:
-        """Some of their groups, so many at most; empty where there are none."""
+        """Returns at most `most` groups with members at work."""
         return tuple(sorted({group for group, _ in self._heard})[:most])
 
 
 class ClientMembers:
-    """For one client: of which groups it has a member at work, by its id."""
+    """The member ids at work of one client, by group."""
 
     def __init__(self, at_work: ActiveMembers) -> None:
         self._at_work, self._ids = at_work, dict[str, str]()
 
     def judge(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """JoinGroup, SyncGroup, Heartbeat and LeaveGroup. One may join by another connection than it beats on."""
+        """Judge JoinGroup, SyncGroup, Heartbeat and LeaveGroup. A member may join and send heartbeats on different
+        connections.
+        """
         asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
         if request.key in (JOIN_GROUP, LEAVE_GROUP) or place is None or place.cluster != seen.group_home():
@@ -166,7 +167,7 @@ class ClientMembers:
 
 
 def route_member_request(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+    """Route JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
     if seen.groups_gathering and request.key == HEARTBEAT:
@@ -178,8 +179,9 @@ def route_member_request(request: Request, place: BrokerId | None, seen: Routing
 
 
 def route_describe_groups(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """DescribeGroups of either kind and ListGroups. Elsewhere than at home a group has only places, and is not listed
-    again."""
+    """Route DescribeGroups of both protocols and ListGroups. Other clusters have only offsets of a group, and list no
+    groups.
+    """
     if place is not None and place.cluster == seen.group_home():
         return ForwardRequest(place)
     kind = get_response_type(request.key, request.version)
@@ -198,7 +200,7 @@ _GroupsPiece = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Any]
 
 
 class Subscription(NamedTuple):
-    """`pattern`: of names, as brokers read it; empty where there is none. `begins`: what its names begin with."""
+    """`pattern`: a regular expression as brokers read it, or empty. `begins`: prefixes of the names that match."""
 
     names: tuple[str, ...]
     pattern: str
@@ -206,7 +208,7 @@ class Subscription(NamedTuple):
 
 
 class _Lacks(NamedTuple):
-    """Topics that the groups' home does not have: those that a member names, and those that its pattern may mean."""
+    """Topics that the groups' home lacks: those that a member names, and those that the pattern may match."""
 
     named: tuple[str, ...]
     meant: tuple[str, ...]
@@ -216,9 +218,11 @@ _NOTHING: Final = _Lacks((), ())
 
 
 class ConsumerProtocolGroups:
-    """Groups of the newer protocol (KIP-848), whose coordinator deals out partitions. For one client. `tell` hears why
-    a member is refused, as not every client shows it; `holds`: whether nobody may join a group now; `news`: the
-    clusters seem to be other than they are known."""
+    """Groups of the newer protocol (KIP-848), for one client.
+
+    `tell` gets why a member is refused, since not every client shows that. `holds`: whether joins to a group wait now.
+    `news` asks for a new look at the clusters.
+    """
 
     def __init__(self, tell: Callable[[str], None], holds: Callable[[str], bool], news: Callable[[], None]) -> None:
         self._tell, self._holds, self._news = tell, holds, news
@@ -226,7 +230,7 @@ class ConsumerProtocolGroups:
         self._hidden: dict[tuple[str, str], _Lacks] = {}  # what a member lacks, and may not see either
 
     def beat(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """ConsumerGroupHeartbeat, by which members join, go on and leave."""
+        """Judge ConsumerGroupHeartbeat, by which members join, go on and leave."""
         asked = decode_request(request)
         if not seen.serves_newer_groups:
             return self._refused(
@@ -250,7 +254,7 @@ class ConsumerProtocolGroups:
         return ForwardRequest(place, rewrite=partial(_goes_on, request))
 
     def _wanted(self, asked: Any, member: tuple[str, str]) -> Subscription | None:
-        """All that the member subscribes to; None where it has not said that here."""
+        """Returns the member's whole subscription; None if unknown here."""
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", "")
         before = Subscription((), "") if asked.member_epoch == 0 else self._known.get(member)
         if before is not None:
@@ -270,7 +274,7 @@ class ConsumerProtocolGroups:
     def _looked(
         self, request: Request, asked: Any, wanted: Subscription | None, place: BrokerId, seen: RoutingTable
     ) -> FanOutSteps:
-        """Asks what must be known first, and then the coordinator."""
+        """Ask what must be known first, and then the coordinator."""
         group, why = str(asked.group_id), ""
         if wanted is None:
             wanted = yield from self._described(asked, place, seen)
@@ -301,7 +305,9 @@ class ConsumerProtocolGroups:
         return _goes_on(request, said, 0) or [said]
 
     def _described(self, asked: Any, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-        """What the coordinator knows of the member, with what it says itself; of one that nobody knows that alone."""
+        """Returns the subscription known to the coordinator, with what the request adds; the request's alone if unknown
+        there.
+        """
         group, member = str(asked.group_id), str(asked.member_id)
         one = yield from read_group_member(group, member, place, seen)
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", None)
@@ -318,7 +324,7 @@ class ConsumerProtocolGroups:
         return RespondNow(build_error_response(request, code, error_message=why))
 
     def joins(self, request: Request, move: RequestDecision, seen: RoutingTable) -> RequestDecision:
-        """JoinGroup, by which members of the classic protocol join: what was made of it already."""
+        """Judge JoinGroup of the classic protocol, routed as `move`."""
         if not isinstance(move, ForwardRequest) or not seen.serves_newer_groups:
             return move
         asked = decode_request(request)
@@ -327,7 +333,7 @@ class ConsumerProtocolGroups:
         return move._replace(rewrite=partial(self._joined, request, why)) if why else move
 
     def _joined(self, request: Request, why: str, view: memoryview, at: int) -> Parts | None:
-        """A coordinator that deals out by itself names nobody as the one who does."""
+        """Refuse the member if the coordinator assigns partitions, which an answer without a leader shows."""
         answer = decode_response(JOIN_GROUP, request.version, view[at:])
         if answer.error_code or answer.leader:
             return None
@@ -336,7 +342,7 @@ class ConsumerProtocolGroups:
 
 
 def _told_of(group: str, key: int, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """The group, as its coordinator describes it by this request; None where it does not say."""
+    """Describe the group at its coordinator, by this API; None without a response."""
     version = seen.offers[key][1]
     body = encode_message(build_message(get_request_type(key, version), groups=(group,), group_ids=(group,)))
     (said,) = yield [BrokerRequest(place, key, version, body)]
@@ -344,13 +350,13 @@ def _told_of(group: str, key: int, place: BrokerId, seen: RoutingTable) -> _Grou
 
 
 def read_group_members(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Those of the newer protocol, as their coordinator knows them; None where it does not say."""
+    """Returns members of the newer protocol; None if the coordinator does not answer."""
     found = yield from _told_of(group, CONSUMER_GROUP_DESCRIBE, place, seen)
     return None if found is None else found.members
 
 
 def check_group_idle(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Whether the group has no members of either protocol; None where its coordinator does not say."""
+    """Whether the group has no members of either protocol; None if the coordinator does not answer."""
     found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
     if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
         return None
@@ -362,13 +368,13 @@ def check_group_idle(group: str, place: BrokerId, seen: RoutingTable) -> _Groups
 
 
 def read_group_member(group: str, member: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """The member of the newer protocol, as its coordinator knows it; None where it knows none."""
+    """Returns the member of the newer protocol; None if unknown to the coordinator."""
     known = yield from read_group_members(group, place, seen)
     return next((one for one in known or () if one.member_id == member), None)
 
 
 def _classic_members(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """What the classic members of the group read; None while the coordinator does not say."""
+    """Returns the topics of the group's classic members; None while unknown."""
     found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
     if found is None:
         return None
@@ -378,7 +384,7 @@ def _classic_members(group: str, place: BrokerId, seen: RoutingTable) -> _Groups
 
 
 def _shown(lacking: _Lacks, seen: RoutingTable) -> _GroupsPiece:
-    """Which of these their clusters show to this client; None where one of them does not answer."""
+    """Returns those of these topics that their clusters show to this client; None if a cluster does not answer."""
     by_cluster: dict[str, list[str]] = {}
     for topic in dict.fromkeys((*lacking.named, *lacking.meant)):
         if (cluster := seen.route(topic)) is not None:
@@ -398,7 +404,7 @@ def _shown(lacking: _Lacks, seen: RoutingTable) -> _GroupsPiece:
 
 
 def _there(names: Sequence[str], place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Which of these the groups' home has, though that was not known."""
+    """Returns those of these topics that the groups' home has by now."""
     lacking = [name for name in names if name not in seen.own]
     version = seen.offers[METADATA][1]
     asks = [BrokerRequest(place, METADATA, version, build_metadata_request(lacking, version))] if lacking else []
@@ -408,8 +414,9 @@ def _there(names: Sequence[str], place: BrokerId, seen: RoutingTable) -> _Groups
 
 
 def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
-    """A member of a group that has moved without it is told that it is none: it joins anew then. That there is no such
-    group would end it."""
+    """Tell a member that it is unknown, if the group has moved without it. It then rejoins; GROUP_ID_NOT_FOUND would
+    end it.
+    """
     answer = decode_response(CONSUMER_GROUP_HEARTBEAT, request.version, view[at:])
     if answer.error_code != Code.GROUP_ID_NOT_FOUND:
         return None
@@ -417,7 +424,7 @@ def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
 
 
 def parse_subscribed_topics(metadata: bytes) -> Iterator[str]:
-    """The topics that a member of the classic protocol reads, as it says it; none where these bytes say nothing."""
+    """Yields the topics in a classic member's metadata; none if unreadable."""
     body = memoryview(metadata)
     try:
         # The first two bytes are its version; later ones begin alike.
@@ -430,7 +437,7 @@ def parse_subscribed_topics(metadata: bytes) -> Iterator[str]:
 
 
 def describe_oversized_subscription(asked: Any) -> str:
-    """Why no member may name so much; empty where it may."""
+    """Returns why the subscription is too large, else empty."""
     names, pattern = asked.subscribed_topic_names or (), getattr(asked, "subscribed_topic_regex", None) or ""
     if len(names) > SUBSCRIBED_TOPICS_MAX:
         return f"a member names {len(names)} topics: {SUBSCRIBED_TOPICS_MAX} are taken at most; use a pattern"
@@ -440,7 +447,7 @@ def describe_oversized_subscription(asked: Any) -> str:
 
 
 def find_missing_topics(wanted: Subscription, seen: RoutingTable) -> _Lacks:
-    """What the member subscribes to, or may mean by its pattern, that the groups' home does not have."""
+    """Returns subscribed topics, or possible matches of the pattern, that the groups' home lacks."""
     meant: set[str] = set()
     elsewhere = seen.elsewhere if wanted.pattern else ()
     for begin in wanted.begins if elsewhere else ():
@@ -457,7 +464,8 @@ def find_missing_topics(wanted: Subscription, seen: RoutingTable) -> _Lacks:
 def describe_missing_topics(
     group: str, wanted: Subscription, lacking: _Lacks, seen: RoutingTable, shown: frozenset[str]
 ) -> str:
-    """Why a member cannot be served that lacks this; empty where it can. `shown`: topics of these that it may see."""
+    """Returns why a member that lacks these topics is not served, else empty. `shown`: topics that the member may see.
+    """
     home, named = seen.group_home(), escape_line(group)
     for topic in lacking.named:
         if topic in shown:
@@ -476,8 +484,10 @@ def describe_missing_topics(
 
 
 def list_pattern_prefixes(pattern: str) -> tuple[str, ...]:
-    """What every name begins with that the pattern may mean, one of these. Brokers read it by rules of their own, so
-    nothing more is made of it than what stands for itself where an alternative begins."""
+    """Returns prefixes, one of which every matching name has.
+
+    Brokers read patterns by rules of their own, so only literal characters at the start of an alternative count.
+    """
     if "(?" in pattern:
         return ("",)
     return tuple(dict.fromkeys(_beginning(part) for part in pattern.split("|")))
@@ -493,7 +503,7 @@ def _beginning(part: str) -> str:
 
 
 def describe_mixed_protocols(group: str, topics: Iterable[str], seen: RoutingTable) -> str:
-    """Why the group cannot have members of both protocols, if the classic ones read these; empty where it can."""
+    """Returns why the group cannot have members of both protocols if classic ones read these topics, else empty."""
     for topic in sorted(topics):
         if not seen.stays(topic):
             return (
@@ -505,7 +515,7 @@ def describe_mixed_protocols(group: str, topics: Iterable[str], seen: RoutingTab
 
 
 def describe_unsupported_protocol(group: str, lacking: Sequence[str]) -> str:
-    """Why nobody is served."""
+    """Returns why the newer protocol is not served."""
     where = join_names(lacking, len(lacking), " and ") or "a cluster"
     return (
         f"group {escape_line(str(group))} is of the new protocol, which {where} does not have: set "
@@ -527,7 +537,7 @@ _Piece: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse],
 
 
 class OffsetRequests:
-    """For one client: it remembers where a group's coordinators were on other clusters."""
+    """Commits and fetches of offsets for one client, which remember a group's coordinators on other clusters."""
 
     def __init__(self, counting: RequestCounter | None = None) -> None:
         self._coordinators: dict[tuple[str, str], int] = {}
@@ -541,7 +551,7 @@ class OffsetRequests:
         seen: RoutingTable,
         still: Callable[[], bool] = lambda: True,
     ) -> RequestDecision:
-        """Each place where it lives, of what is `asked`. `still`: whether what it was judged by holds."""
+        """Commit each offset of `asked` where it is kept. `still`: whether the grounds of the decision still hold."""
         if place is None or place.cluster != seen.group_home():
             return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))
         if seen.offset_commits_paused:
@@ -594,7 +604,7 @@ class OffsetRequests:
         return encode_message(build_message(kind, topics=(*told.values(), *refused)))
 
     def fetch(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Each place from where it lives."""
+        """Fetch each offset from where it is kept."""
         asked = decode_request(request)
         several = request.version >= _SEVERAL_GROUPS
         groups = asked.groups if several else [asked]
@@ -617,8 +627,9 @@ class OffsetRequests:
         return _told_places(request, [*told.values()])
 
     def _places(self, request: Request, asked: Any, group: Any, place: BrokerId, seen: RoutingTable) -> _Piece:
-        """Those of one group, as its answer has it; what cannot be had is an error of the whole group, since a place
-        that seems to be missing would have the client begin anew."""
+        """Fetch one group's offsets. An offset that cannot be read fails the whole group, since a missing one resets
+        the client.
+        """
         shares = dict.fromkeys(seen.clusters) if group.topics is None else group_topics_by_cluster(group.topics, seen)
         found = yield from self._places_at(request, asked, group, shares, place, seen)
         if isinstance(found, Mapping) and group.topics is not None and (more := _missing(group, found, place, seen)):
@@ -634,7 +645,7 @@ class OffsetRequests:
     def _places_at(
         self, request: Request, asked: Any, group: Any, shares: Mapping[str, Any], place: BrokerId, seen: RoutingTable
     ) -> _Piece:
-        """What these clusters say of the group's places, by cluster and topic; or an answer that is an error."""
+        """Returns the group's offsets by cluster and topic, or a response with an error."""
         several = request.version >= _SEVERAL_GROUPS
         asks: list[BrokerRequest] = []
         for cluster, topics in shares.items():
@@ -666,7 +677,7 @@ class OffsetRequests:
     def coordinator(
         self, group: str, cluster: str, seen: RoutingTable
     ) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], BrokerId | Code]:
-        """Who keeps the group's places on a cluster that is not its home."""
+        """Find the group's coordinator on a cluster that is not its home."""
         known = self._coordinators.get((cluster, group))
         if known is not None:
             return BrokerId(cluster, known)
@@ -685,8 +696,10 @@ class OffsetRequests:
         return BrokerId(cluster, answer.node_id)
 
     def moved(self, group: str, place: BrokerId, codes: Sequence[int]) -> bool:
-        """Whether another broker keeps the group's places there by now, or this one answers nothing: who does is asked
-        anew. The client knows its group's home only, and would look for that one."""
+        """Whether the coordinator there has moved or does not answer, so that it is looked up again.
+
+        The client knows the coordinator at home only, and must not look for that one.
+        """
         moved = any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes)
         if moved:
             self._coordinators.pop((place.cluster, str(group)), None)
@@ -694,15 +707,17 @@ class OffsetRequests:
 
 
 def _members_told(view: memoryview, at: int, version: int) -> Parts | None:
-    """The answer to a commit where there is no such group; None where there is."""
+    """Returns the commit response for a group that is not there; None if the group is there."""
     whole = decode_response(OFFSET_COMMIT, version, view[at:])
     told = _by_member(whole)
     return None if told is whole else encode_message(told)
 
 
 def _by_member(whole: Any) -> Any:
-    """A member of a group that has moved without it is told that it is none: it joins anew then. That there is no such
-    group would be told to its application."""
+    """Tell a member that it is unknown, if the group has moved without it.
+
+    It then rejoins; GROUP_ID_NOT_FOUND would reach the application.
+    """
     if all(part.error_code != Code.GROUP_ID_NOT_FOUND for one in whole.topics for part in one.partitions):
         return whole
 
@@ -715,7 +730,7 @@ def _by_member(whole: Any) -> Any:
 
 
 def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
-    """The answer without leader epochs."""
+    """Returns the response without leader epochs."""
     whole = decode_response(OFFSET_FETCH, version, view[at:])
     if version < _SEVERAL_GROUPS:
         return encode_message(replace(whole, topics=tuple(map(message_codec.strip_topic_epochs, whole.topics))))
@@ -726,7 +741,7 @@ def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
 def _member(
     request: Request, asked: Any, place: BrokerId, seen: RoutingTable
 ) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], int]:
-    """What home says of the member that commits."""
+    """Ask the groups' home about the member that commits."""
     version = seen.offers[HEARTBEAT][1]
     beat = build_message(
         get_request_type(HEARTBEAT, version),
@@ -749,7 +764,7 @@ def _member(
 
 
 def group_topics_by_cluster(topics: Sequence[Any], seen: RoutingTable) -> dict[str, tuple[Any, ...]]:
-    """The topics by the cluster where places in them are kept."""
+    """Group topics by the cluster that keeps their offsets."""
     found: dict[str, tuple[Any, ...]] = {}
     for one in topics:
         cluster = seen.keeps(str(one.name))
@@ -760,7 +775,7 @@ def group_topics_by_cluster(topics: Sequence[Any], seen: RoutingTable) -> dict[s
 def _missing(
     group: Any, found: Mapping[tuple[str, str], Any], place: BrokerId, seen: RoutingTable
 ) -> dict[str, tuple[Any, ...]]:
-    """What is not at the groups' home and may be on the topic's own cluster, by that."""
+    """Returns topics without an offset at the groups' home whose own cluster may have one, by cluster."""
     more: dict[str, tuple[Any, ...]] = {}
     for topic in group.topics:
         name = str(topic.name)
@@ -773,7 +788,7 @@ def _missing(
 
 
 def _merged(found: Mapping[tuple[str, str], Any], seen: RoutingTable) -> tuple[Any, ...]:
-    """Each topic once: where its places are kept, and of places that are not there those on its own cluster."""
+    """Merge each topic once. An offset missing where it is kept comes from the topic's own cluster."""
     told: dict[str, Any] = {}
     for (cluster, name), topic in found.items():
         if cluster == seen.keeps(name):
@@ -789,13 +804,15 @@ def _merged(found: Mapping[tuple[str, str], Any], seen: RoutingTable) -> tuple[A
 
 
 def _is_place(part: Any) -> bool:
-    """Whether a place is there, or it is not known."""
+    """Whether the partition has an offset, or an error."""
     return bool(part.error_code) or part.committed_offset >= 0
 
 
 def _no_places(request: Request, group: Any, code: Code) -> Any:
-    """The error at each partition where the version has no other place for it. Else not there as well, since clients
-    would take the partitions for lost."""
+    """Build an error response; versions without a group error have it at each partition.
+
+    Newer versions have no partitions then, since clients would take those for lost.
+    """
     kind = get_response_type(OFFSET_FETCH, request.version)
     kind = get_element_type(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
     if request.version >= _ERROR_OF_GROUP:

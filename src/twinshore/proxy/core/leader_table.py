@@ -1,4 +1,4 @@
-"""The table of `routing.core.leader_cluster` for all topics that clusters behind a proxy have. Pure."""
+"""Leader decisions of `routing.core.leader_cluster` for all topics behind a proxy."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ _ANY: Final = (1, 0)  # words that are compared here are the highest ones alread
 
 @dataclass(frozen=True, slots=True)
 class KnownHomes:
-    """What a process has heard by now. `links`: None while they are not known, as the store does not answer. `unheard`:
-    clusters whose home words were not read since it began; `waited_s`: how long ago that is."""
+    """What a process has read so far.
+
+    `links`: None while unknown, as the store does not answer. `unheard`: clusters whose home records were not read
+    since the process began, `waited_s` seconds ago.
+    """
 
     links: tuple[Link, ...] | None = ()
     unheard: frozenset[str] = frozenset()
@@ -41,7 +44,7 @@ class KnownHomes:
 def choose_leader_clusters(
     clusters: Iterable[ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes = KnownHomes()
 ) -> dict[str, LeaderDecision]:
-    """Of each topic as far as no cluster says a word of it. `homes`: those that the store remembers."""
+    """Decide each topic without home records. `homes`: from the store."""
     table = _Table(tuple(clusters), heard)
     topics = {topic for one in table.clusters for topic in one.topics}
     return {topic: table.decision(topic, homes.get(topic)) for topic in topics | homes.keys()}
@@ -50,8 +53,11 @@ def choose_leader_clusters(
 def find_doubted_leaders(
     words: Mapping[str, str], clusters: Iterable[ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
 ) -> dict[str, LeaderDecision]:
-    """Topics whose word was heard while a cluster is silent that could say a higher one: they wait for it, or are led
-    with an incident. `words`: their clusters. What the store remembers is believed at once."""
+    """Returns decisions for topics whose home record is in doubt, since a silent cluster may have a newer one.
+
+    Such topics wait for that cluster, or get a leader with an incident. `words`: clusters by home record. A topic with
+    a home in the store is not in doubt.
+    """
     if not heard.unheard:
         return {}
     table = _Table(tuple(clusters), heard)
@@ -90,7 +96,7 @@ class _Table:
         return found
 
     def _carriers(self, topic: str) -> frozenset[str] | None:
-        """The clusters that a link of the topic names; None where all could carry it."""
+        """Returns clusters of links that replicate the topic; None if any cluster could."""
         if self._all_answered:
             return frozenset()
         if self._heard.links is None or topic == GROUPS_HOME_NAME:
@@ -98,7 +104,9 @@ class _Table:
         return frozenset(end for one in self._links if admits(one, topic) for end in (one.source, one.target))
 
     def _twins(self, topic: str) -> set[str]:
-        """By the clusters' notes, and by links that carry it one way between two that have it."""
+        """Returns clusters whose copy is a twin, by their own records or by a one-way link between two clusters with
+        the topic.
+        """
         holders = {one.name for one in self.clusters if topic in one.topics}
         found = {one.name for one in self.clusters if topic in one.twins}
         if len(holders - found) > 1:

@@ -1,7 +1,7 @@
-"""How a client logs in before it is served: what becomes of each of its frames until then. Pure.
+"""The login of a client: what each frame becomes until the client is served.
 
-Clients choose a mechanism by SaslHandshake. Behind its v1 they wrap the mechanism's messages in SaslAuthenticate;
-behind v0 they send them bare, as frames without a header. Nothing but ApiVersions is answered besides.
+Clients choose a mechanism by SaslHandshake. After v1 they wrap SASL messages in SaslAuthenticate; after v0 they send
+them bare, as frames without a header. Besides, only ApiVersions is answered.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _REFUSED = "Authentication failed: user or password is wrong"
 
 @dataclass(frozen=True, slots=True)
 class ClientPrincipal:
-    """Who a client is; without a name where it need not say. `password` is known only where it showed it."""
+    """Who a client is; no name if none is required. `password` is known only if the client sent one."""
 
     name: str = ""
     password: str = field(default="", repr=False)
 
 
 class ContinueLogin(NamedTuple):
-    """The client is answered with this frame, and goes on to log in."""
+    """Answer with this frame; the login continues."""
 
     frame: Parts
 
 
 class AcceptLogin(NamedTuple):
-    """It is who it says, and hears so by this frame; or by the other one that it is refused all the same."""
+    """Credentials are right: answer with `frame`, or with `refused` if the principal is not admitted."""
 
     who: ClientPrincipal
     frame: Parts
@@ -57,14 +57,14 @@ class AcceptLogin(NamedTuple):
 
 
 class RefuseLogin(NamedTuple):
-    """It hears so by this frame, after a pause, and is hung up on."""
+    """Answer with this frame after a pause, and disconnect."""
 
     why: str
     frame: Parts
 
 
 class CheckCredentials(NamedTuple):
-    """Whether it is who it says is to be found out, which takes time: then it hears the one or the other."""
+    """Check the credentials, which takes time, then answer with `entered` or `refused`."""
 
     who: ClientPrincipal
     entered: Parts
@@ -75,8 +75,10 @@ LoginStep: TypeAlias = ContinueLogin | AcceptLogin | RefuseLogin | CheckCredenti
 
 
 class ClientLogin:
-    """That of one client. `keys`: what is kept of a user for SCRAM, or seems to be. `software`: the library
-    that it says that it is."""
+    """The login of one client.
+
+    `keys`: a user's SCRAM keys, made up for unknown users. `software`: the client library, as the client names it.
+    """
 
     def __init__(self, keys: Callable[[str], ScramKeys], mechanisms: Sequence[str], nonce: Callable[[], str]) -> None:
         self._keys, self._mechanisms, self._nonce = keys, mechanisms, nonce
@@ -85,7 +87,7 @@ class ClientLogin:
         self._scram: ScramServer | None = None
 
     def step(self, frame: memoryview, offers: ApiVersionRanges) -> LoginStep:
-        """What becomes of the frame. WireError where it cannot be read."""
+        """Process a frame. WireError if unreadable."""
         if self._bare:
             return self._message(bytes(frame), _as_bare)
         request = read_request(frame)

@@ -1,11 +1,9 @@
-"""Leader epochs as clients see them, so that they rise whenever a topic moves. Pure.
+"""Kafka messages other than records, by kio in any version, and leader epochs as clients see them.
 
-Each cluster counts the leaders of its partitions by itself, and a client leaves aside whatever comes with a lower epoch
-than it knows. So in each term of a topic clients see its home's epochs above those of all terms before: their *base* is
-a matter of the term alone, and every proxy has the same. Of an epoch of an earlier term it is asked where it ended:
-where the topic moved. A topic that no switch ever had has no term, and its epochs are not told.
-
-Control messages in any version, read and written by kio; and answers that hold little but an error. Pure.
+Each cluster counts a partition's leader epochs separately, and clients ignore what has a lower epoch than they know. So
+epochs for clients rise whenever a topic moves: each term has a *base*, above the epochs of all earlier terms. The base
+depends on the term alone, so all proxies have the same. An epoch of an earlier term ended where the topic moved. Topics
+that were never switched have no term, and their epochs are hidden.
 """
 
 from __future__ import annotations
@@ -52,34 +50,34 @@ _NOWHERE: Final = (1 << 63) - 1
 
 
 def get_epoch_base(topic: str, seen: RoutingTable) -> int | None:
-    """None where the epochs of the topic are not told."""
+    """Returns the base of the topic's term; None if epochs of the topic are hidden."""
     lead = seen.leads.get(topic)
     return (lead.term - 1) * LEADER_EPOCHS_PER_TERM if lead is not None and lead.term <= TERMS_MAX else None
 
 
 def to_client_epoch(epoch: int, base: int | None) -> int:
-    """The home's epoch as clients see it."""
+    """Convert the home's epoch for clients."""
     return base + epoch if base is not None and 0 <= epoch < LEADER_EPOCHS_PER_TERM else NO_EPOCH
 
 
 def to_home_epoch(epoch: int, base: int | None) -> int:
-    """The home's epoch that a client means; none where it is of another term."""
+    """Convert a client's epoch for the home; `NO_EPOCH` if of another term."""
     return epoch - base if base is not None and 0 <= epoch - base < LEADER_EPOCHS_PER_TERM else NO_EPOCH
 
 
 def is_earlier_term_epoch(epoch: int, base: int | None) -> bool:
-    """Whether it is one of an earlier term."""
+    """Whether a client's epoch is of an earlier term."""
     return base is not None and 0 <= epoch < base
 
 
 def get_handoff_offset(topic: str, partition: int, seen: RoutingTable) -> int:
-    """Up to where what was read in earlier terms is what the topic's home has."""
+    """Returns the offset up to which records read in earlier terms are at the topic's home."""
     points = seen.leads[topic].points
     return points[partition] if partition < len(points) else _NOWHERE
 
 
 def to_broker_fetch(one: fetch.FetchRequestPartition, seen: RoutingTable, cluster: str) -> fetch.FetchRequestPartition:
-    """As the broker is asked for it. A twin's epochs are its own."""
+    """Convert epochs for the broker. A twin has epochs of its own, so none are sent there."""
     topic = str(one.topic)
     base = None if seen.is_elsewhere(topic, cluster) else get_epoch_base(topic, seen)
     epoch, last = to_home_epoch(one.leader_epoch, base), to_home_epoch(one.last_fetched_epoch, base)
@@ -87,8 +85,7 @@ def to_broker_fetch(one: fetch.FetchRequestPartition, seen: RoutingTable, cluste
 
 
 def to_client_fetch(answer: fetch.FetchResponse, seen: RoutingTable, cluster: str) -> fetch.FetchResponse:
-    """With epochs as clients see them, the same answer where they are so already. A twin counts other leaders, so of
-    its batches none is told."""
+    """Convert epochs for clients; the same object if unchanged. A twin has other leaders, so its epochs are hidden."""
     parts = [_fetched(one, seen, cluster) for one in answer.fetched]
     changed = any(one is not before for one, before in zip(parts, answer.fetched, strict=True))
     return answer._replace(fetched=parts) if changed else answer
@@ -108,7 +105,7 @@ def _fetched(one: fetch.FetchResponsePartition, seen: RoutingTable, cluster: str
 
 
 def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
-    """The batches with other epochs, which no CRC covers. The last one may be cut off anywhere."""
+    """Rewrite the batches' epochs, which no CRC covers. The last batch may be truncated."""
     out = bytearray(records)
     position, last = 0, len(out) - _MAGIC_AT - 1
     while position <= last:
@@ -122,16 +119,19 @@ def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
 
 
 def strip_commit_epochs(asked: Any, seen: RoutingTable) -> Any:
-    """A commit without epochs that no cluster counts, the same where it has none: whoever reads the place there would
-    take them for its own."""
+    """Remove converted epochs from a commit; the same object if there are none. Readers of the offsets would take them
+    for the cluster's own.
+    """
     topics = tuple(strip_topic_epochs(one) if get_epoch_base(str(one.name), seen) else one for one in asked.topics)
     changed = any(one is not before for one, before in zip(topics, asked.topics, strict=True))
     return replace(asked, topics=topics) if changed else asked
 
 
 def strip_topic_epochs(topic: Any) -> Any:
-    """Places in a topic, without leader epochs. A client that begins at one asks whether its epoch still holds, and the
-    topic may have moved since: on another cluster that epoch says nothing."""
+    """Remove leader epochs from a topic's committed offsets.
+
+    A client that starts at an offset checks its epoch, which means nothing on another cluster if the topic has moved.
+    """
     if topic.partitions and hasattr(topic.partitions[0], "committed_leader_epoch"):
         partitions = tuple(replace(one, committed_leader_epoch=NO_EPOCH) for one in topic.partitions)
         return replace(topic, partitions=partitions)
@@ -158,19 +158,17 @@ _HEADERS = (0x0D0A0D0A, 0x50524F58)
 
 @cache
 def get_response_type(key: int, version: int) -> Any:
-    """The type of the API's answer."""
     return load_response_schema(key, version)
 
 
 @cache
 def get_request_type(key: int, version: int) -> Any:
-    """The type of the API's request."""
     return load_request_schema(key, version)
 
 
 @cache
 def get_element_type(kind: Any, *names: str) -> Any:
-    """The type of the elements of this array in a message: `topics`, or `topics`, `partitions`."""
+    """Returns the element type of an array: `topics`, or `topics`, `partitions`."""
     for name in names:
         (field,) = [one for one in dataclasses.fields(kind) if one.name == name]
         kind = get_args(_without_null(field.type))[0]
@@ -178,7 +176,7 @@ def get_element_type(kind: Any, *names: str) -> Any:
 
 
 def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
-    """The topic of a request, as an answer of this kind has it that says this of each of its partitions."""
+    """Build the topic for a response of this kind, with the error at each partition."""
     kind = get_element_type(kind, "topics")
     part, said = get_element_type(kind, "partitions"), to_error_code(code)
     numbers = getattr(topic, "partition_indexes", None)
@@ -189,26 +187,26 @@ def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
 
 
 def build_commit_errors(request: Request, topics: Sequence[Any], code: int) -> Parts:
-    """The answer to a commit, also one in a transaction, that says this of each place."""
+    """Build the response to a commit, also in a transaction, with the error at each partition."""
     kind = get_response_type(request.key, request.version)
     return encode_message(build_message(kind, topics=tuple(build_topic_errors(kind, one, code) for one in topics)))
 
 
 def build_metadata_request(names: Sequence[str], version: int) -> Parts:
-    """About these topics. It makes none."""
+    """Ask about these topics without creating any."""
     kind = get_request_type(METADATA, version)
     topics = tuple(build_message(get_element_type(kind, "topics"), name=one) for one in names)
     return encode_message(build_message(kind, topics=topics, allow_auto_topic_creation=False))
 
 
 def decode_request(request: Request) -> Any:
-    """The request, as kio has it."""
+    """Decode with kio. WireError if invalid."""
     kind = get_request_type(request.key, request.version)
     return _read(kind, request.view[request.position :], request.key, ARRAY_ELEMENTS_MAX)
 
 
 def decode_response(key: int, version: int, body: memoryview) -> Any:
-    """The answer, as kio has it."""
+    """Decode with kio. WireError if invalid."""
     return _read(get_response_type(key, version), body, key)
 
 
@@ -224,7 +222,7 @@ def _read(kind: Any, body: memoryview, key: int, elements_max: int = sys.maxsize
 
 
 def _check_arrays(entity: Any) -> None:
-    """kio takes a null array for any array; here one is null only where it may be."""
+    """WireError for null in an array that must not be null; kio accepts null anywhere."""
     kind: Any = type(entity)
     for name, may_be_null in _arrays(kind):
         value = getattr(entity, name)
@@ -237,13 +235,13 @@ def _check_arrays(entity: Any) -> None:
 
 @cache
 def _arrays(kind: Any) -> list[tuple[str, bool]]:
-    """The arrays of a message, and whether each may be null."""
+    """Returns the arrays of a message, and whether each may be null."""
     fields = [(one.name, one.type, _without_null(one.type)) for one in dataclasses.fields(kind)]
     return [(name, whole is not bare) for name, whole, bare in fields if get_origin(bare) is tuple]
 
 
 def encode_message(entity: Any) -> Parts:
-    """The message's body."""
+    """Encode the message body."""
     buffer = io.BytesIO()
     try:
         entity_writer(type(entity))(buffer, entity)
@@ -253,7 +251,7 @@ def encode_message(entity: Any) -> Parts:
 
 
 def build_message(kind: Any, /, **values: Any) -> Any:
-    """A message, or a part of one, with these values as far as its version has them; Kafka's usual ones else."""
+    """Build a message or a part with those values that its version has, else Kafka's defaults."""
     given: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if field.name in values:
@@ -266,7 +264,7 @@ def build_message(kind: Any, /, **values: Any) -> Any:
 
 
 def convert_message(kind: Any, entity: Any) -> Any:
-    """A message of one version in another's type."""
+    """Convert a message to the type of another version."""
     values = {one.name: getattr(entity, one.name) for one in dataclasses.fields(entity)}
     for name, some in values.items():
         if isinstance(some, tuple) and some and dataclasses.is_dataclass(some[0]):
@@ -289,19 +287,19 @@ def _without_null(kind: Any) -> Any:
 
 
 def to_error_code(code: int) -> ErrorCode:
-    """The code, as kio has it."""
+    """Convert to kio's type."""
     return ErrorCode(int(code))
 
 
 def build_error_response(request: Request, code: Code, **values: Any) -> Parts:
-    """The body of an answer that says the error, for APIs whose answers have one."""
+    """Build the response with this error, for APIs that have a top-level one."""
     return encode_message(
         build_message(get_response_type(request.key, request.version), error_code=to_error_code(code), **values)
     )
 
 
 def describe_wire_error(error: WireError) -> str:
-    """Why a client is hung up on that sent this."""
+    """Returns why a client that sent this is disconnected."""
     if isinstance(error, FrameSizeError) and error.size >> 16 == _HELLO:
         return "it speaks TLS, and this port does not"
     if isinstance(error, FrameSizeError) and error.size in _HEADERS:

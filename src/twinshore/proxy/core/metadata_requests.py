@@ -1,20 +1,19 @@
-"""Metadata, DescribeCluster, FindCoordinator and InitProducerId: what clients ask any broker. Pure.
+"""Metadata, DescribeCluster, FindCoordinator and InitProducerId: requests that clients send to any broker.
 
-Whatever these tell of brokers are the proxy's own numbers, host and ports. Leader epochs are told of topics that a
-switch had, above those of earlier terms (`epochs`): clients leave metadata aside whose epoch is lower than what they
-knew, and so would not follow a topic to a cluster where it has had fewer leaders.
+Responses name brokers by the proxy's numbers, host and ports. Topics that were switched have leader epochs above those
+of earlier terms (`message_codec`): clients ignore metadata with a lower epoch than they know, and would not follow a
+topic to a cluster that had fewer leaders.
 
-Each cluster gives a topic an id of its own. Groups of the newer protocol are dealt out partitions by ids, and their
-coordinator knows those of its own cluster. So clients are told that cluster's id of each topic, whichever cluster the
-topic is at home on: it stays as it is while the topic moves, and is another one only once groups have moved. Of a topic
-that the groups' home does not have no id is told. Records are written and read by names.
+Each cluster has an id of its own for a topic. Coordinators of the newer group protocol assign partitions by the ids of
+their cluster. So clients get each topic's id from the groups' home, on whichever cluster the topic is. The id stays
+while the topic moves, and changes only when groups move. A topic that the groups' home does not have gets no id.
+Records are written and read by name.
 
-What is asked of the leader of partitions, by the topic's name: ListOffsets, OffsetForLeaderEpoch, DeleteRecords and
-DescribeProducers. Pure.
+ListOffsets, OffsetForLeaderEpoch, DeleteRecords and DescribeProducers go to partition leaders, by topic name.
 
-Where an epoch ended that is of an earlier term the topic's home does not know. There the topic moved: what was read up
-to that point is what the home has, and what lay behind it is nowhere any more. So a client that had read further,
-before a home died, hears that its log was cut, as it would of an unclean election.
+A topic's home does not know where an epoch of an earlier term ended. The proxy answers with the offset where the topic
+moved: home has all records before, and no cluster has those behind. So a client that had read further before a home
+died learns of a truncation, as after an unclean election.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ NO_SUCH_KEY: Final = "only consumer groups and transactions have coordinators at
 
 
 def get_topic_id(topic: str, seen: RoutingTable) -> UUID | None:
-    """What is known of it; None where it has none that clients could use."""
+    """Returns the topic id for clients; None if there is none."""
     if not seen.stays(topic):
         return None
     found = seen.clusters[seen.group_home()].ids.get(topic)
@@ -92,7 +91,7 @@ def get_topic_id(topic: str, seen: RoutingTable) -> UUID | None:
 
 
 def with_topic_id(topic: Any, cluster: str, seen: RoutingTable) -> Any:
-    """A topic of an answer about topics, as this cluster told of it, in versions that have ids."""
+    """Returns this cluster's topic of a response with the id for clients, in versions that have ids."""
     if not hasattr(topic, "topic_id"):
         return topic
     fresh = cluster == seen.group_home() and topic.topic_id is not None and seen.stays(str(topic.name))
@@ -101,7 +100,7 @@ def with_topic_id(topic: Any, cluster: str, seen: RoutingTable) -> Any:
 
 
 def resolve_topic_names(asked: Sequence[Any], seen: RoutingTable) -> tuple[list[str], list[UUID]]:
-    """The topics that a question for metadata names, some of them by their ids perhaps; and ids that nobody knows."""
+    """Returns the names of the topics in a metadata request, and ids that are unknown."""
     names: list[str] = []
     unknown: list[UUID] = []
     for one in asked:  # Java sends an empty name beside an id
@@ -124,9 +123,11 @@ def route_metadata(
     counting: RequestCounter,
     copies: Callable[[str, RoutingTable], Sequence[str]] = lambda _topic, _seen: (),
 ) -> FanOut:
-    """Each topic as its own cluster tells of it. `news` is called where a cluster has a topic that was not known.
-    `copies`: clusters where the client may come to read the topic, beside its home: whoever leads its partitions there
-    is told as a replica, since clients of Java go to no other."""
+    """Ask each topic's own cluster. `news` is called if a cluster has a topic that was not known.
+
+    `copies`: clusters other than home where the client may come to read the topic. Their leaders are listed as
+    replicas, since Java clients go to no other broker.
+    """
     asked = decode_request(request)
     if request.version < NO_AUTO_CREATE_VERSION:
         asked = convert_message(get_request_type(METADATA, NO_AUTO_CREATE_VERSION), asked)
@@ -154,7 +155,7 @@ def _as_older(version: int, errand: FanOutSteps) -> FanOutSteps:
 def _by_cluster(
     seen: RoutingTable, topics: Sequence[str], copies: Callable[[str, RoutingTable], Sequence[str]]
 ) -> dict[str, list[str] | None]:
-    """Which topics each cluster is asked about. One that nobody is known to have is asked for everywhere."""
+    """Returns the topics to ask each cluster for. A topic without a known home is asked for everywhere."""
     wanted: dict[str, list[str] | None] = {}
     for topic in dict.fromkeys(topics):
         home = seen.route(topic)
@@ -207,7 +208,7 @@ def _told_by_each(
 ) -> Generator[
     Sequence[BrokerRequest], Sequence[BrokerResponse], tuple[dict[str, Any], list[tuple[str, Any]], set[str]]
 ]:
-    """Topics as their own clusters tell of them; copies of them elsewhere; and those that several clusters have."""
+    """Returns topics from their own clusters, copies elsewhere, and topics that several clusters have."""
     answering = [name for name in wanted if seen.clusters[name].answers]
     asks = [_ask_metadata(request, asked, name, wanted[name]) for name in answering]
     said = (yield asks) if asks else []
@@ -227,14 +228,16 @@ def _told_by_each(
 
 
 def _remembered(seen: RoutingTable) -> Iterator[str]:
-    """Topics that clients know, and that no cluster may have told of just now: it is silent, or they have no leader."""
+    """Yields topics that clients know, also if a cluster is silent or the topic has no leader."""
     for topic in (*seen.routes, *seen.leaderless):
         if not is_internal_topic(topic) and any(topic in one.partitions for one in seen.clusters.values()):
             yield topic
 
 
 def _without_leaders(request: Request, topic: str, seen: RoutingTable) -> Any:
-    """With as many partitions as it was seen to have: whoever reads by a pattern must not take it for deleted."""
+    """Build the topic with its known number of partitions, so that pattern subscribers do not take the topic for
+    deleted.
+    """
     kind = get_element_type(get_response_type(METADATA, request.version), "topics")
     part = get_element_type(get_response_type(METADATA, request.version), "topics", "partitions")
     home = seen.clusters.get(seen.routes.get(topic, ""))
@@ -260,7 +263,7 @@ def _ask_metadata(request: Request, asked: Any, cluster: str, names: Sequence[st
 
 
 def _with_replicas(topic: Any, twin: Any) -> Any:
-    """The topic, with those who lead its twin among its replicas."""
+    """Returns the topic with the leaders of its twin among the replicas."""
     leads = {one.partition_index: one.leader_id for one in twin.partitions if one.leader_id >= 0}
     partitions = tuple(
         replace(one, replica_nodes=(*one.replica_nodes, leads[one.partition_index]))
@@ -276,8 +279,9 @@ def _topics_of(said: BrokerResponse, version: int) -> Sequence[Any]:
 
 
 def _take(found: dict[str, Any], several: set[str], cluster: str, topic: Any, seen: RoutingTable) -> None:
-    """Keeps what the topic's own cluster says; of one that nobody was known to have, whoever has it, or that `several`
-    have it."""
+    """Keep the topic from its own cluster. A topic without a known home comes from any cluster, or is added to
+    `several`.
+    """
     name = str(topic.name)
     if seen.is_elsewhere(name, cluster):
         return
@@ -311,7 +315,7 @@ def _renamed(topic: Any, cluster: str, layout: BrokerAddressing, base: int | Non
 
 
 def _since(one: Any, name: str, value: Any) -> dict[str, Any]:
-    """The field in versions that have it."""
+    """Returns the field, in versions that have it."""
     return {name: value} if hasattr(one, name) else {}
 
 
@@ -343,7 +347,7 @@ def _controller(layout: BrokerAddressing, seen: RoutingTable) -> int:
 
 
 def route_describe_cluster(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """The whole, as one cluster."""
+    """Describe all clusters as one."""
     asked = decode_request(request)
     kind = get_response_type(request.key, request.version)
     if getattr(asked, "endpoint_type", _BROKERS) != _BROKERS:
@@ -364,7 +368,7 @@ def route_describe_cluster(request: Request, layout: BrokerAddressing, seen: Rou
 
 
 def route_find_coordinator(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """Of a group, or a transactional id: the broker that the groups' home says."""
+    """Find the coordinator of a group or a transactional id, at the groups' home."""
     asked = decode_request(request)
     if getattr(asked, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
         return RespondNow(_no_coordinator(request, asked, Code.UNSUPPORTED_VERSION, NO_SUCH_KEY))
@@ -404,8 +408,11 @@ def _no_coordinator(request: Request, asked: Any, code: Code, says: str) -> Part
 
 
 def route_init_producer_id(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """The number that one cluster gives, marked as that cluster's: a producer writes to others with it as well, and
-    nobody who asked those may have the same. Brokers do not ask who gave a number out."""
+    """Returns an id from one cluster, marked as that cluster's.
+
+    The producer writes to other clusters with the same id, so no producer of those may have it. Brokers do not check
+    which cluster gave an id.
+    """
     asked = decode_request(request)
     if asked.transactional_id is not None:
         return transaction_requests.init_transactional_producer(request, asked, place, seen)
@@ -416,7 +423,7 @@ def route_init_producer_id(request: Request, place: BrokerId | None, seen: Routi
 
 
 def _init_producer_id(request: Request, asked: Any, places: Sequence[BrokerId], seen: RoutingTable) -> FanOutSteps:
-    """By the first of these that gives one: a client may be let in at one cluster alone."""
+    """Ask these brokers in turn, since a client may have access to one cluster alone."""
     refused = build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     for place in places:
         mark, ours = get_cluster_mark(seen.clusters[place.cluster].cluster_id), asked
@@ -452,8 +459,11 @@ def query_offsets(
     seen: RoutingTable,
     lost: Callable[[Any], Any],
 ) -> FanOutSteps:
-    """By the epochs of the topics' home. `name` of a topic in question and answer; `lost`: what is said of one whose
-    broker does not answer."""
+    """Query with the leader epochs of the topics' home.
+
+    `name`: the name of a topic in request and response. `lost`: what to answer for a topic whose broker does not
+    answer.
+    """
     ended: dict[str, tuple[Any, ...]] = {}
     topics: list[Any] = []
     for topic in body.topics:
@@ -483,7 +493,9 @@ def query_offsets(
 
 
 def _base(topic: str, seen: RoutingTable) -> int | None:
-    """Of a topic without a term what clients name is the broker's own: they are told none."""
+    """Returns the epoch base. Clients are told no epochs of topics without a term, so epochs there are the broker's
+    own.
+    """
     return message_codec.get_epoch_base(topic, seen) if topic in seen.leads else 0
 
 
@@ -509,7 +521,7 @@ def _told(part: Any, topic: str, seen: RoutingTable) -> Any:
 
 
 def route_by_partitions(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Passed on as it came where all its topics are at that cluster; what is elsewhere is refused."""
+    """Forward the request if all its topics are at that cluster; refuse topics that are elsewhere."""
     asked = decode_request(request)
     topic, _ = _WORDS.get(request.key, _ELSE)
     here = (
@@ -531,13 +543,13 @@ def route_by_partitions(request: Request, place: BrokerId | None, seen: RoutingT
 
 
 def refuse_all_partitions(request: Request, asked: Any, code: Code) -> RespondNow:
-    """The answer that has this error for each of its partitions."""
+    """Answer all partitions with this error."""
     topics = tuple(_moved(request, one, code) for one in asked.topics)
     return RespondNow(encode_message(build_message(get_response_type(request.key, request.version), topics=topics)))
 
 
 def _wait_s(asked: Any) -> float:
-    """Deletion of records waits for replicas as long as the client allows."""
+    """Returns the timeout. DeleteRecords waits for replicas as long as the client allows."""
     timeout = getattr(asked, "timeout", timedelta(0))
     return RESPONSE_TIMEOUT_S + max(0.0, min(timeout.total_seconds(), RESPONSE_TIMEOUT_S))
 
@@ -550,7 +562,7 @@ def _part(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
 
 
 def _with(request: Request, ask: FanOutSteps, moved: tuple[Any, ...]) -> FanOutSteps:
-    """What is told of the rest, and what has moved."""
+    """Add the topics that have moved to the response for the others."""
     body = yield from ask
     if not moved:
         return body

@@ -1,7 +1,6 @@
-"""The PROXY header, by which a balancer says before all else whose connection it passes on: version 1, a line of text,
-and version 2, which is binary. Pure: bytes in, an address out.
+"""The PROXY header, in which a load balancer names the client of a connection: text in version 1, binary in version 2.
 
-It is read to its last byte and no further, since what follows may be a handshake of TLS, for others to read.
+The header is read to its last byte and no further, since a TLS handshake may follow.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ _MORE_MAX: Final = 4096
 
 
 class ProxyHeader:
-    """One that is being read. `address`: the client's; empty where the header says none, as where a balancer only looks
-    whether somebody is there."""
+    """A header being read. `address`: the client's; empty if the header has none, as in health checks."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -35,7 +33,7 @@ class ProxyHeader:
 
     @property
     def lacks(self) -> int:
-        """So many bytes may be taken next; 0 once it is whole. WireError where it is no header."""
+        """How many bytes may be taken next; 0 once complete. WireError if this is no header."""
         got = self._got
         if len(got) < FIRST_READ_BYTES:
             return FIRST_READ_BYTES - len(got)
@@ -65,7 +63,7 @@ class ProxyHeader:
         return 1
 
     def take(self, data: bytes | memoryview) -> None:
-        """No more than it lacks. WireError where it is no header."""
+        """Take bytes, at most `lacks`. WireError if this is no header."""
         self._got += data
         if self.lacks == 0:
             self.address = self._of_line() if self._got.startswith(_LINE) else self._of_binary()

@@ -1,10 +1,10 @@
-"""Transactions: a transactional id, the topics that it writes and its group live on the groups' home. Pure.
+"""Transactions: the transactional id, the topics written and the group are all on the groups' home.
 
-What one transaction writes is committed by one coordinator, which knows its own cluster only. So a topic that is at
-home elsewhere is refused, with an error that lets the application abort and go on; one that a switch has moved there is
-waited for, as groups are to come behind it, and not every client survives such an error. A switch waits for open
-transactions, and while it holds topics no new one begins there. Once groups have moved, their new home knows nothing of
-a producer: it says so, the client aborts once, and is given an id there.
+One coordinator commits a transaction, and knows only its own cluster. So a topic that is at home elsewhere is refused,
+with an error after which the application can abort and continue. If a switch has moved the topic there, the request
+waits instead: groups are to follow, and not every client survives the error. A switch waits for open transactions, and
+no new one begins on topics that it holds. Once groups have moved, their new home does not know a producer. It says so,
+and the client aborts once and gets an id there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _NOBODY: Final = -1
 def init_transactional_producer(
     request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable
 ) -> RequestDecision:
-    """At the groups' home. A number of another cluster means nothing there."""
+    """Route to the groups' home. A producer id of another cluster means nothing there."""
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR, producer_epoch=-1))
     if getattr(asked, "producer_id", _NOBODY) < 0:
@@ -81,14 +81,16 @@ def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
 
 
 class RefusedTransactions:
-    """For one client: transactions that were refused before anything of them had begun. Their coordinator knows nothing
-    of those, and would say so to a client that ends one, which librdkafka's do not survive."""
+    """Transactions of one client that were refused before they began.
+
+    Their coordinator does not know them, and would answer EndTxn with an error that librdkafka does not survive.
+    """
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
 
     def add_partitions(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Where a transaction begins."""
+        """Judge AddPartitionsToTxn, which begins a transaction."""
         asked = decode_request(request)
         move = _add_partitions(request, asked, place, seen)
         if isinstance(move, RespondNow | ParkRequest) and place is not None and place.cluster == seen.group_home():
@@ -96,7 +98,7 @@ class RefusedTransactions:
         return move
 
     def end(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """At the coordinator that has the transaction, wherever groups are by now."""
+        """Forward EndTxn to the broker asked, which has the transaction, also if groups have moved."""
         del seen
         if place is None:
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
@@ -114,13 +116,13 @@ def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
 
 
 def _has_moved(topic: str, seen: RoutingTable) -> bool:
-    """Whether a switch has moved the topic: it was where groups are, and they may come along."""
+    """Whether a switch has moved the topic away from groups, which may follow."""
     lead = seen.leads.get(topic)
     return lead is not None and lead.term > FIRST_TERM
 
 
 def _add_partitions(request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """What is at home elsewhere is refused, and nothing else of the request is done."""
+    """Refuse topics that are at home elsewhere; nothing else of the request is done then."""
     names = [str(one.name) for one in asked.v3_and_below_topics]
     home = seen.group_home()
     if place is None or place.cluster != home:
@@ -153,7 +155,7 @@ def _of_partitions(request: Request, asked: Any, codes: Mapping[str, int]) -> Pa
 
 
 def route_add_offsets(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Places of a group become part of a transaction, or it begins with them."""
+    """Route AddOffsetsToTxn, which may begin a transaction."""
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
     if seen.offset_commits_paused:
@@ -162,7 +164,7 @@ def route_add_offsets(request: Request, place: BrokerId | None, seen: RoutingTab
 
 
 def route_txn_offset_commit(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Places in topics that the groups' home has."""
+    """Route TxnOffsetCommit for topics that the groups' home has."""
     asked = decode_request(request)
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))

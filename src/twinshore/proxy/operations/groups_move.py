@@ -1,4 +1,4 @@
-"""Moving all groups of the proxies' clients to another cluster: their members gather, their places go along."""
+"""Moves all groups of the proxies' clients to another cluster: members gather, and committed offsets are copied."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ RETRY_INTERVAL_S = 0.05
 
 
 class GroupsHomeRecords:
-    """What clusters say of the home of groups, and who has heard it: read and written on both, by one who moves it. On
-    these clusters. `first`: where groups are at home before anybody has said anything. `store`: keeps where groups have
-    moved."""
+    """Reads and writes the home record of groups on these clusters, and follows which proxies have read the record.
+
+    `first`: the home while no record exists. `store`: keeps where groups have moved.
+    """
 
     def __init__(self, clusters: Sequence[KafkaCluster], first: str, store: Store | None = None) -> None:
         self._first, self._store = first, store
@@ -65,7 +66,7 @@ class GroupsHomeRecords:
         self._held_until_s = inf
 
     def told(self) -> tuple[GroupsHome, dict[str, KafkaError]]:
-        """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent."""
+        """Returns the current record, by clusters and store, and the clusters that do not answer."""
         lines, silent = list[HomeRecord | None](), dict[str, KafkaError]()
         with suppress(StoreError):
             lines.append(load_home(self._store) if self._store is not None else None)
@@ -78,8 +79,9 @@ class GroupsHomeRecords:
         return current_home(lines), silent
 
     def next(self, told: GroupsHome, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeRecord:
-        """The next word of the home that stands. `hold_s`: proxies end by themselves what it asks for, so long after
-        they heard it."""
+        """Returns the next record with the same home. `hold_s`: proxies end by themselves what it asks for, so long
+        after reading.
+        """
         hold_ms = int(hold_s * 1000)
         now_ms = wall_ms()
         if isinstance(told, HomeConflict):
@@ -103,8 +105,10 @@ class GroupsHomeRecords:
         return replace(told, step=step, state=state, switch=switch, since_ms=now_ms, set_by=by, hold_ms=hold_ms)
 
     def moved(self, told: GroupsHome, to: str, switch: str, by: str) -> HomeRecord:
-        """The first word of the new home. Where it is the home that stands, a silent cluster may have heard of
-        others, and this one counts more."""
+        """Returns the first record of the new home.
+
+        If the home stays, the term rises further, since a silent cluster may have newer records.
+        """
         if isinstance(told, HomeConflict):
             told = told.one
         term, source = (told.term, told.home) if told is not None else (FIRST_TERM, self._first)
@@ -121,7 +125,9 @@ class GroupsHomeRecords:
         )
 
     def say(self, line: HomeRecord, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
-        """On these clusters. RefusedError where somebody else has said something meanwhile. `may`: as `HomesTopic`."""
+        """Write the record to these clusters. RefusedError if another record came between. `may`: as in
+        `HomesTopic.say`.
+        """
         began_s = steady_s()
         for name in names:
             notes = self._notes[name]
@@ -135,14 +141,18 @@ class GroupsHomeRecords:
         self._held_until_s = began_s + line.hold_ms / 1000 if line.hold_ms else inf
 
     def check_still_held(self) -> None:
-        """RefusedError where a proxy may have ended by itself what the last word asked for. Proxies count from when
-        they heard it, and this process from before it said so."""
+        """RefusedError if a proxy may have ended the hold by itself.
+
+        Proxies count from when they read the record, this process from before the write.
+        """
         if steady_s() + WRITE_MARGIN_S > self._held_until_s:
             raise RefusedError("it took too long: members go on where they were", hint="nothing has moved; try again")
 
     def move(self, line: HomeRecord, to: str, names: Sequence[str]) -> None:
-        """The new home first: once it is said there groups are there, whatever becomes of the rest. The mirror
-        says it to clusters that are silent now, as the store keeps it."""
+        """Write the record to the new home first: from then on groups are there.
+
+        The mirror writes it to clusters that are silent now, from the store.
+        """
         self.say(line, [to], self.check_still_held)
         if self._store is not None:
             save_home(self._store, line)
@@ -150,7 +160,7 @@ class GroupsHomeRecords:
             self.say(line, [name for name in names if name != to])
 
     def lacking(self, told: HomeRecord) -> list[str]:
-        """Clusters that answered, and have another line."""
+        """Returns clusters that answered and have another record."""
         return [
             name
             for name, notes in self._notes.items()
@@ -158,7 +168,9 @@ class GroupsHomeRecords:
         ]
 
     def gathering(self, line: HomeRecord) -> list[str]:
-        """Groups with members who have not gathered since this word, and proxies that have not heard it; some."""
+        """Returns some groups with members that have not gathered since this record, and proxies that have not read the
+        record.
+        """
         self._hear()
         late = self._followers.gathering(GROUPS_HOME_NAME, line.word, steady_s())
         return sorted({name for one in late for name in one.busy or (one.name or one.id,)})
@@ -169,7 +181,7 @@ class GroupsHomeRecords:
                 hearing.read()
 
     def awaited(self, line: HomeRecord) -> list[str]:
-        """Proxies that may still commit places at the old home."""
+        """Returns proxies that may still commit offsets at the old home."""
         self._hear()
         waits = self._followers.awaited({GROUPS_HOME_NAME: line.word}, steady_s())
         return sorted(one.name or one.id for one in waits.get(GROUPS_HOME_NAME, ()))
@@ -196,7 +208,7 @@ _DONE = {
 
 @dataclass(frozen=True, slots=True)
 class GroupsMoveStep:
-    """`told`: what came of it."""
+    """`told`: the result."""
 
     stage: GroupsMoveStage
     old: str
@@ -209,8 +221,11 @@ class GroupsMoveStep:
 
 @dataclass(frozen=True, slots=True)
 class MoveGroups:
-    """Where groups shall be at home; `to` empty: only look. `force`: though the old home does not answer. `gather_s`:
-    how long members that are at work are waited for. `hold_s`: how long they may wait for a switch after that."""
+    """Where groups shall be at home; `to` empty: only look.
+
+    `force`: even if the old home does not answer. `gather_s`: how long to wait for members at work. `hold_s`: how long
+    they may wait for a switch after that.
+    """
 
     to: str = ""
     force: bool = False
@@ -219,7 +234,7 @@ class MoveGroups:
 
 
 def plan(asked: MoveGroups, settings: Settings, store: Store | None) -> Plan[GroupsMoveStep]:
-    """ConfigError where the cluster is none behind the proxy."""
+    """Plan the move. ConfigError if the cluster is not behind the proxy."""
     names = settings.of(SECTION).clusters
     if asked.to and asked.to not in names:
         raise ConfigError(f"{asked.to} is none of the clusters behind the proxy: {join_names(names, NAMED_MAX)}")
@@ -317,7 +332,7 @@ def _judged(seen: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[Refus
 def act(
     asked: MoveGroups, meant: Plan[GroupsMoveStep], settings: Settings, store: Store | None, by: str
 ) -> Generator[GroupsMoveStep, None, None]:
-    """Each step once it is done. Whatever goes wrong before groups have moved lets them go on where they were."""
+    """Move groups, and yield each finished step. After an earlier error, members go on at the old home."""
     if not meant.steps:
         return
     first = meant.steps[0]
@@ -340,7 +355,7 @@ def act(
 
 @dataclass(frozen=True, slots=True)
 class _Gently:
-    """Of a home that answers: nothing is read again."""
+    """A move while the old home answers: nothing is read again."""
 
     old: str
     asked: MoveGroups
@@ -380,7 +395,7 @@ class _Gently:
 
 
 def _wait_for_members(words: GroupsHomeRecords, said: HomeRecord, gather_s: float) -> None:
-    """A member that has not joined anew may commit what it has read after the places were copied."""
+    """Wait for members that have not rejoined, since they could commit after the copy."""
     time.sleep(GATHER_MIN_S)
     until_s = time.monotonic() + gather_s - GATHER_MIN_S
     while late := words.gathering(said):
@@ -402,8 +417,10 @@ def _wait_for_proxies(words: GroupsHomeRecords, said: HomeRecord) -> None:
 
 
 def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple[dict[str, GroupOnBothSides], str]:
-    """What became of it. A place that has not crossed yet, or that an open transaction is about to move, is waited for:
-    no more of these can be sent by now."""
+    """Copy the committed offsets, and describe the result.
+
+    Waits for offsets that are not replicated yet or that an open transaction may move; no new ones come by now.
+    """
     links = links_between(settings, store, old, to)
     until_s = time.monotonic() + OFFSETS_COPY_TIMEOUT_S
     while True:
@@ -426,8 +443,10 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
 
 
 def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Settings, store: Store, by: str) -> str:
-    """Members that go on at the new home leave their groups on the old one, and places in twins there are the mirror's
-    from now on: they are where the groups left them, and would count as somebody's own. What is left to do by hand."""
+    """Remove members from the old home, and resume the sync of offsets there. Returns what is left to do by hand.
+
+    Without that, the offsets in twins there would count as changed by others.
+    """
     moves = {name: [goal for goal in one.goals if goal.back] for name, one in seen.items()}
     try:
         with closing(_cluster(old, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
@@ -442,8 +461,10 @@ def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Sett
 
 
 def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settings: Settings) -> RefusedError | None:
-    """Why groups do not move while some would lose places: in topics that both clusters have, whatever these hold, and
-    that no link takes along. `seen`: what links would take along."""
+    """Returns why groups do not move, if some would lose offsets in topics that both clusters have and no link syncs.
+
+    `seen`: what links sync.
+    """
     with ExitStack() as stack:
         one, other = (stack.enter_context(closing(_cluster(name, settings))) for name in (old, to))
         both = (one.metadata().topics.keys() & other.metadata().topics.keys()) - INTERNAL_TOPICS
@@ -467,8 +488,8 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
 
 
 def _none_newer(home: str, settings: Settings) -> None:
-    """RefusedError where a group of the newer protocol (KIP-848) has members there: nothing has them commit what they
-    have read, and wait."""
+    """RefusedError if a group of the newer protocol (KIP-848) has members, since nothing makes these commit and wait.
+    """
     with closing(_cluster(home, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
         found = groups.listed()
     if found.away:
@@ -492,8 +513,10 @@ def _words(settings: Settings, stack: ExitStack, store: Store | None) -> GroupsH
 
 
 def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Plan[GroupsMoveStep]:
-    """`refused`: why groups cannot go along. Their consumers wait from before the hold until the switch is done, so
-    several switches one behind the other are too long."""
+    """Plan to move groups together with a switch.
+
+    Several waves are refused: consumers wait from before the hold until the switch is done, which would take too long.
+    """
     if isinstance(switch, WavesPlan):
         hint = f"switch without --groups, then `twinshore proxy groups --to {to}`"
         return Plan(refused=RefusedError("groups do not go along with several waves", hint=hint))
@@ -501,9 +524,11 @@ def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPl
 
 
 class GroupsWithSwitch:
-    """Groups of the proxies' clients go along with a switch: their members gather before it, and go on right behind it.
+    """Moves groups together with a switch.
+
     Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them
-    right behind the flip; where it is not called they stay, and go on at the end."""
+    right after the topics. Without `go_on` and `end`, groups stay, and members go on when the context exits.
+    """
 
     def __init__(
         self,
@@ -527,14 +552,14 @@ class GroupsWithSwitch:
             self._steps.close()  # type: ignore[attr-defined]
 
     def begin(self) -> None:
-        """Members have committed, and wait."""
+        """Make members commit and wait."""
         if self._meant is not None:
             asked = MoveGroups(self._to, hold_s=self._hold_s)
             self._steps = act(asked, self._meant, self._settings, self._store, self._asking.by)
             self._tell_next()
 
     def go_on(self) -> None:
-        """The switch goes on also where they cannot be moved."""
+        """Move the groups. If that fails, the switch continues."""
         try:
             while self._tell_next():
                 pass
@@ -543,7 +568,7 @@ class GroupsWithSwitch:
             self._refused = error
 
     def end(self) -> None:
-        """Behind the switch. Raises where groups were not moved."""
+        """Finish after the switch. Raises if groups were not moved."""
         self.go_on()
         if self._refused is not None:
             raise self._refused
@@ -556,7 +581,7 @@ class GroupsWithSwitch:
 
 
 def move_groups_by_force(to: str, settings: Settings, where: object, by: str, tell: Callable[[str], None]) -> None:
-    """Behind a switch by force, also where the groups' home does not answer. `where`: the store, if it answers."""
+    """Move groups after a forced switch, even if their home does not answer. `where`: the store, if available."""
     store = where if isinstance(where, Store) else None
     asked = MoveGroups(to, force=True)
     meant = plan(asked, settings, store)

@@ -1,4 +1,4 @@
-"""Setting a group of the proxies' clients to other places while its members run."""
+"""Resets the offsets of a proxy clients' group while its members run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNFINISHED_HINT: Final = "finish it with --resume, or have places as they were w
 
 
 class UnfinishedResetAction(StrEnum):
-    """What becomes of a reset that was not finished."""
+    """What to do with an unfinished reset."""
 
     RESUME = "resume"
     UNDO = "undo"
@@ -53,9 +53,11 @@ class UnfinishedResetAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """`topics`: with the partitions that are meant, None for all; empty: wherever the group has a place. `target`: None
-    where only to look, or where a reset that was not finished is taken up or `taking` back. `gather_s`: how long
-    members are waited for, so that they come back together."""
+    """A requested reset.
+
+    `topics`: with partitions, None for all; empty: all topics with a committed offset. `target`: None to only look, or
+    with an `unfinished_action`. `gather_s`: how long to wait for members, so that they return together.
+    """
 
     group: str
     topics: Mapping[str, frozenset[int] | None]
@@ -77,7 +79,7 @@ def parse_reset_request(
     undo: bool = False,
     gather_s: float = GATHER_TIMEOUT_S,
 ) -> ResetOffsets:
-    """As options say it. ConfigError where they say more than one thing."""
+    """Parse the options. ConfigError if they contradict."""
     if resume and undo:
         raise ConfigError("--resume and --undo are two things")
     target = parse_target(
@@ -92,7 +94,7 @@ def parse_reset_request(
 
 
 class OffsetResetStage(StrEnum):
-    """In this order."""
+    """The stages, in order."""
 
     HOLD = "hold"
     GATHER = "gather"
@@ -113,7 +115,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetStep:
-    """`counts`: the numbers of its sentence."""
+    """`counts`: the numbers in its sentence."""
 
     stage: OffsetResetStage
     group: str
@@ -125,7 +127,7 @@ class OffsetResetStep:
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetPlan(Plan[OffsetResetStep]):
-    """`known`: the run of the reset that stood as this was planned. `term`: how often groups had moved by then."""
+    """`known`: the run of the earlier reset at planning. `term`: how often groups had moved by then."""
 
     home: str = ""
     term: int = 0
@@ -134,7 +136,7 @@ class OffsetResetPlan(Plan[OffsetResetStep]):
 
 
 def plan(asked: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPlan:
-    """How the group stands, and where it would. ConfigError where there is no such group, topic or partition."""
+    """Plan the reset. ConfigError if there is no such group, topic or partition."""
     before = next((row for row in store.proxy_resets.all()[1] if row.group == asked.group), None)
     if before is not None and is_reset_under_way(before) and _changes(asked):
         raise RefusedError(_under_way(before), hint=f"it ends by {format_time(before.until_ms)} at the latest")
@@ -242,7 +244,7 @@ def _refused(
 def act(
     asked: ResetOffsets, meant: OffsetResetPlan, settings: Settings, store: Store, by: str
 ) -> Iterator[OffsetResetStep]:
-    """Each step once it is done. What goes wrong before the second lets members go on where they were."""
+    """Reset, and yield each finished step. On an error before offsets are set, members go on at the old ones."""
     if not meant.steps:
         return
     with ExitStack() as stack:
@@ -285,7 +287,7 @@ def act(
 
 
 def _came(asked: ResetOffsets, goals: Sequence[ResetGoal]) -> str:
-    """Members may have committed since it was shown."""
+    """Describe the goals of a shift, since members may have committed after the plan was shown."""
     if asked.target is None or asked.target.way is not ResetTargetKind.SHIFT:
         return ""
     return ": " + join_names([f"{one.topic}-{one.partition}: {one.was} -> {one.to}" for one in goals], NAMED_MAX)
