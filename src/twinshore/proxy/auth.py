@@ -1,4 +1,4 @@
-"""Authentication: certificates, users and credentials of clients, and how the proxy logs in to brokers for them."""
+"""Authentication of clients, and logins to brokers for them, by settings and their files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from twinshore.proxy.core.model import ApiVersionRanges, DisconnectClient, Parts
 
 T = TypeVar("T")
 _Stamp: TypeAlias = list[tuple[int, int, int] | None]
-# What OpenSSL says of bytes that are no TLS at all.
+# OpenSSL's reasons for bytes that are not TLS.
 _NO_TLS: Final = (
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
@@ -48,7 +48,7 @@ _NO_TLS: Final = (
     "BAD_RECORD_TYPE",
 )
 _TOO_OLD: Final = ("UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "NO_SHARED_CIPHER")
-# As Java and so Kafka abbreviates them.
+# The abbreviations of Java, and so of Kafka.
 _SHORT: Final = {
     "commonName": "CN",
     "organizationName": "O",
@@ -61,24 +61,24 @@ _SHORT: Final = {
     "userId": "UID",
 }
 LOGIN_TIMEOUT_S: Final = 30.0
-# As brokers make a client wait whose login they refuse (connection.failed.authentication.delay.ms), and longer.
+# The delay of a refusal, longer than a broker's (connection.failed.authentication.delay.ms).
 LOGIN_FAILURE_DELAY_S: Final = 0.5
-# As many as Kafka's own tool takes where it is not told.
+# The default of Kafka's own tool.
 SCRAM_ITERATIONS: Final = 4096
 SALT_BYTES: Final = 24
 _DIGEST_BYTES: Final = 64
 _MECHANISM: Final = SaslMechanism.SCRAM_SHA_512
-# So many logins are tried at once.
+# Logins checked at once.
 LOGIN_CHECK_THREADS = 4
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 _WRONG = (Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
 
 
 class ReloadedFile(Generic[T]):
-    """A value made from files, such as certificates or users, and remade when the files change.
+    """A value made from files, and made again when they change.
 
-    `value` comes from the last good state of the files. If a reload fails, the error is logged and the old value stays;
-    the constructor raises ConfigError. `what`: prefix of log lines.
+    A failed reload is logged, and the last good `value` stays; the constructor raises ConfigError. `what`: prefix of
+    log lines.
     """
 
     def __init__(self, what: str, files: Sequence[str], make: Callable[[], T], log: Callable[[str], None]) -> None:
@@ -89,10 +89,9 @@ class ReloadedFile(Generic[T]):
         self.value = make()
 
     def look(self) -> None:
-        """Reload the value if the files have changed; call periodically.
+        """Reload if the files have changed; call periodically.
 
-        Files that are replaced one after the other may not match for a moment. So an error is logged only when a second
-        check finds the same files.
+        Files replaced one after the other may not match for a moment, so only a repeated error is logged.
         """
         stamp = self._stamp()
         if stamp == self._good:
@@ -133,12 +132,12 @@ def _remember(inside: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SS
 
 
 def get_sni_hostname(inside: object) -> str:
-    """Returns the host name from the client's TLS handshake (SNI); empty if the client connected by an address."""
+    """Returns the host name of the TLS handshake (SNI); empty without one."""
     return inside.sni_hostname if isinstance(inside, _Inside) else ""
 
 
 def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
-    """Create the TLS context for client connections from the current files. ConfigError if they cannot be used."""
+    """Create the context for client connections. ConfigError if a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -161,9 +160,7 @@ def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
 
 
 def format_subject(certificate: Mapping[str, Any] | None) -> str:
-    """Format a certificate's subject as Kafka names a principal: `CN=app,O=corp`, narrowest part first; empty without
-    one.
-    """
+    """Format the subject as Kafka names a principal, `CN=app,O=corp`; empty without a certificate."""
     parts = [
         "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part)
         for part in (certificate or {}).get("subject", ())
@@ -177,7 +174,7 @@ def _escaped(value: str) -> str:
 
 
 def describe_handshake_failure(error: Exception) -> str:
-    """Returns why a client is disconnected; empty if the client left by itself, as port checks do."""
+    """Returns why a client is disconnected; empty if the client left, as port checks do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -210,18 +207,17 @@ class LoginHandler(Protocol):
         """Serve the client as this principal from now on."""
 
     def see_out(self, frame: Parts, why: str) -> None:
-        """Send this last response and disconnect; `why` is for the log."""
+        """Send this response and disconnect; `why` is for the log."""
 
     def hang_up(self, why: str) -> None:
         """Disconnect at once."""
 
 
 class SaslHandshake:
-    """The login of one client.
+    """The login of one client. Refusals are delayed, which slows down guessing.
 
-    A refusal is sent after a pause, which slows down guessing. While `busy`, read nothing more from the client. `judge`
-    returns why the credentials are wrong, empty if they are right, None if no cluster can check them. `refuses` returns
-    why an authenticated principal is not admitted, else empty.
+    While `busy`, the client is not read. `judge` returns why the credentials are wrong, empty if right, None if no
+    cluster can check. `refuses` returns why an authenticated principal is not admitted, else empty.
     """
 
     def __init__(
@@ -242,15 +238,14 @@ class SaslHandshake:
 
     @property
     def software(self) -> str:
-        """The client library, as the client names it."""
+        """The client library."""
         return self._login.software
 
     def late(self, now_s: float) -> bool:
-        """Whether the time for the login is over."""
         return now_s > self._until_s
 
     def take(self, frame: memoryview, offers: ApiVersionRanges, host: LoginHandler) -> None:
-        """Process one frame from the client. WireError if the frame cannot be read."""
+        """Process a frame. WireError if unreadable."""
         match self._login.step(frame, offers):
             case ContinueLogin(said):
                 host.say(said)
@@ -268,7 +263,6 @@ class SaslHandshake:
                 host.hang_up(why)
 
     def close(self) -> None:
-        """Stop the login: the client has disconnected."""
         if self._pause is not None:
             self._pause.cancel()
         if self._judging is not None:
@@ -293,7 +287,7 @@ class SaslHandshake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyUserSection:
-    """One user of the users file."""
+    """One user."""
 
     scram_sha_512: str = setting("", "the salted password, as Kafka keeps it: `salt=...,stored_key=...,...`")
     password_env: str = setting("", "environment variable that holds the password")
@@ -302,7 +296,7 @@ class ProxyUserSection:
 
 @dataclass(slots=True)
 class _User:
-    """A user. `proven`: keyed hash of a password that was right, since checking a salted password takes long."""
+    """`proven`: keyed hash of a correct password, since checking a salted one takes long."""
 
     keys: ScramKeys | None
     password: Secret
@@ -311,11 +305,11 @@ class _User:
 
 
 class UsersOfFile:
-    """Users that may log in at the proxy, from a TOML file with one table for each.
+    """The users of a TOML file, one table each.
 
-    A password in a separate file is read again at each login. With a salted password the proxy cannot log in elsewhere
-    for the user. Unknown users get keys that no password fits: neither the response nor its timing shows which users
-    exist. `seal`: the seed of derived salts, the same in each process.
+    A password file is read again at each login. A salted password cannot be used for logins elsewhere. Unknown users
+    get keys that no password fits, so that neither response nor timing shows which users exist. `seal`: the seed of
+    derived salts, the same in each process.
     """
 
     def __init__(self, users: Mapping[str, _User], seal: bytes = b"") -> None:
@@ -336,9 +330,7 @@ class UsersOfFile:
         return found.keys
 
     def _of_nobody(self, user: str) -> ScramKeys:
-        """Returns keys for an unknown user, shaped like those of a salted user if there is one; always the same for a
-        name.
-        """
+        """Returns keys for an unknown user, like those of a salted user, and always the same for a name."""
         number = int.from_bytes(self._drawn(user, 4))
         like = self._salted[number % len(self._salted)] if self._salted else None
         size, iterations = (len(like.salt), like.iterations) if like else (SALT_BYTES, SCRAM_ITERATIONS)
@@ -368,7 +360,7 @@ class UsersOfFile:
 
 
 def _read(password: Secret) -> str:
-    """Returns the password; empty if unreadable now, in which case no login with it succeeds."""
+    """Returns the password; empty if unreadable now, so that no login succeeds."""
     try:
         return password.read()
     except ConfigError:
@@ -376,7 +368,7 @@ def _read(password: Secret) -> str:
 
 
 def read_users(file: str) -> UsersOfFile:
-    """Read a users file. ConfigError lists all errors in the file."""
+    """ConfigError lists all errors in the file."""
     try:
         text = Path(file).read_text(encoding="utf-8")
         raw: dict[str, Any] = tomllib.loads(text)
@@ -407,10 +399,7 @@ def _user(raw: object, place: str, complaints: Complaints) -> _User:
 
 
 class Authenticator:
-    """Authentication for one process. Without settings any client is admitted over plain TCP.
-
-    ConfigError if a file cannot be used.
-    """
+    """Authentication for one process; without settings any client is admitted. ConfigError if a file cannot be used."""
 
     def __init__(
         self,
@@ -438,18 +427,17 @@ class Authenticator:
             log("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
 
     def look(self) -> None:
-        """Reload files that have changed; call periodically."""
+        """Reload changed files; call periodically."""
         for one in (self._tls_context, self._users, *self._contexts.values()):
             if one is not None:
                 one.look()
 
     def close(self) -> None:
-        """Cancel pending password checks."""
         self._judges.shutdown(wait=False, cancel_futures=True)
 
     @property
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS context for a new client; None if ports are plain TCP."""
+        """None if ports are plain TCP."""
         return self._tls_context.value if self._tls_context else None
 
     @property
@@ -458,14 +446,14 @@ class Authenticator:
         return self._tls_context is not None or bool(self._contexts)
 
     def entry(self) -> SaslHandshake | None:
-        """Returns the login of a new client; None if clients need no login."""
+        """Returns a new client's login; None if not required."""
         if not self._asked.sasl:
             return None
         login = ClientLogin(self._scram_keys, self._asked.sasl, lambda: secrets.token_urlsafe(24))
         return SaslHandshake(login, self._judge, steady_s(), self.refuses)
 
     def refuses(self, who: ClientPrincipal) -> str:
-        """Returns why an authenticated principal is not admitted; empty if admitted."""
+        """Returns why an authenticated principal is not admitted, else empty."""
         known = {principal for principal, _ in self._asked.logins}
         if not known or who.name in known or self._asked.credentials_else == OWN_CREDENTIALS:
             return ""
@@ -475,13 +463,13 @@ class Authenticator:
         return (self._users.value if self._users else UsersOfFile({})).scram_keys(user)
 
     def who(self, transport: asyncio.BaseTransport) -> ClientPrincipal:
-        """Returns the principal of a client's certificate; its name is empty if certificates are not asked for."""
+        """Returns the principal of the client's certificate; unnamed if none is required."""
         return ClientPrincipal(
             format_subject(transport.get_extra_info("peercert")) if self._asked.client_ca_file else ""
         )
 
     def access(self, cluster: str, who: ClientPrincipal) -> BrokerAccess:
-        """Returns how to connect to the cluster's brokers for this client."""
+        """Returns how to connect to the cluster for this client."""
         known = self._clusters.get(cluster) or Cluster(cluster, ())
         context = self._contexts[cluster].value if cluster in self._contexts else None
         security = known.security
@@ -493,10 +481,9 @@ class Authenticator:
         return BrokerAccess(replace(known, security=security), self._tokens, context)
 
     async def _judge(self, who: ClientPrincipal) -> str | None:
-        """Check credentials with the users file; without one, with the first cluster that requires logins and answers.
+        """Check with the users file; without one, with the first cluster that requires logins and answers.
 
-        The checks have threads of their own, so guessing of passwords delays other checks, but no client that is logged
-        in.
+        Checks have their own threads, so guessing delays no client that is logged in.
         """
         loop = asyncio.get_running_loop()
         if self._users is not None:
@@ -517,7 +504,7 @@ def _context_of(cluster: Cluster, log: Callable[[str], None]) -> ReloadedFile[ss
 
 
 def _try(cluster: Cluster, who: ClientPrincipal) -> str | None:
-    """Returns why the cluster refuses this login; empty if accepted, None if the cluster does not answer."""
+    """Returns why the cluster refuses the login; empty if accepted, None without an answer."""
     security = replace(cluster.security, username=who.name)
     for text in cluster.bootstrap:
         address = parse_address(text, cluster.name)

@@ -1,6 +1,6 @@
-"""One client's connection to a broker: requests and responses keep their order.
+"""One client's connection to a broker: responses come in the order of requests.
 
-TLS and login come before the first request. A login that expires is renewed in time, once all requests are answered.
+TLS and login come first. A login is renewed in time, once all requests are answered.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from twinshore.kafka.protocol.sasl import authenticate, negotiate_mechanism
 from twinshore.kafka.transport import DEAD_PEER_TIMEOUT_S, explain_tls_error
 from twinshore.proxy.core.model import BrokerEndpoint, BrokerId
 
-# One that does not say when it ends serves so long.
+# How long a token without an expiry serves.
 OPAQUE_TOKEN_LIFETIME_S: Final = 10.0
-# As long as a connection may take to be there, with all that is said before the first request.
+# The time to connect, including TLS and login.
 CONNECT_TIMEOUT_S: Final = 10.0
 # Log in again before the broker ends the session.
 REAUTHENTICATE_AT_FRACTION: Final = 0.8
-# As much as one record of TLS holds.
+# The size of a TLS record.
 _TLS_BYTES: Final = 16 << 10
 CLIENT_ID = "twinshore-proxy"
-# A broker that lets logins end at once would be logged in to without end.
+# Avoids endless logins at a broker whose sessions end at once.
 SESSION_LIFETIME_MIN_S = 0.1
 
 
@@ -50,7 +50,7 @@ class _Kept:
 
 
 class TokenCache:
-    """OAuth tokens of a process, one for each cluster's user, so that thousands of clients do not fetch one each.
+    """OAuth tokens of a process, one for each cluster's user, not for each client.
 
     A token serves for half its life: a session opened with it then lasts as long again. A token file is read each time.
     Thread-safe; concurrent callers wait for the fetch.
@@ -67,7 +67,7 @@ class TokenCache:
         self._lock = threading.Lock()
 
     def of(self, security: Security, timeout_s: float) -> str:
-        """Returns a token for this user; KafkaError if none is available."""
+        """KafkaError if no token is available."""
         if not security.token_url:
             return self._fetch(security, timeout_s).text
         with self._lock:
@@ -87,10 +87,7 @@ SendQuestion = Callable[[RequestBody], Awaitable[memoryview]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerAccess:
-    """How to connect to a cluster's brokers: plain or TLS, with the login of the cluster's user or of the client.
-
-    `given`: the password that the client sent, in place of a stored one.
-    """
+    """How to connect to a cluster's brokers. `given`: the client's password, in place of a stored one."""
 
     cluster: Cluster
     tokens: TokenCache
@@ -98,14 +95,14 @@ class BrokerAccess:
     given: str = field(default="", repr=False)
 
     async def log_in(self, broker: BrokerEndpoint, ask: SendQuestion) -> float:
-        """Log in. Returns after how many seconds to log in again; 0 for never. KafkaError if refused."""
+        """Log in. Returns the seconds until the next login, 0 for never. KafkaError if refused."""
         security = self.cluster.security
         mechanism = security.sasl
         if mechanism is None:
             return 0.0
         place = self._place(broker)
         await _hold(negotiate_mechanism(mechanism, place), ask)
-        # Tokens are fetched, files are read, and a proof of SCRAM takes long: other clients go on meanwhile.
+        # In threads, since fetching tokens, reading files and SCRAM proofs take long.
         given = self.given
         if mechanism is SaslMechanism.OAUTHBEARER:
             given = await asyncio.to_thread(self.tokens.of, security, CONNECT_TIMEOUT_S)
@@ -133,8 +130,6 @@ class BrokerAccess:
 
 @dataclass(frozen=True, slots=True)
 class _End(Generic[LoginResult]):
-    """The result of a dialogue."""
-
     learnt: LoginResult
 
 
@@ -155,17 +150,17 @@ async def _hold(talk: Dialogue[LoginResult], ask: SendQuestion) -> LoginResult:
 
 
 def shrink_tls_buffers() -> None:
-    """Shrink asyncio's receive buffer of each TLS connection from 256 to 16 KiB, for the whole process.
+    """Shrink asyncio's TLS receive buffers from 256 to 16 KiB, for the whole process.
 
-    The buffer takes most of the memory of an idle client. Its size only limits how much one call receives.
+    They take most of an idle client's memory, and only limit what one call receives.
     """
     sslproto.SSLProtocol.max_size = _TLS_BYTES
 
 
 def set_socket_options(transport: asyncio.BaseTransport) -> None:
-    """Set keepalive, which detects a vanished idle peer within `DEAD_PEER_TIMEOUT_S`.
+    """Set keepalive: a vanished idle peer is detected within `DEAD_PEER_TIMEOUT_S`.
 
-    Unsent data has no time limit, so slow readers stay connected.
+    Unsent data has no time limit, so slow readers stay.
     """
     sock = transport.get_extra_info("socket")
     if sock is None:
@@ -179,7 +174,7 @@ def set_socket_options(transport: asyncio.BaseTransport) -> None:
 
 
 def is_closed_by_peer(transport: asyncio.BaseTransport) -> bool:
-    """Whether the peer has closed a connection that is not being read."""
+    """Whether the peer has closed, for a connection that is not read."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return True
@@ -191,14 +186,12 @@ def is_closed_by_peer(transport: asyncio.BaseTransport) -> bool:
 
 
 def retains_write_buffers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the transport keeps unsent data in the caller's buffer. asyncio copied it before Python 3.12."""
+    """Whether unsent data stays in the caller's buffer. asyncio copied before Python 3.12."""
     return sys.version_info >= (3, 12) or not isinstance(loop, asyncio.SelectorEventLoop)
 
 
 class PendingBrokerRequest(NamedTuple):
-    """A request without a response yet. `done` gets the response frame, valid until `done` returns; None if none will
-    come.
-    """
+    """An unanswered request. `done` gets the response frame, valid until `done` returns; None if none comes."""
 
     key: int
     number: int
@@ -207,8 +200,6 @@ class PendingBrokerRequest(NamedTuple):
 
 
 class ConnectionOwner(Protocol):
-    """The owner of broker connections."""
-
     def choked(self, upstream: BrokerConnection) -> None:
         """The connection accepts no more for now."""
 
@@ -220,16 +211,12 @@ class ConnectionOwner(Protocol):
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """A connection to a broker.
-
-    `framer` holds the frame last passed to `done`. `end_reason`: why the connection ended; `was_refused`: because of
-    login or TLS.
-    """
+    """`framer` holds the frame last passed to `done`. `end_reason`: why it ended; `was_refused`: for login or TLS."""
 
     def __init__(self, place: BrokerId, owner: ConnectionOwner, access: BrokerAccess) -> None:
         self.place, self.framer, self.bytes_in = place, FrameReader(), 0
         self._owner, self._access = owner, access
-        # Lists, as few are under way at once, and an empty deque takes ten times as much of each idle client.
+        # Lists, since few requests are pending, and an empty deque takes ten times the memory.
         self._asked: list[PendingBrokerRequest] = []
         self._early: list[tuple[PendingBrokerRequest | None, bytes]] = []
         self._transport: asyncio.Transport | None = None
@@ -241,7 +228,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def due_s(self) -> float | None:
-        """The deadline of the next response."""
+        """The next response's deadline."""
         due = self._asked[0] if self._asked else next((asked for asked, _ in self._early if asked is not None), None)
         return due.deadline_s if due is not None else None
 
@@ -251,7 +238,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._open and not self._slow
 
     def dial(self, broker: BrokerEndpoint) -> None:
-        """Start connecting. Requests wait until connected."""
+        """Start connecting; requests wait."""
         self._broker = broker
         self._dialling = asyncio.get_running_loop().create_task(self._dial())
 
@@ -268,7 +255,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._begin()
 
     async def _log_in(self) -> None:
-        # Whoever reads slowly has no answers under way here, and must not lose the connection for it.
+        # Read even if paused for a slow client, which must not lose the connection. No other response is pending.
         self._logging_in = True
         self._pace()
         lasts_s = await self._access.log_in(self._broker, self._ask_first)
@@ -299,7 +286,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._begin()
 
     def _fail(self, what: str, error: Exception) -> None:
-        # A broker that speaks no TLS, or another, hangs up in the middle of the handshake.
+        # A broker without TLS, or with other TLS settings, closes the connection during the handshake.
         self.was_refused = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
         self._end(what + self._access.why(error, self._broker))
 
@@ -352,7 +339,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def unsent(self) -> int:
-        """The number of bytes waiting to be sent."""
+        """Bytes waiting to be sent."""
         return self._transport.get_write_buffer_size() if self._transport else 0
 
     def close(self) -> None:
@@ -434,8 +421,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._end("the broker closed the connection" if exc is None else f"connection lost: {exc}")
 
     def look(self, now_s: float) -> bool:
-        """Give back memory, and end the connection if a response is late. Returns whether it ended. Call periodically.
-        """
+        """Give back memory; end the connection if a response is late, and return whether it ended."""
         self.framer.rest()
         due_s = self.due_s
         if due_s is None or now_s < due_s:

@@ -32,7 +32,6 @@ class InFlightWrites:
         self._asked: set[BrokerId] = set()
 
     def begins(self, topics: tuple[str, ...]) -> None:
-        """Count a write that goes out."""
         self._open[topics] = self._open.get(topics, 0) + 1
         self._house.writes(topics)
 
@@ -41,7 +40,7 @@ class InFlightWrites:
         return any(not topics.isdisjoint(some) for some in self._open)
 
     def ends(self, topics: tuple[str, ...], *, lost: bool = False) -> None:
-        """Remove a write. If its broker is `lost`, do so after a delay, since the broker may still write it."""
+        """Remove a write; if the broker is `lost`, after a delay, since the broker may still write."""
         left = self._open.get(topics, 0) - 1
         if left > 0:
             self._open[topics] = left
@@ -53,14 +52,14 @@ class InFlightWrites:
             self._house.written(topics)
 
     def begin_unacknowledged(self, place: BrokerId, topics: Iterable[str]) -> None:
-        """Count a write that gets no response."""
+        """Count a write without a response."""
         sent = self._unanswered.setdefault(place, set())
         new = set(topics) - sent
         sent |= new
         self._house.writes(new)
 
     def prove(self) -> None:
-        """Send a request behind unacknowledged writes whose topics are paused."""
+        """Send a request behind unacknowledged writes to paused topics."""
         for place, topics in self._unanswered.items():
             if place not in self._asked and any(map(self._house.seen.writes_paused, topics)):
                 self._asked.add(place)
@@ -82,8 +81,7 @@ class InFlightWrites:
 
 
 class BrokerConnections:
-    """`pace` is called when a connection accepts no more, `go_on` when it accepts more. `who`: the client's principal.
-    """
+    """`pace` is called when a connection accepts no more, `go_on` when more. `who`: the client's principal."""
 
     def __init__(self, house: ProxyContext, pace: Callable[[], None], go_on: Callable[[], None]) -> None:
         self._house, self._pace, self._go_on = house, pace, go_on
@@ -98,23 +96,21 @@ class BrokerConnections:
         return bool(self._choked)
 
     def pause(self, paused: bool) -> None:
-        """Stop or resume reading from brokers."""
         self._paused = paused
         for line in self._lines.values():
             line.pause(paused)
 
     def look(self, now_s: float) -> bool:
-        """Check response deadlines; call periodically. Returns whether a connection ended."""
+        """Check response deadlines. Returns whether a connection ended."""
         return any(line.look(now_s) for line in list(self._lines.values()))
 
     def close(self) -> None:
-        """Close all connections."""
         for line in self._lines.values():
             line.close()
         self._lines.clear()
 
     def to(self, place: BrokerId) -> BrokerConnection | None:
-        """Returns the connection to this broker, opened if needed; None if there is no such broker now."""
+        """Returns the connection to this broker, opened if needed; None if there is no such broker."""
         if place.node == ANY_BROKER:
             place = self._anybody(place.cluster)
         known = self._lines.get(place)
@@ -138,10 +134,9 @@ class BrokerConnections:
         return BrokerId(cluster, random.choice(nodes) if nodes else ANY_BROKER)
 
     def ask(self, ask: BrokerRequest, client_id: str, wait_s: float, heard: Callable[[BrokerResponse], None]) -> None:
-        """Send a request in the client's name."""
         line = self.to(ask.place)
         if line is None:
-            # Not at once: the errand has more to ask before it hears anything.
+            # Not at once: the fan-out has more requests to send before it gets a response.
             asyncio.get_running_loop().call_soon(heard, None)
             return
         shape = api_format(ask.key, ask.version)
@@ -151,16 +146,14 @@ class BrokerConnections:
             if found is None:
                 heard(None)
                 return
-            # The next answer of that broker comes into the same buffer.
+            # The broker's next response comes into the same buffer.
             heard(memoryview(bytes(found[read_response_header(found, shape.tags_in_response)[1] :])))
 
         asked = PendingBrokerRequest(ask.key, number, deadline_after(wait_s), done)
         line.ask(asked, frame_request(ask.key, ask.version, number, client_id, ask.body, shape.tags_in_request))
 
     def ask_after_writes(self, place: BrokerId, heard: Callable[[], None]) -> None:
-        """Call `heard` once the broker has answered a request behind all others. If the broker is lost, call it after a
-        delay.
-        """
+        """Call `heard` once a request behind all others is answered; if the broker is lost, after a delay."""
         line = self._lines.get(place)
         if line is None:
             asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, heard)

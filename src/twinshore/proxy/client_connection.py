@@ -1,4 +1,4 @@
-"""One client's connection: requests are read in order and answered in that order.
+"""One client's connection: requests are answered in order.
 
 Bytes are sent from the buffer that received them. While one side accepts no more, the other is not read.
 """
@@ -57,23 +57,23 @@ REQUEST_BYTES_MAX: Final = 100 << 20
 SMALL_REQUEST_BYTES_MAX: Final = 1 << 20
 INITIAL_BUFFER_BYTES: Final = 64 << 10
 PARTIAL_REQUEST_TIMEOUT_S: Final = 30.0
-# A client that sends so slowly keeps room from others.
+# A slow client keeps memory from others.
 SLOW_REQUEST_TIMEOUT_S: Final = 120.0
-# What nobody has is never counted there.
+# A placeholder, never reported.
 _NOBODYS: Final = TrafficCounter()
 IN_FLIGHT_REQUESTS_MAX: Final = 64
 IDLE_TIMEOUT_S: Final = 11 * 60.0
 UNREAD_RESPONSE_TIMEOUT_S: Final = 300.0
-# A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
+# A held request is refused after this, so that the client retries before it gives up.
 PARKED_REQUEST_TIMEOUT_S: Final = 15.0
 _SMALL_BYTES: Final = 16 << 10
 
 
 class RequestFramer(FrameReader):
-    """Buffers one client's requests until each is whole.
+    """Buffers requests until each is whole.
 
-    A large request gets memory beyond its first bytes only from the budget that all clients share, and if its API
-    allows the size. `waits`: a request waits for memory; `go_on` is called once granted.
+    Beyond its first bytes, a large request needs memory from the shared budget, and an API that allows the size.
+    `waits`: a request waits for memory; `go_on` is called once granted.
     """
 
     __slots__ = ("_budget", "_charged", "_go_on", "_paused_s", "_reserved", "_since_s", "waits")
@@ -85,7 +85,7 @@ class RequestFramer(FrameReader):
         self._since_s, self._paused_s, self.waits = 0.0, -math.inf, False
 
     def request(self, bytes_max: int) -> memoryview | None:
-        """Returns the next whole request without its size field, else None. WireError if larger than its API allows."""
+        """Returns the next whole request without size field. WireError if too large for the API."""
         found = self.next(bytes_max)
         if found is not None:
             self._reserved = 0
@@ -110,9 +110,7 @@ class RequestFramer(FrameReader):
         self._go_on()
 
     def settle(self) -> None:
-        """Give memory back to the budget once returned requests are sent on. Keeps the buffer's size, unless others
-        wait.
-        """
+        """Give memory back once requests are sent on; keep what the buffer takes, unless others wait."""
         if self._charged and self._budget.is_short:
             self.rest()
         held = len(self.buffer)
@@ -122,9 +120,9 @@ class RequestFramer(FrameReader):
             self._budget.give(charged - keeps)
 
     def look(self, now_s: float, quiet_s: float, *, paused: bool, busy: bool) -> str:
-        """Give back memory, once a second. Returns why the client must be disconnected, else empty.
+        """Give back memory, once a second. Returns why to disconnect, else empty.
 
-        `quiet_s`: how long the client has sent nothing; `paused`: the client is not read; `busy`: a request is
+        `quiet_s`: time since the client sent something; `paused`: the client is not read; `busy`: a request is
         unanswered.
         """
         self.rest()
@@ -143,7 +141,6 @@ class RequestFramer(FrameReader):
         return ""
 
     def close(self) -> None:
-        """Give back all memory: the client is gone."""
         self._budget.leave(self._granted)
         charged, self._charged = self._charged, 0
         self._budget.give(charged)
@@ -159,7 +156,7 @@ OnResponse = Callable[[memoryview | None], None]
 
 
 def with_breaker_timing(done: OnResponse, box: CircuitBreakers, move: ForwardRequest, client: str | None) -> OnResponse:
-    """Wrap `done` so that traffic counts and circuit breakers get the response time."""
+    """Wrap `done`: traffic counts and breakers get the response time."""
 
     def told(took_ms: float) -> None:
         record_latency(move.flows, took_ms)
@@ -170,12 +167,12 @@ def with_breaker_timing(done: OnResponse, box: CircuitBreakers, move: ForwardReq
 
 
 def with_flow_timing(done: OnResponse, flows: Sequence[TrafficCounter]) -> OnResponse:
-    """Wrap `done` so that traffic counts get the response time."""
+    """Wrap `done`: traffic counts get the response time."""
     return _clocked(done, partial(record_latency, flows)) if flows else done
 
 
 def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
-    """Wrap `done`: `told` first gets the time from now until the call, in milliseconds."""
+    """Wrap `done`: `told` gets the milliseconds until the call."""
     began_s = steady_s()
 
     def heard(found: memoryview | None) -> None:
@@ -186,10 +183,10 @@ def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
 
 
 class RunningFanOut:
-    """A running fan-out: sends its requests together, and continues once all are answered or lost.
+    """Sends a fan-out's requests together, and continues once all are answered or lost.
 
-    `ask` sends a request to a broker, and calls back once, later. `done` gets the response, and whether a broker did
-    not answer; `failed` gets the reason if there is no response.
+    `ask` calls back once, later. `done` gets the response, and whether a broker did not answer; `failed` gets the
+    error.
     """
 
     def __init__(
@@ -205,11 +202,10 @@ class RunningFanOut:
         self._over = self._unheard = False
 
     def begin(self) -> None:
-        """Send the first requests."""
         self._step(None)
 
     def close(self) -> None:
-        """Stop: the client is gone, and later responses are ignored."""
+        """Ignore further responses: the client is gone."""
         self._over = True
         self._errand.close()
 
@@ -219,7 +215,7 @@ class RunningFanOut:
         except StopIteration as end:
             self._done(end.value, self._unheard)
             return
-        except Exception as error:  # a client whose errand ended here would wait for ever
+        except Exception as error:  # else the client would wait for ever
             self._failed(f"an answer of a broker cannot be used: {describe_error(error)}")
             return
         self._found, self._left = [None] * len(asks), len(asks)
@@ -237,7 +233,7 @@ class RunningFanOut:
 
 
 class ParkedRequest:
-    """The one request of a client that waits, for a switch to end or for its topic's home."""
+    """The one request of a client that waits for a switch or for its topic's home."""
 
     def __init__(self, guest: ConnectedClient, house: ProxyContext) -> None:
         self._guest, self._house = guest, house
@@ -250,12 +246,12 @@ class ParkedRequest:
 
     @property
     def request(self) -> Request:
-        """The parked request; there must be one."""
+        """There must be one."""
         assert self.whole is not None
         return read_request(self.whole[SIZE_BYTES:])
 
     def keep(self, whole: memoryview, move: ParkRequest) -> None:
-        """Park the request, or keep it parked for another reason."""
+        """Park the request, or keep it parked with a new decision."""
         if self.whole is None:
             self.whole, self._since_s = memoryview(bytes(whole)), steady_s()
             self._house.holding.add(self._guest)
@@ -263,25 +259,22 @@ class ParkedRequest:
         self._move = move
 
     def is_parked_longer(self, than_s: float) -> bool:
-        """Whether the request has waited longer, so that its client may give it up."""
+        """Whether the client may have given up."""
         return self.whole is not None and steady_s() - self._since_s > than_s
 
     def refusal(self, *, is_last: bool) -> Parts | None:
-        """Returns the response that makes the client retry; None if the connection must end.
-
-        `is_last`: nothing more of the client is read.
-        """
+        """Returns the response that causes a retry; None to disconnect. `is_last`: the client is not read any more."""
         return self._move.refusal if is_last or not self._move.goes_first else None
 
     def let_go(self) -> memoryview | None:
-        """Unpark the request and return it."""
+        """Unpark and return the request."""
         whole, self.whole = self.whole, None
         self._house.holding.discard(self._guest)
         return whole
 
 
 class ResponseSlot:
-    """A response's position in the order of responses."""
+    """A response's turn."""
 
     __slots__ = ("parts", "request")
 
@@ -291,10 +284,7 @@ class ResponseSlot:
 
 
 class ResponseOrderer:
-    """Keeps one client's responses in the order of its requests.
-
-    A list, since few are pending, and an empty deque takes ten times the memory.
-    """
+    """Keeps one client's responses in order. A list, since an empty deque takes ten times the memory."""
 
     __slots__ = ("_due",)
 
@@ -305,13 +295,12 @@ class ResponseOrderer:
         return len(self._due)
 
     def begin(self, request: Request) -> ResponseSlot:
-        """Add a slot behind all others."""
         turn = ResponseSlot(request)
         self._due.append(turn)
         return turn
 
     def take(self, turn: ResponseSlot, parts: Parts) -> bool:
-        """Whether the response may be sent now. Else it is copied, and `ready` yields it in its turn."""
+        """Whether to send the response now; else it is copied for `ready`."""
         if self._due and self._due[0] is turn:
             del self._due[0]
             return True
@@ -329,10 +318,9 @@ class ResponseOrderer:
 
 
 class ClientQuota:
-    """Counts one client's traffic, and pauses a client above its quota.
+    """Counts one client's traffic, and pauses a client above the quota.
 
-    `slowed`: the client is paused; `go_on` is called when reading may resume. `software`: the library named before
-    login.
+    `slowed`: paused; `go_on` is called to resume. `software`: the library named before login.
     """
 
     def __init__(self, house: ProxyContext, go_on: Callable[[], None]) -> None:
@@ -342,7 +330,6 @@ class ClientQuota:
         self.slowed, self.software = False, ""
 
     def asks(self, request: Request, size: int) -> None:
-        """Count a request of `size` bytes."""
         if not self._there:
             self._there, self._client = True, request.client_id or ""
             self._flow = self._house.flows.comes(self._client)
@@ -373,11 +360,7 @@ class ClientQuota:
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """The connection of one client.
-
-    `place`: the broker of its port. `address`: the client's address from a PROXY header. `is_in`: the client is
-    admitted and counted already.
-    """
+    """`place`: the broker of the port. `address`: from a PROXY header. `is_in`: admitted and counted already."""
 
     def __init__(self, place: BrokerId | None, house: ProxyContext, address: str = "", *, is_in: bool = False) -> None:
         self._house, self._told_address, self._is_in = house, address, is_in
@@ -409,10 +392,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._entry is None and (why := self._house.gate.refuses(self._brokers.who)):
             self.hang_up(why)
             return
-        self._read()  # behind a handshake of TLS something may have come already
+        self._read()  # data may have come right behind the TLS handshake
 
     def set_broker(self, place: BrokerId | None) -> None:
-        """Set the broker that the client's TLS handshake named."""
+        """Set the broker named in the TLS handshake."""
         self._session.place = place
 
     def get_buffer(self, _: int) -> memoryview:
@@ -439,7 +422,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._go_on()
 
     def hang_up(self, why: str) -> None:
-        """End the connection at once; `why` is for the log."""
+        """Disconnect at once; `why` is for the log."""
         if self._transport is not None and not self._transport.is_closing():
             self._house.hung_up(self.peer, why)
             self._transport.abort()
@@ -452,14 +435,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._told_address or (str(found[0]) if found else "unknown")
 
     def drain(self) -> None:
-        """Read nothing more, and end once all requests are answered."""
+        """Read nothing more, and end once all is answered."""
         self._draining = True
         self._refuse_held()
         self._pace()
         self._end_if_drained()
 
     def look(self, now_s: float) -> None:
-        """Enforce time limits and give back memory; called once a second."""
+        """Check time limits, once a second."""
         if self._brokers.look(now_s):
             return
         if self._held.is_parked_longer(PARKED_REQUEST_TIMEOUT_S):
@@ -476,7 +459,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.hang_up(f"it has asked nothing for {IDLE_TIMEOUT_S:g} s")
 
     def _read(self) -> None:
-        """Process received requests one after another. A request may end the connection."""
+        """Process received requests in order. A request may end the connection."""
         if self._reading:
             return
         self._reading = True
@@ -497,7 +480,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _full(self) -> bool:
-        """Whether no further request may start now."""
+        """Whether no request may start now."""
         return (
             self._transport is None
             or (self._entry is not None and self._entry.busy)
@@ -512,7 +495,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def _pace(self) -> None:
-        """Pause or resume reading."""
         transport = self._transport
         if transport is None or self._leaving or transport.is_closing():
             return
@@ -531,7 +513,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Continue, first with requests received already."""
+        """Continue, first with received requests."""
         self._read()
         self._end_if_drained()
 
@@ -544,7 +526,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._carry_out(request, self._session.move(request, self._house.known()), self._framer.frame_with_size(found))
 
     def judge_again(self) -> None:
-        """Judge the parked request again."""
         if not self._held or self._transport is None:
             return
         if is_closed_by_peer(self._transport):
@@ -559,13 +540,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def prove(self, torn: frozenset[str]) -> None:
-        """Have brokers confirm unacknowledged writes. Disconnect if writes to topics in `torn` are unanswered."""
+        """Have brokers confirm unacknowledged writes. Disconnect if writes to `torn` topics are unanswered."""
         self._writing.prove()
         if torn and self._writing.has_in_flight(torn):
             self.hang_up("its topic left by force a home that has not answered it")
 
     def _refuse_held(self) -> None:
-        """Refuse the parked request. It is never sent later, since the client stops waiting for the response."""
+        """Refuse the parked request, never to be sent: the client stops waiting."""
         if self._held:
             request, refusal = self._held.request, self._held.refusal(is_last=self._draining)
             self._held.let_go()
@@ -626,8 +607,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _may_tell(self, leases: Mapping[str, int]) -> bool:
         """Whether a write counts; else disconnect.
 
-        While no switch waited for this proxy, as when the process was suspended, the topic may have moved. Records that
-        the old home took then are nowhere else, so the client must send them again.
+        While no switch waited for this proxy, as when the process was suspended, the topic may have moved. What the old
+        home took then is lost, so the client must send again.
         """
         if self._house.leases_unbroken_since(leases):
             return True
@@ -680,7 +661,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             tags = api_format(request.key, request.version).tags_in_response
             parts = move.rewrite(found, read_response_header(found, tags)[1]) if move.rewrite else None
-        except Exception as error:  # the client would wait for its answer for ever
+        except Exception as error:  # else the client would wait for ever
             self.hang_up(f"an answer of its broker cannot be used: {describe_error(error)}")
             return
         if isinstance(parts, RespondLater):
@@ -729,12 +710,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._transport.can_write_eof():
                 self._transport.write_eof()
                 self._transport.resume_reading()
-            else:  # TLS has a word for it, which the client answers
+            else:  # TLS has a close message, which the client answers
                 self._transport.resume_reading()
                 self._transport.close()
 
     def _end(self) -> None:
-        """Release everything, and close the connections to brokers."""
         if self._transport is None:
             return
         self._transport = None

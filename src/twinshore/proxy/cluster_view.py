@@ -1,10 +1,8 @@
-"""Watches the clusters behind the proxy: brokers, topics, and homes.
+"""Watches the clusters behind the proxy: brokers, topics and homes.
 
-The proxy follows homes: clusters tell of switches, the proxy holds writers for a switch, and reports once nothing is on
-its way to an old home any more.
+Clusters tell of switches. The proxy holds writers for a switch, and reports once no write to an old home is on its way.
 
-Each cluster is polled separately, so that a silent one delays no other. What cannot be read stays as known: neither a
-cluster nor a store that is away ends what clients do elsewhere.
+Clusters are polled separately, so that a silent one delays no other. What cannot be read stays as known.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ from twinshore.routing.core.leader_cluster import describe_decision as led_in_wo
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 from twinshore.routing.homes_topic import TwinsTopic
 
-# A client gives up a record after two minutes by default; what its producer wrote before is of no use long after that.
+# A client gives up a record after two minutes by default; producer tails are useless long after that.
 PRODUCER_STATES_KEPT_S: Final = 900.0
 PRODUCER_STATES_TIMEOUT_S: Final = 2.0
 TOPICS_NAMED_MAX: Final = 5
@@ -67,11 +65,11 @@ ProducerTails = Mapping[tuple[str, int], Mapping[int, ProducerTail]]
 
 @dataclass(frozen=True, slots=True)
 class HomesUpdate:
-    """What is known of homes now.
+    """What is known of homes.
 
     `learns`: topics whose producer tails are being read. `unsure`: partitions moved by force whose replicated offsets
-    are not all known. `until_s`: by cluster, until when a switch waits for this proxy. `unheard`: clusters whose home
-    records were not read yet.
+    are not all known. `until_s`: by cluster, until when switches wait for this proxy. `unheard`: clusters whose home
+    records are unread.
     """
 
     leads: Mapping[str, HomeRoute] = field(default_factory=dict)
@@ -84,7 +82,7 @@ class HomesUpdate:
 
 @dataclass(frozen=True, slots=True)
 class _Learnt:
-    """The producer tails of one topic in one term, and where they are not all known."""
+    """The producer tails of one topic in one term."""
 
     since_s: float
     wrote: ProducerTails = field(default_factory=dict)
@@ -92,9 +90,7 @@ class _Learnt:
 
 
 class HomeWatcher:
-    """Follows home records. `changed` is called in the event loop. `store`: has what was replicated before forced
-    switches.
-    """
+    """Follows home records. `changed` is called in the event loop. `store` has the tails for forced switches."""
 
     def __init__(
         self, name: str, clusters: Sequence[Cluster], log: Callable[[str], None], store: LazyStore | None = None
@@ -117,13 +113,13 @@ class HomeWatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Start; call in the event loop."""
+        """Call in the event loop."""
         self._began_s = steady_s()
         self._loop = asyncio.get_running_loop()
         self._centre.start()
 
     def stop(self) -> None:
-        """Stop. Switches no longer wait for this proxy, so call this once nothing is written."""
+        """Switches no longer wait for this proxy: call once nothing is written."""
         self._loop = None
         for task in self._learning.values():
             task.cancel()
@@ -132,7 +128,7 @@ class HomeWatcher:
         self._centre.stop()
 
     def quiet(self, topic: str) -> None:
-        """Report that no write to the topic is on its way, and none is sent while held."""
+        """Report that no write to a held topic is on its way."""
         if topic in self._centre.held():
             self._centre.parked(topic)
 
@@ -141,17 +137,17 @@ class HomeWatcher:
         return self._centre.held()
 
     def at_work(self, groups: Sequence[str]) -> None:
-        """Report some groups with members that have not gathered yet."""
+        """Report some groups with members that have not gathered."""
         self._centre.busy(groups)
 
     def has_read_home_records(self) -> bool:
-        """Whether all clusters' home records were read, or some, and the others were waited for."""
+        """Whether home records of all clusters were read, or of some after a wait."""
         unheard = self._centre.unheard()
         waited = unheard < self._clusters.keys() and steady_s() >= self._began_s + SUBSCRIPTION_LEASE_S
         return not unheard or waited
 
     def trouble(self) -> str:
-        """Returns why writers wait though no switch holds them, else empty."""
+        """Returns why writers wait without a switch, else empty."""
         now_s = steady_s()
         silent = sorted(name for name, until_s in self._led.until_s.items() if now_s >= until_s)
         if not silent or now_s < self._began_s + 2 * SUBSCRIPTION_LEASE_S:
@@ -221,8 +217,7 @@ class HomeWatcher:
         self.changed(self._led)
 
     async def _learn(self, old: str, new: str, topics: Mapping[str, HomeRoute]) -> None:
-        """Read the producer tails at the old home, where no more batches arrive, and those of earlier terms at the new
-        one.
+        """Read the tails at the old home, where no more batches arrive, and of earlier terms at the new one.
 
         Writers wait for this, so all is asked at once and with a short timeout.
         """
@@ -301,24 +296,23 @@ class HomeWatcher:
 
 
 POLL_INTERVAL_S = 1.0
-# All topics of a large cluster are a long answer, and one that is not known yet is asked for by itself.
+# Listing all topics of a large cluster takes long; unknown topics are asked for separately.
 TOPICS_REFRESH_INTERVAL_S = 5.0
 # News may come many times a second; the clusters are not asked as often.
 POLL_INTERVAL_MIN_S = 0.2
 CLUSTER_TIMEOUT_S = 4.0
 REQUEST_TIMEOUT_S = 2.0
-# The clusters' own words are read once a second, where no switch was announced.
+# Home records are read once a second while no switch is announced.
 HOME_RECORDS_INTERVAL_S = 3.0
-# A mirror notes within that time that a copy which it has just made is a twin.
+# A mirror records within this time that a copy it has just made is a twin.
 TWIN_RECORD_GRACE_S = 10.0
 NAMED_MAX = 5
 
 
 class ClusterWatcher:
-    """Watches the clusters. `look` runs until `stop`.
+    """`look` runs until `stop`. `seen` is replaced, never changed, and stays the same object until something is new.
 
-    `seen` is replaced, never changed, and stays the same object until something is new. `follows`: home records will be
-    read. `is_own`: whether each site has the topic for itself.
+    `follows`: home records will be read. `is_own`: whether each site has the topic for itself.
     """
 
     def __init__(
@@ -356,7 +350,7 @@ class ClusterWatcher:
         self._home_news, self._stopped = asyncio.Event(), asyncio.Event()
 
     def news(self) -> None:
-        """Look again soon: something has changed."""
+        """Look again soon."""
         for one in self._clusters:
             one.news()
         self._wake()
@@ -373,7 +367,7 @@ class ClusterWatcher:
         self._take({one.name: one for one in await looks})
 
     async def look(self) -> None:
-        """Keep looking until `stop`."""
+        """Run until `stop`."""
         looks = [self._again(self._news[one.name], partial(self._look_at, one)) for one in self._clusters]
         await asyncio.gather(self._again(self._home_news, self._look_at_homes), *looks)
 
@@ -382,7 +376,6 @@ class ClusterWatcher:
         self._wake()
 
     def close(self) -> None:
-        """Close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for one in self._clusters:
             one.close()
@@ -403,17 +396,16 @@ class ClusterWatcher:
     async def _look_at(self, cluster: _Cluster) -> None:
         found = await self._found_at(cluster)
         if found.topics != self._found[cluster.name].topics:
-            await self._look_at_homes()  # a twin that has just been made has had a home before
+            await self._look_at_homes()  # a new twin had a home before
         self._take({**self._found, cluster.name: found})
 
     def led(self, led: HomesUpdate) -> None:
-        """Take the state of home records."""
         self._take(self._found, led)
 
     async def _look_at_homes(self) -> None:
         try:
             stored = await asyncio.get_running_loop().run_in_executor(self._threads, self._read)
-        except Exception as error:  # whoever ended here would lead clients to old homes for ever
+        except Exception as error:  # else clients would go to old homes for ever
             self._told.say(f"{describe_error(error)}: topics are led to the homes that were known before")
             return
         self._told.well("the store answers again")
@@ -422,7 +414,7 @@ class ClusterWatcher:
             self._take(self._found)
 
     def _read(self) -> StoredHomes | None:
-        """Read the stored homes, including topics whose twins a link replicates; None if unchanged."""
+        """Returns the stored homes; None if unchanged."""
         links = tuple(self._store.links())
         store = self._store.get()
         names = [one.name for one in self._clusters]
@@ -471,7 +463,7 @@ class ClusterWatcher:
     ) -> Mapping[str, LeaderDecision]:
         """Choose leaders; the same object until changed.
 
-        A topic with a leader keeps it while a mirror may still note that the second copy is a twin.
+        A topic keeps its leader while a mirror may still note that the second copy is a twin.
         """
         now_s, late = steady_s(), heard.waited_s >= SUBSCRIPTION_LEASE_S
         there = tuple((one.has_answered, one.topics, one.twins) for one in clusters.values())
@@ -496,9 +488,9 @@ class ClusterWatcher:
     def _heard(self, leads: Mapping[str, HomeRoute]) -> tuple[Mapping[str, str], Mapping[str, HomeRoute]]:
         """Combine stored homes and home records.
 
-        A switch writes the home records first. A proxy that follows switches reads them soon, together with the
-        producer tails; until then topics stay where they were. `_moves`: since when. After that a higher term in the
-        store counts: the cluster with the newer record does not answer.
+        A switch writes home records first. A proxy that follows switches reads them soon, with the producer tails;
+        until then topics stay. `_moves`: since when. After that a higher term in the store counts: the cluster with
+        that record does not answer.
         """
         homes, terms = self._stored
         if all(until_s == -math.inf for until_s in self._led.until_s.values()):
@@ -523,9 +515,7 @@ class ClusterWatcher:
         return homes, leads
 
     def _say(self, seen: RoutingTable) -> None:
-        """Log topics on several clusters that no link explains, and leaders chosen without a cluster that could
-        disagree.
-        """
+        """Log topics that no link explains, and leaders chosen without a cluster that could disagree."""
         torn = sorted(
             topic
             for topic, one in seen.leaderless.items()
@@ -576,7 +566,7 @@ class _Cluster:
         """Returns the cluster now, or as last seen."""
         try:
             found = self._look()
-        except Exception as error:  # one cluster's trouble is not the others'
+        except Exception as error:  # one cluster's error must not affect the others
             self._told.say(f"cluster {self.name}: {describe_error(error)}; its topics wait, the others go on")
             # A broker that comes back may be of another version.
             self._offers.clear()
@@ -620,7 +610,7 @@ class _Cluster:
         )
 
     def _noted(self) -> frozenset[str]:
-        """Returns the ids of topics that are twins; none if the topic of twins may not be read."""
+        """Returns the ids of twins; none if the topic of twins may not be read."""
         try:
             noted = self._twins.read()
         except KafkaError as error:
@@ -634,10 +624,10 @@ class _Cluster:
         return noted
 
     def _learn_offers(self, brokers: Mapping[int, BrokerEndpoint], *, whole: bool) -> None:
-        """Ask new brokers for their API versions; one that fails now is asked at the next look.
+        """Ask new brokers for API versions; one that fails is asked at the next look.
 
-        The newer group protocol may be enabled while brokers run, so until then each `whole` look asks all. One
-        broker's answer on that holds for all.
+        The newer group protocol may be enabled while brokers run: until then each `whole` look asks all. One answer
+        holds for all brokers.
         """
         there = set(brokers.items())
         self._offers = {key: offers for key, offers in self._offers.items() if key in there}

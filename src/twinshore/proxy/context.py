@@ -44,10 +44,10 @@ class ConnectedClient(Protocol):
     """A connected client."""
 
     def look(self, now_s: float) -> None:
-        """Check time limits; called once a second."""
+        """Check time limits, once a second."""
 
     def drain(self) -> None:
-        """Disconnect once all requests are answered."""
+        """Disconnect once all is answered."""
 
     def hang_up(self, why: str) -> None:
         """Disconnect at once."""
@@ -56,19 +56,17 @@ class ConnectedClient(Protocol):
         """Judge the parked request again."""
 
     def prove(self, torn: frozenset[str]) -> None:
-        """Have brokers confirm unacknowledged writes to paused topics. `torn`: topics that a forced switch has just
-        moved.
-        """
+        """Have brokers confirm unacknowledged writes to paused topics. `torn`: topics just moved by force."""
 
 
 class ProxyContext:
     """State that all client connections of a process share.
 
-    `now_s`: time of the last `look`. `until_s`: by cluster, until when switches wait for this proxy; empty if it
-    follows no switches. `lapses`: by cluster, how often that time had run out. `in_flight_writes`: unanswered writes by
-    topic; `quiet` is called when a paused topic has none left. `holding`: clients with a parked request. `fuses`:
-    circuit breakers. `crowd`: connection limits. `budget`: memory of large requests. `at_work`: members that have not
-    gathered. `flows`: traffic. `balancers`: networks whose connections begin with a PROXY header.
+    `now_s`: time of the last `look`. `until_s`: by cluster, until when switches wait for this proxy; empty if switches
+    are not followed. `lapses`: by cluster, how often that time ran out. `in_flight_writes`: unanswered writes by topic;
+    `quiet` is called when a paused topic has none left. `holding`: clients with a parked request. `fuses`: circuit
+    breakers. `crowd`: connection limits. `budget`: memory of large requests. `at_work`: members that have not gathered.
+    `balancers`: networks that send a PROXY header.
     """
 
     def __init__(
@@ -102,14 +100,12 @@ class ProxyContext:
         self._number = 0
 
     def session(self, place: BrokerId | None) -> ClientSession:
-        """Create the session of a client that came in at this broker's port."""
+        """Create a session for a client at this broker's port."""
         shared = self.fuses, self.known, self.at_work, self.flows, self.resets, self.near
         return ClientSession(place, self.layout, self.news, *shared)
 
     def resolve_broker_name(self, name: str) -> BrokerId | None:
-        """Returns the broker of this host name; None if the name stands for no broker. ConfigError if no cluster has
-        its number.
-        """
+        """Returns the broker of this host name; None for no particular one. ConfigError if there is no such broker."""
         number = self.layout.parse_broker_name(name)
         if number is None:
             return None
@@ -125,24 +121,22 @@ class ProxyContext:
         return self._number
 
     def came(self, guest: ConnectedClient) -> None:
-        """Add a connected client."""
         self.counts.clients += 1
         self.guests.add(guest)
-        if self._draining:  # it was let in at the very moment
+        if self._draining:  # the client was admitted at that moment
             guest.drain()
 
     def drain(self) -> None:
-        """End the process's clients: read nothing more, and answer what was read."""
+        """Answer what was read from clients, and read nothing more."""
         self._draining = True
         for guest in list(self.guests):
             guest.drain()
 
     def went(self, guest: ConnectedClient) -> None:
-        """Remove a client."""
         self.guests.discard(guest)
 
     def admit_client(self, peer: str) -> bool:
-        """Whether one more client of this address may connect. If so, the client counts until `crowd.goes`."""
+        """Whether one more client may connect; if so it counts until `crowd.goes`."""
         why = self.crowd.comes(peer)
         if why:
             self.counts.turned_away += 1
@@ -151,26 +145,23 @@ class ProxyContext:
         return not why
 
     def hung_up(self, peer: str, why: str) -> None:
-        """Count and log that the proxy ended a client's connection."""
+        """Count and log a disconnected client."""
         self.counts.hung_up += 1
         self._log.say(f"a client at {peer} was disconnected: {why}")
 
     def refused(self, peer: str, why: str) -> None:
-        """Count and log a refused login."""
         self.counts.refused += 1
         self.hung_up(peer, why)
 
     def lost(self, shut_out: str = "") -> None:
-        """Count a lost connection to a broker. `shut_out`: why the broker refused the client; an operator must fix
-        that.
-        """
+        """Count a lost broker connection. `shut_out`: why the broker refused the client, for the operator."""
         self.counts.brokers_lost += 1
         if shut_out:
             self._log.say(f"a client is not let in by its broker: {shut_out}")
         self.news()
 
     def known(self) -> RoutingTable:
-        """Returns the routing table for judging requests, with lapsed clusters marked."""
+        """Returns the table for judging requests, with lapsed clusters marked."""
         return self.seen.without(self._lapsed()) if steady_s() >= self._all_until_s else self.seen
 
     def _lapsed(self) -> frozenset[str]:
@@ -178,7 +169,7 @@ class ProxyContext:
         return frozenset(name for name, until_s in self.until_s.items() if now_s >= until_s)
 
     def heard(self, until_s: Mapping[str, float]) -> bool:
-        """Set until when switches wait for this proxy, by cluster. Returns whether some wait again after a lapse."""
+        """Set until when switches wait, by cluster. Returns whether some wait again after a lapse."""
         lapsed = self._lapsed()
         self.until_s, self._all_until_s = until_s, min(until_s.values(), default=math.inf)
         back = lapsed - self._lapsed()
@@ -186,35 +177,32 @@ class ProxyContext:
         return bool(back)
 
     def leases(self, topics: Iterable[str], at: str = "") -> Mapping[str, int]:
-        """Returns the lapses of the clusters to which a request writes. `at`: the cluster for topics that no cluster
-        has.
-        """
+        """Returns the lapses of the clusters written to. `at`: the cluster for unknown topics."""
         return {name: self.lapses[name] for name in (self.seen.written_at(topic) or at for topic in topics)}
 
     def leases_unbroken_since(self, leases: Mapping[str, int]) -> bool:
-        """Whether switches of these clusters have waited for this proxy ever since."""
+        """Whether switches of these clusters have waited ever since."""
         lapsed = self._lapsed() if steady_s() >= self._all_until_s else ()
         return all(name not in lapsed and self.lapses[name] == count for name, count in leases.items())
 
     def writes(self, topics: Iterable[str]) -> None:
-        """Count a write that goes out."""
         under_way = self.in_flight_writes
-        for topic in topics:  # a Counter's own ways to add and to delete cost several times as much
+        for topic in topics:  # a Counter's own methods cost several times as much
             under_way[topic] = under_way.get(topic, 0) + 1
 
     def written(self, topics: Iterable[str]) -> None:
-        """Remove a write that is answered or can no longer arrive."""
+        """Remove writes that are answered or can no longer arrive."""
         for topic in topics:
             left = self.in_flight_writes.get(topic, 0) - 1
             if left > 0:
                 self.in_flight_writes[topic] = left
             else:
                 self.in_flight_writes.pop(topic, None)
-                if self.seen.writes_paused(topic):  # a word of the clusters that is not in force here yet holds nobody
+                if self.seen.writes_paused(topic):  # a hold that is not in force here yet stops no writes
                     self.quiet(topic)
 
     def changed(self, seen: RoutingTable) -> None:
-        """Replace the routing table, and judge parked requests again."""
+        """Replace the routing table, and judge parked requests."""
         torn = find_forced_topics(self.seen, seen)
         self.seen = seen
         self.near.tick(steady_s(), seen)
@@ -224,7 +212,7 @@ class ProxyContext:
             guest.judge_again()
 
     def look(self) -> None:
-        """Check all clients; call once a second."""
+        """Check all clients, once a second."""
         self.now_s = steady_s()
         self.gate.look()
         self.at_work.look(self.now_s)

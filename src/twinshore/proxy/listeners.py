@@ -1,4 +1,4 @@
-"""Listening ports: the first port, and one for each broker unless brokers have names of their own."""
+"""Listening ports: the first, and one for each broker unless brokers have host names."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from twinshore.proxy.core.model import BrokerId, RoutingTable
 from twinshore.proxy.core.proxy_header import ProxyHeader
 from twinshore.runtime.http import bind_error
 
-# Balancers send it with their first packet.
+# Load balancers send the header with their first packet.
 PROXY_HEADER_TIMEOUT_S: Final = 5.0
 TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
-# How long a client may take to agree that it ends.
+# How long a client may take to answer the TLS shutdown.
 TLS_SHUTDOWN_TIMEOUT_S: Final = 5.0
 BACKLOG: Final = 1024
 LISTENERS_INTERVAL_S: Final = 1.0
 
 
 class ProxyProtocolHandler(asyncio.BufferedProtocol):
-    """Reads the PROXY header of a load balancer before anything else; other connections pass at once.
+    """Reads a load balancer's PROXY header before anything else; other clients pass at once.
 
-    `enter` takes the client's address from the header, empty if there is none, and returns the protocol that continues.
-    `hung_up` is called with the peer and the reason when a connection is refused.
+    `enter` gets the client's address, empty if unknown, and returns the next protocol. `hung_up` gets peer and reason
+    of a refusal.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ProxyProtocolHandler(asyncio.BufferedProtocol):
         )
 
     def get_buffer(self, _: int) -> memoryview:
-        # No byte is received that is not the header's: what follows is read by others.
+        # Receives no byte behind the header: the next protocol reads those.
         self._room = memoryview(bytearray(self._header.lacks))
         return self._room
 
@@ -106,11 +106,11 @@ class ProxyProtocolHandler(asyncio.BufferedProtocol):
 
 
 class TlsHandshake(asyncio.BufferedProtocol):
-    """Does the TLS handshake, after which `guest` takes over the connection.
+    """Does the TLS handshake, then `guest` takes over.
 
-    Each connection uses the certificate in force when the client connects. Data right behind the handshake goes to the
-    buffer of `guest`. The client is counted before the handshake, so that clients that never finish one count too.
-    `address`: the client's address from a PROXY header, if there was one.
+    Each connection uses the certificate in force at its start. Data right behind the handshake goes to the buffer of
+    `guest`. The client counts before the handshake, so that unfinished ones count too. `address`: from a PROXY header,
+    if any.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
         if not self._house.admit_client(self._peer):
             plain.abort()
             return
-        # What comes before the handshake has begun would be nobody's.
+        # No protocol would get data that comes before the handshake starts.
         plain.pause_reading()
         self._task = asyncio.get_running_loop().create_task(self._shake_hands(plain))
 
@@ -145,7 +145,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
                 ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT_S,
             )
-        except Exception as error:  # whatever it is, it is this client's alone
+        except Exception as error:  # any error affects this client alone
             why = describe_handshake_failure(error) if isinstance(error, OSError) else describe_error(error)
             if why:
                 self._house.hung_up(self._peer, why)
@@ -158,9 +158,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
         self._guest.connection_made(inside)
 
     def _finds_its_place(self, inside: asyncio.Transport) -> bool:
-        """Set the broker from the TLS host name, if brokers have names. False, and the connection ends, if there is
-        none such.
-        """
+        """Set the broker from the TLS host name. False, and disconnected, if there is no such broker."""
         if self._house.layout.node_hosts:
             try:
                 self._guest.set_broker(
@@ -188,8 +186,8 @@ class TlsHandshake(asyncio.BufferedProtocol):
 class Listeners:
     """The listening ports of a process.
 
-    An open port stays open: its broker may come back, and a client that knows the port is told to refresh its metadata.
-    `shared`: other processes listen at the same ports. `shut`: why ports could not be opened.
+    An open port stays open: the broker may come back, and clients there are told to refresh. `shared`: other processes
+    use the same ports. `shut`: why ports could not be opened.
     """
 
     def __init__(self, address: str, house: ProxyContext, log: Callable[[str], None], *, shared: bool = False) -> None:
@@ -198,7 +196,7 @@ class Listeners:
         self.shut: dict[int, str] = {}
 
     async def bind(self) -> None:
-        """Bind the first port without accepting clients yet. ConfigError if the port is not available."""
+        """Bind the first port without accepting clients. ConfigError if not available."""
         await self._first(self._add(self._house.layout.port, None, serving=False))
 
     async def open_first(self) -> None:
@@ -212,11 +210,11 @@ class Listeners:
             raise bind_error("proxy", self._address, self._house.layout.port, error) from error
 
     async def open(self, seen: RoutingTable) -> None:
-        """Open the brokers' ports that are not open yet. A port that cannot be opened is logged once."""
+        """Open the brokers' missing ports. A failure is logged once."""
         for cluster in seen.clusters.values():
             for node in cluster.brokers:
                 port = self._house.layout.port_of(cluster.name, node)
-                if port in self._open:  # for all of them the first, where each has a name instead
+                if port in self._open:  # the first port, if brokers have host names
                     continue
                 try:
                     await self._add(port, BrokerId(cluster.name, node))
@@ -228,7 +226,6 @@ class Listeners:
                     self.shut[port] = f"{whose} cannot be served: {error.strerror or error}"
 
     def close(self) -> None:
-        """Stop accepting clients."""
         for server in self._open.values():
             server.close()
 
@@ -241,7 +238,7 @@ class Listeners:
 
 
 def create_client_protocol(place: BrokerId | None, house: ProxyContext) -> asyncio.BufferedProtocol:
-    """Create the protocol for a new connection at the port of this broker; None for the first port."""
+    """`place`: the broker of the port; None for the first port."""
     if house.balancers is None:
         return _enter(place, house, "")
     return ProxyProtocolHandler(house.balancers, partial(_enter, place, house), house.hung_up)

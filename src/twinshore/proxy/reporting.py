@@ -1,9 +1,7 @@
 """Metrics and health of a proxy, and traffic windows for the store and a topic.
 
-A store that is away loses nothing: unreported counts join the next window. Counts that the store refuses as invalid
-would be refused again, so they are left out.
-
-What the topic does not accept is not sent later: the store has it, and readers see a gap in time.
+Without the store, counts join the next window. Counts that the store refuses as invalid are left out. What the topic
+does not accept is not sent later: the store has it.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from twinshore.state.store import Store
 
 
 class ProxyCollector(Collector):
-    """Collects metrics in another thread than the one that counts, so each number is of some moment."""
+    """Collects in another thread than the one that counts, so each number is of some moment."""
 
     def __init__(self, house: ProxyContext, doors: Listeners, totals: TrafficTotals, alarms: TrafficAlarms) -> None:
         self._house, self._doors, self._totals, self._alarms = house, doors, totals, alarms
@@ -165,7 +163,7 @@ class ProxyCollector(Collector):
     def trouble(self) -> str:
         """Returns why clients are not served, else empty.
 
-        One cluster that is away is no reason to restart the proxy, since clients of the others would suffer.
+        One silent cluster is no reason to restart the proxy: the others' clients would suffer.
         """
         if not self._house.seen.answering():
             return "no cluster answers"
@@ -192,8 +190,7 @@ SHUTDOWN_TIMEOUT_S: Final = 3.0
 
 
 class TrafficTopic:
-    """Writes traffic windows to a topic: JSON, one record for each flow. Creates the topic if missing. For one thread.
-    """
+    """Writes traffic windows to a topic, created if missing: JSON, one record a flow. For one thread."""
 
     def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
         self._kafka = KafkaCluster(
@@ -206,7 +203,7 @@ class TrafficTopic:
         self._topic = topic
 
     def take(self, rows: Sequence[TrafficRow]) -> None:
-        """Write the rows. Never raises."""
+        """Never raises."""
         if not rows:
             return
         entries = [(row.key.client.encode(), json.dumps(row.as_values()).encode()) for row in rows]
@@ -216,14 +213,13 @@ class TrafficTopic:
                     self._notes.make(self._settings)
                 self._made = True
                 self._notes.append(entries, wall_ms())
-        except Exception as error:  # whoever ended here would take no window any more
+        except Exception as error:  # else no further window would be written
             self._made = False
             self._told.say(f"{describe_error(error)}: what goes through is not written to topic {self._topic}")
             return
         self._told.well(f"topic {self._topic} takes again what goes through")
 
     def close(self) -> None:
-        """Close the connections."""
         self._kafka.close()
 
 
@@ -232,11 +228,7 @@ T = TypeVar("T")
 
 
 class TrafficReporter:
-    """Reports traffic windows.
-
-    `serves`: this process. `heard` gets each window, also without a store, and the seconds that it lasted. `topic`:
-    where windows are written too.
-    """
+    """`serves`: this process. `heard` gets each window and its length in seconds. `topic`: where windows go too."""
 
     def __init__(
         self,
@@ -290,7 +282,7 @@ class TrafficReporter:
         rows = self._rows(self._since_ms, now_ms, list(self._untold.items()))
         try:
             refused = await self._in_thread(partial(self._store_takes, rows, now_ms))
-        except Exception as error:  # whoever ended here would never tell anything again
+        except Exception as error:  # else no further window would be reported
             self._told.say(f"{describe_error(error)}: what goes through is told later")
             return
         self._untold.clear()
@@ -309,9 +301,7 @@ class TrafficReporter:
         ]
 
     def _store_takes(self, rows: Sequence[TrafficRow], now_ms: int) -> int:
-        """Write the rows and return how many the store refused. Without a store, rows are dropped: no operator would
-        read them.
-        """
+        """Returns how many rows the store refused. Without a store rows are dropped."""
         store = self._stores()
         if store is None:
             return 0

@@ -1,10 +1,10 @@
-"""Runs the proxy: one serving process, or a supervisor with several workers on the same ports.
+"""Runs the proxy: one process, or a supervisor with workers on the same ports.
 
-The serving process has the cluster watcher, the listeners and all client connections in one event loop. The supervisor
-starts one worker for each core, restarts those that end, and shuts all down in good order.
+A serving process has watcher, listeners and client connections in one event loop. The supervisor starts a worker for
+each core, restarts those that end, and ends all in good order.
 
-`python -m twinshore.proxy` is a worker. It reads the task from standard input, which stays open while the supervisor
-lives; without a supervisor the worker ends in good order. Messages are lines on standard output.
+`python -m twinshore.proxy` is a worker. It reads its task from standard input, and ends in good order once that closes.
+Its messages are lines on standard output.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ FAILED_EXIT_CODE: Final = 2
 
 
 class WorkerMessage(StrEnum):
-    """The first token of a line: LOG, a log line; HEALTH, the worker's metrics port; READY, clients are admitted;
-    HEARTBEAT, the event loop runs.
-    """
+    """The first token of a line. HEALTH: the metrics port; READY: clients are admitted; HEARTBEAT: the loop runs."""
 
     LOG = "said"
     HEALTH = "health"
@@ -77,7 +75,7 @@ class WorkerMessage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """A worker's task: number and count of workers, and the supervisor's settings."""
+    """A worker's task, with the supervisor's settings."""
 
     settings: Settings
     number: int
@@ -86,7 +84,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """This worker process; `tell` sends a message to the supervisor."""
+    """This worker process; `tell` sends the supervisor a message."""
 
     number: int
     count: int
@@ -99,7 +97,7 @@ class Worker:
 
 
 def parse_worker_message(line: str) -> tuple[WorkerMessage, str]:
-    """Parse a line. Any other output, such as a traceback, is a LOG message."""
+    """Parse a line. Other output, such as a traceback, is a LOG message."""
     first, _, rest = line.rstrip("\n").partition(" ")
     try:
         return WorkerMessage(first), rest
@@ -112,7 +110,7 @@ def main() -> None:
     disable_hypothesis()
     from twinshore.proxy.operations.run import serve_worker
 
-    task = pickle.load(sys.stdin.buffer)  # of the process that started this one
+    task = pickle.load(sys.stdin.buffer)  # from the supervisor
     assert isinstance(task, WorkerConfig)
     threading.Thread(target=_end_with_keeper, name="keeper", daemon=True).start()
     lines = LogWriter(sys.stdout.fileno(), dated=False)
@@ -138,9 +136,9 @@ def _end_with_keeper() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# Groups of which a mover of groups hears that they have members at work.
+# Groups with members at work that are named to a mover of groups.
 NAMED_MAX: Final = 5
-# How long what clients have asked may take once the process is to end.
+# The time to answer what was read, once the process is to end.
 DRAIN_TIMEOUT_S: Final = 10.0
 
 
@@ -157,7 +155,7 @@ def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part
 
 
 def select_clusters(settings: Settings) -> list[Cluster]:
-    """Returns the clusters behind the proxy. ConfigError if there are none."""
+    """ConfigError if there are none."""
     clusters = [settings.cluster(name) for name in settings.of(SECTION).clusters]
     if not clusters:
         raise ConfigError("[proxy] clusters: there is no cluster in the settings", hint="docs/proxy.md has an example")
@@ -165,7 +163,6 @@ def select_clusters(settings: Settings) -> list[Cluster]:
 
 
 def build_addressing(asked: ProxySettings, clusters: Sequence[Cluster]) -> BrokerAddressing:
-    """Build the brokers' numbers and ports from the settings."""
     names = tuple(one.name for one in clusters)
     new_topics = NewTopicRules(asked.new_topics, asked.new_topics_by_name)
     return BrokerAddressing(
@@ -180,7 +177,6 @@ def build_addressing(asked: ProxySettings, clusters: Sequence[Cluster]) -> Broke
 
 
 def build_follower_fetch(asked: near.NearSettings, clusters: Sequence[Cluster]) -> FollowerFetch:
-    """Build the follower fetch rules from the settings."""
     sites = {one.name: one.site for one in clusters}
     rules = FollowerFetchRules(sites, asked.next_sites, asked.behind_s_max, asked.own_topics)
     return FollowerFetch(rules, NetworkTable(asked.networks))
@@ -250,7 +246,7 @@ class _Serving:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unforeseen)
         for number in shutdown_signals():
-            with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
+            with suppress(RuntimeError):  # where signals cannot be handled, as in a test's thread
                 loop.add_signal_handler(number, self._asked_to_end.set)
         await self._doors.bind()
         server = self._metrics_server()
@@ -288,23 +284,23 @@ class _Serving:
         await self._asked_to_end.wait()
 
     async def _begin(self, server: MetricsServer | None) -> None:
-        """Open the ports once the clusters are known, and keep opening ports of new brokers.
+        """Open the ports once clusters are known, and then those of new brokers.
 
-        Clients are admitted once a cluster has answered, as API versions are unknown before, and home records were
-        read: else readers would go to old homes and commit there.
+        API versions are unknown until a cluster answers. Without home records, readers would go to old homes and commit
+        there.
         """
         await asyncio.gather(self._lookout.first(), self._control.first())
         check_cluster_marks(
             {name: one.cluster_id for name, one in self._lookout.seen.clusters.items() if one.has_answered}
         )
-        self._store.check_version()  # one that is merely away is waited for
+        self._store.check_version()  # a store that is only away is awaited
         tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
         looking = [asyncio.create_task(one) for one in tasks]
         try:
             while not (self._house.seen.offers and (self._follows is None or self._follows.has_read_home_records())):
                 await self._wait_for_news(server)
             await self._doors.open(self._house.seen)
-            # What is loaded by now stays: to look through it for garbage would hold up clients now and then.
+            # What is loaded by now stays: collecting it would delay clients now and then.
             gc.collect()
             gc.freeze()
             await self._doors.open_first()
@@ -319,7 +315,7 @@ class _Serving:
                 one.cancel()
 
     async def _wait_for_news(self, server: MetricsServer | None) -> None:
-        """Wait for news, at most a second, and check time limits."""
+        """Wait at most a second, and check time limits."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LISTENERS_INTERVAL_S):
                 await self._news.wait()
@@ -342,7 +338,7 @@ class _Serving:
         self._news.set()
 
     def _led(self, led: HomesUpdate) -> None:
-        """Take the state of home records, and tell switches at once which held topics have no writes in flight."""
+        """Take home records, and tell switches at once which held topics have no writes in flight."""
         assert self._follows is not None
         was_deaf = self._house.heard(led.until_s)
         self._lookout.led(led)
@@ -354,7 +350,7 @@ class _Serving:
                 self._follows.quiet(topic)
 
     async def _drain(self) -> None:
-        """Answer what was read, for a limited time, then disconnect all clients."""
+        """Answer what was read, for a limited time, then disconnect."""
         self._doors.close()
         self._house.drain()
         until_s = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
@@ -366,13 +362,13 @@ class _Serving:
             guest.hang_up("the proxy ends")
 
     def _heard(self, grown: FlowDeltas, lasted_s: float) -> None:
-        """Take a finished window of traffic."""
+        """Take a window of traffic."""
         self._totals.take(grown)
         for one in self._alarms.look(grown, lasted_s, steady_s()):
             self._log(one.sentence)
 
     def _metrics_server(self) -> MetricsServer | None:
-        """Start the metrics server; a worker's is for the supervisor, which asks all workers."""
+        """A worker's is for the supervisor, which asks all workers."""
         address, port = self._asked.metrics_address, self._asked.metrics_port
         if self._part is not None:
             address, port = "127.0.0.1", 0
@@ -392,33 +388,29 @@ class _Serving:
         return server
 
     def _unforeseen(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Log an uncaught error. The affected connection has ended, and others continue."""
+        """Log an uncaught error. The affected connection has ended; others continue."""
         error = context.get("exception")
         what = describe_error(error) if isinstance(error, Exception) else ""
         self._log(f"{context.get('message', 'unforeseen')}: {what}")
 
 
-# A part says each second that its loop goes round. While it is loaded and looks at the clusters for the first time it
-# says nothing.
+# A worker sends a heartbeat each second, but none while it loads and looks at the clusters for the first time.
 WORKER_START_TIMEOUT_S: Final = 120.0
 WORKER_STALL_TIMEOUT_S: Final = 15.0
-# How soon one that has ended is started again: each time later, until one has lasted.
+# Restart delays, each longer than the last, until a worker has lasted.
 RESTART_DELAY_MIN_S: Final = 1.0
 RESTART_DELAY_MAX_S: Final = 30.0
 RESTART_DELAY_RESET_S: Final = 60.0
-# What it is given to answer what clients have asked, and to say goodbye to clusters and store.
+# The time to answer what was read, and to leave clusters and store.
 WORKER_STOP_TIMEOUT_S: Final = 30.0
 WORKER_METRICS_TIMEOUT_S: Final = 2.0
-# Whatever web proxy the environment names, parts are on this machine.
+# Workers are on this machine, so a web proxy of the environment is not used.
 _BY_ITSELF: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 SUPERVISOR_INTERVAL_S: Final = 0.2
 
 
 class WorkerProcess:
-    """A worker, as the supervisor runs it. `log` gets the log lines.
-
-    `port`: the worker's metrics port, 0 while unknown. `starts`: the number of starts.
-    """
+    """A worker as the supervisor runs it. `port`: of its metrics, 0 while unknown. `starts`: number of starts."""
 
     def __init__(self, task: WorkerConfig, log: Callable[[str], None]) -> None:
         self.number, self.starts, self.port, self.serves = task.number, 0, 0, False
@@ -433,13 +425,13 @@ class WorkerProcess:
         return self._child.pid if self._child is not None else 0
 
     def start(self) -> None:
-        """Start the worker in a session of its own, since the supervisor handles Ctrl-C."""
+        """Start in a separate session, since the supervisor handles Ctrl-C."""
         command = [sys.executable, "-m", "twinshore.proxy"]
         pipe = subprocess.PIPE
         self._since_s = steady_s()
         try:
             child = self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-        except OSError as error:  # the machine has no room for it now
+        except OSError as error:  # the machine lacks resources now
             again = self._comes_again(self._since_s)
             self._log(f"process {self.number} cannot be started: {error.strerror}; it is tried again in {again:g} s")
             return
@@ -452,7 +444,7 @@ class WorkerProcess:
             child.stdin.flush()
 
     def look(self) -> None:
-        """Kill the worker if its event loop stalls, and restart it if ended; call periodically."""
+        """Kill the worker if its loop stalls, and restart one that has ended."""
         now_s = steady_s()
         if self._child is None:
             if now_s >= self._due_s:
@@ -472,7 +464,7 @@ class WorkerProcess:
         self._log(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
 
     def _comes_again(self, now_s: float) -> float:
-        """Schedule a restart, and return in how many seconds."""
+        """Schedule a restart, and return the delay in seconds."""
         again_s = self._again_s
         self._due_s = now_s + again_s
         self._again_s = min(2 * again_s, RESTART_DELAY_MAX_S)
@@ -505,13 +497,13 @@ class WorkerProcess:
                         self._heard_s = steady_s()
 
     def ask_to_end(self) -> None:
-        """Ask the worker to answer all requests and end."""
+        """Ask the worker to answer what was read, and end."""
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError):
                 self._child.stdin.close()
 
     def end(self) -> None:
-        """Wait until the worker has ended, and kill it after a timeout."""
+        """Wait for the end, and kill the worker after a timeout."""
         if self._child is None:
             return
         try:
@@ -524,7 +516,7 @@ class WorkerProcess:
 
 
 class WorkersCollector(Collector):
-    """Collects the metrics of all workers. A worker that does not answer is missing."""
+    """Collects the metrics of all workers that answer."""
 
     def __init__(self, parts: Sequence[WorkerProcess]) -> None:
         self._parts = parts
@@ -559,10 +551,9 @@ class WorkersCollector(Collector):
 
 
 def describe_unhealthy_workers(processes: Mapping[str, Any]) -> str:
-    """Returns why the proxy should be restarted, else empty. One healthy worker is enough: the supervisor restarts the
-    others.
+    """Returns why to restart the proxy, else empty. One healthy worker is enough: others are restarted.
 
-    Decides by the given states, since a second request could get other answers.
+    The given states decide, since a second request could get other answers.
     """
     if any(one["serves"] and one["ok"] for one in processes.values()):
         return ""
@@ -584,9 +575,9 @@ def _asked(one: WorkerProcess, page: str) -> tuple[int, str]:
 
 
 def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]) -> None:
-    """Run workers until Ctrl-C, SIGTERM or SIGHUP. ConfigError if no worker could start."""
+    """Run until Ctrl-C, SIGTERM or SIGHUP. ConfigError if no worker could start."""
     asked = settings.of(SECTION)
-    # Each part would say so by itself, again and again.
+    # Else each worker would report errors again and again.
     Authenticator(asked, select_clusters(settings), lambda _: None).close()
     _must_be_free(asked)
     parts = [WorkerProcess(WorkerConfig(settings, number, count), log) for number in range(1, count + 1)]
@@ -614,9 +605,7 @@ def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]
 
 
 def _must_be_free(asked: ProxySettings) -> None:
-    """Check that the port is free. Workers share ports by SO_REUSEPORT, which would hide another server; this socket
-    does not.
-    """
+    """Check that the port is free, by a socket without SO_REUSEPORT, which would share it."""
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("[proxy] processes: this system lets no two processes serve at one port", hint="take 1")
     kind = socket.AF_INET6 if ":" in asked.address else socket.AF_INET

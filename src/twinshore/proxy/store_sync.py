@@ -1,10 +1,10 @@
-"""Exchanges circuit breakers, offset resets and their status with the store, and polls the lag of twins.
+"""Exchanges circuit breakers and offset resets with the store, and polls the lag of twins.
 
-A store that is away changes nothing: breakers stay as last read, and counts are written later. A process that starts in
-that time uses the memory file, or waits a while for the store.
+Without the store, breakers stay as last read, and counts are written later. A process that starts then uses the memory
+file, or waits a while.
 
-The poller reads log ends on both sides, and what the store has of links, only for topics that clients want. `near`
-decides what follows. Without an answer a twin's lag grows, and its clients go home.
+The poller reads log ends of topics that clients want, and `near` decides. Without an answer the lag grows, and clients
+go home.
 """
 
 from __future__ import annotations
@@ -52,17 +52,16 @@ from twinshore.state.store import Store
 
 _ResetHeard = tuple[int, tuple[ResetRow, ...]]
 SYNC_INTERVAL_S: Final = 0.5
-# Where nothing has changed: so that it is seen to live.
+# Without changes, as a sign of life.
 REPORT_INTERVAL_S: Final = 2.0
 SHUTDOWN_TIMEOUT_S: Final = 3.0
-FIRST_SYNC_TIMEOUT_S: Final = 5.0  # how long a process that remembers no fuses waits for a store that does not answer
+FIRST_SYNC_TIMEOUT_S: Final = 5.0  # the wait for a silent store, without remembered breakers
 
 
 class ResetSync:
-    """Reads offset resets for a process, and reports when the process holds a group.
+    """Reads resets, and reports when the process holds a group.
 
-    `on_its_way`: whether requests counted under this name are pending. `changed` is called if other groups are held
-    than before.
+    `on_its_way`: whether requests counted under this name are pending. `changed` is called if other groups are held.
     """
 
     def __init__(
@@ -75,22 +74,21 @@ class ResetSync:
         self._told: dict[str, int] = {}
 
     def read(self, store: Store) -> _ResetHeard | None:
-        """Read the resets, in a thread; None if unchanged."""
+        """Runs in a thread. None if unchanged."""
         resets = store.proxy_resets
         return None if resets.revision() == self._book.revision else resets.all()
 
     def take(self, heard: _ResetHeard | None) -> None:
-        """Apply the resets."""
         if heard is not None and self._book.take(heard[1], heard[0]):
             self._changed()
 
     def tick(self, now_ms: int) -> None:
-        """Set the time: a hold whose owner is gone ends when its `until_ms` is over."""
+        """Set the time: without its owner, a hold ends at `until_ms`."""
         if self._book.tick(now_ms):
             self._changed()
 
     def words(self, instance: str, now_ms: int) -> list[ResetStatusRow]:
-        """Returns reports due now: a group is held once no earlier request is pending, and how many members wait."""
+        """Returns reports due: a group is held once no earlier request is pending; `waits` members wait."""
         held = self._book.held()
         self._told = {row.run: self._told[row.run] for row in held if row.run in self._told}
         found = []
@@ -114,10 +112,7 @@ _FUSES: Final = TypeAdapter(_Heard)
 
 
 class StoreSync:
-    """Exchanges breakers and resets with the store.
-
-    `serves`: this process, as others see it. `memory`: the file with the breakers, for a start while the store is away.
-    """
+    """`serves`: this process, as others see it. `memory`: the file with the breakers, for a start without the store."""
 
     def __init__(
         self,
@@ -140,7 +135,7 @@ class StoreSync:
         self._log = log
 
     async def first(self) -> None:
-        """Read the breakers before any client is served."""
+        """Read the breakers before clients are served."""
         self._tick()
         await self._exchange()
         if (
@@ -164,7 +159,7 @@ class StoreSync:
         await asyncio.gather(self._ticks(), self._exchanges())
 
     async def end(self) -> None:
-        """Write the last counts, and that this process has ended."""
+        """Write the last counts, and that the process has ended."""
         if self._store is not None:
             self._told_s = -REPORT_INTERVAL_S
             with suppress(TimeoutError):
@@ -209,7 +204,7 @@ class StoreSync:
             self._box.known = True
             self._resets.take(await self._call(partial(self._resets.read, self._store)))
             await self._tell(self._store)
-        except Exception as error:  # whoever ended here would never hear of a fuse again
+        except Exception as error:  # else no further breaker would be read
             self._told.say(f"{describe_error(error)}: fuses stay as they are")
             return
         self._told.well("the store answers again: fuses are as it says")
@@ -246,7 +241,7 @@ class StoreSync:
             self._dropped.pop((one[0], one[1], one[2].since_ms), None)
 
     def _counts(self, now_ms: int) -> dict[BreakerKey, BreakerCountRow]:
-        """Returns counts that have changed since the last report."""
+        """Returns counts changed since the last report."""
         found: dict[BreakerKey, BreakerCountRow] = {}
         for key, tally in self._box.tallies.items():
             row = BreakerCountRow(
@@ -281,23 +276,23 @@ def parse_cached_breakers(text: str) -> _Heard | None:
 
 
 def _read(store: Store, known: int) -> _Heard | None:
-    """Read the breakers; None if unchanged."""
+    """None if unchanged."""
     return None if store.proxies.revision() == known else store.proxies.fuses()
 
 
-# Of all the time looks take no more than a part like this, however many topics there are.
+# Checks take at most this part of the time, however many topics there are.
 POLL_TIME_FRACTION: Final = 0.2
 COPIES_INTERVAL_S: Final = 2.0
-# Where logs begin, and who leads them, changes seldom.
+# Log starts and leaders change seldom.
 LOG_STARTS_INTERVAL_S: Final = 5.0
 CLUSTER_TIMEOUT_S: Final = 1.0
 
-# Which are asked for by topic: links may know several.
+# Ids to ask for by topic: links may know several.
 TopicIds = Mapping[str, frozenset[str]]
 
 
 class MirrorLagPoller:
-    """Polls the lag of twins for follower fetch. `seen` returns the current routing table."""
+    """`seen` returns the current routing table."""
 
     def __init__(
         self,
@@ -316,11 +311,10 @@ class MirrorLagPoller:
         self._read_s = -COPIES_INTERVAL_S
 
     async def run(self) -> None:
-        """Run until cancelled. A look that hangs does not stop the clock: lag grows."""
+        """Run until cancelled. Lag also grows while a look hangs."""
         await asyncio.gather(self._ticks(), self._looks())
 
     def close(self) -> None:
-        """Close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for side in self._sides.values():
             side.close()
@@ -339,8 +333,7 @@ class MirrorLagPoller:
             await asyncio.sleep(max(SYNC_INTERVAL_S, (steady_s() - began_s) * (1 / POLL_TIME_FRACTION - 1)))
 
     async def _look(self, topics: frozenset[str]) -> None:
-        """Check these topics, twins first. So a twin found longer than its home was longer, and not only asked later.
-        """
+        """Ask twins first: one that is longer than its home was so before, not only asked later."""
         await self._read_copies(topics)
         seen = self._seen()
         homes = {topic: home for topic in topics if (home := seen.route(topic)) is not None}
@@ -360,7 +353,7 @@ class MirrorLagPoller:
             return
         try:
             self._copies = await self._call(partial(self._read, topics))
-        except Exception as error:  # whoever ended here would lead nobody near again, or home
+        except Exception as error:  # else readers would stay where they are for ever
             self._told.say(f"{describe_error(error)}: which topics are twins stays as it was known")
             return
         self._told.well("the store answers again: twins are as it says")
@@ -382,7 +375,7 @@ class MirrorLagPoller:
         return [LinkCopy(*key, frozenset(parts)) for key, parts in copies.items()]
 
     async def _ask_each(self, wanted: Mapping[str, TopicIds], seen: RoutingTable) -> dict[str, BoundsByTopic]:
-        """Ask clusters that answer, and return log bounds by cluster."""
+        """Ask clusters that answer; returns log bounds by cluster."""
         names = [name for name in wanted if name in self._sides and seen.clusters[name].answers]
         found = await asyncio.gather(*(self._ask(name, wanted[name]) for name in names))
         return dict(zip(names, found, strict=True))
@@ -390,7 +383,7 @@ class MirrorLagPoller:
     async def _ask(self, cluster: str, topics: TopicIds) -> BoundsByTopic:
         try:
             found = await self._call(partial(self._sides[cluster].ask, topics))
-        except Exception as error:  # one cluster's trouble is not the others'
+        except Exception as error:  # one cluster's error must not affect the others
             self._clusters_told[cluster].say(f"cluster {cluster}: {describe_error(error)}; nobody is led to its twins")
             return {}
         self._clusters_told[cluster].well(f"cluster {cluster} says again how level its twins are")
@@ -401,7 +394,7 @@ class MirrorLagPoller:
 
 
 def _exact(links: Iterable[Link], clusters: Mapping[str, object]) -> list[Link]:
-    """Returns links between clusters behind the proxy whose twins keep the source's names and offsets."""
+    """Returns links behind the proxy whose twins have the source's names and offsets."""
     return [
         link
         for link in links
@@ -440,7 +433,7 @@ class _Side:
         self._kafka.close()
 
     def ask(self, ids: TopicIds) -> BoundsByTopic:
-        """Returns the log bounds of each topic's partitions, without topics that have another id now."""
+        """Returns log bounds by topic, without topics that have another id now."""
         if steady_s() - self._looked_s >= LOG_STARTS_INTERVAL_S:
             self._topics, self._starts, self._looked_s = frozenset(), {}, steady_s()
         with self._kafka.errand():

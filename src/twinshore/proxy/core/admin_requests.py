@@ -1,17 +1,14 @@
-"""Admin requests: which cluster answers each, which all clusters answer, and which are refused.
+"""Admin requests: which cluster answers each, which all answer, and which are refused.
 
-A rule takes a request and the routing table, and returns a decision. Responses of several clusters are merged; a
-cluster that is away costs only its own part. A refusal is in the request's own response, so that client libraries can
-show it.
+A rule takes a request and the routing table, and returns a decision. Responses of several clusters are merged; one that
+is away costs only its part. A refusal is in the request's own response, so that client libraries show it.
 
-Brokers are named by the numbers that clients know. Their listeners, and the ids of other brokers and controllers, are
-hidden: clients use the proxy's addresses alone.
+Brokers have the numbers that clients know. Their listeners and the quorum are hidden.
 
-The groups' home goes first, since only the home knows whether a group has members. Nothing is deleted elsewhere before
-the home agrees.
+The groups' home goes first, since only the home knows whether a group has members; nothing is deleted elsewhere before.
 
-Refused requests would have to be done alike on several clusters, or only one cluster can know the answer. Produce is
-refused in `record_requests`, by the same rule (`filters.is_protected_topic`).
+Requests are refused that several clusters would have to do alike, or only one can know. Produce is refused in
+`record_requests`, by the same rule (`filters.is_protected_topic`).
 """
 
 from __future__ import annotations
@@ -99,8 +96,8 @@ from twinshore.routing.core.leader_cluster import NoLeaderReason, describe_decis
 ResultT = TypeVar("ResultT")
 SubRequests: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], ResultT]
 
-# What changes something may take longer than a question: so long each for finding where and doing it, as clients wait
-# for half a minute by default.
+# Changes take longer than queries: so long for finding where, and again for the change. Clients wait for half a
+# minute by default.
 CHANGE_TIMEOUT_S: Final = 12.0
 NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
 _THERE: Final = (Code.NONE, Code.LEADER_NOT_AVAILABLE)
@@ -109,7 +106,7 @@ TOPIC_RESOURCE_TYPE: Final = 2
 BROKER_RESOURCE_TYPE: Final = 4
 BROKER_LOGGER_RESOURCE_TYPE: Final = 8
 GROUP_RESOURCE_TYPE: Final = 32
-# Addresses, and numbers of brokers and controllers within them.
+# Addresses, and ids of brokers and controllers within them.
 HIDDEN_BROKER_CONFIGS: Final = frozenset(
     {
         "advertised.listeners",
@@ -125,9 +122,9 @@ THROTTLED_REPLICAS_CONFIGS: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
 _NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
-# After this one every client asks the same broker the same again.
+# After this error every client repeats the request at the same broker.
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
-# A coordinator that says nothing: the next try looks for another.
+# For a silent coordinator: the next try looks for another.
 _GONE: Final = Code.NOT_COORDINATOR
 ACLS_REFUSED_REASON: Final = (
     "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target"
@@ -138,14 +135,13 @@ REASSIGNMENT_REFUSED_MESSAGE: Final = "replicas are moved at the cluster's own a
 QUOTAS_REFUSED_MESSAGE: Final = "quotas are set at each cluster's own address: this proxy has several"
 SCRAM_REFUSED_MESSAGE: Final = "SCRAM users are kept at each cluster's own address, not by this proxy"
 _REFUSED: Final = to_error_code(Code.POLICY_VIOLATION)
-# Where the replica id is the first field of the request; a consumer's is -1, a debugger's -2.
+# From this version the replica id is the first field; a consumer's is -1, a debugger's -2.
 _OF_REPLICAS: Final = {FETCH: 0, LIST_OFFSETS: 0, OFFSET_FOR_LEADER_EPOCH: 3}
 _CONSUMERS: Final = (-1, -2)
 
 
 class RequestArrays(NamedTuple):
-    """The array of parts in a request, the array of results in the response, and the fields that name the part there.
-    """
+    """The array of parts in a request, that of results in the response, and the fields that name the part there."""
 
     asked: str
     told: str
@@ -153,9 +149,9 @@ class RequestArrays(NamedTuple):
 
 
 class SplitRequest:
-    """A request split over several clusters, with one merged response. Each part goes to a broker or is refused here.
+    """A request over several clusters, with one merged response.
 
-    `renamed`: converts a cluster's result for clients.
+    Each part goes to a broker or is refused here. `renamed`: converts a cluster's result for clients.
     """
 
     def __init__(
@@ -208,7 +204,7 @@ class SplitRequest:
         return encode_message(build_message(get_response_type(key, version), **values))
 
     def _settled(self, cluster: str, one: Any) -> Any:
-        """Replace NOT_CONTROLLER: the client would repeat the whole request, including finished parts."""
+        """Replace NOT_CONTROLLER, after which the client would repeat finished parts too."""
         if one.error_code != Code.NOT_CONTROLLER or len(self._given) + len(self._told) == 1:
             return one
         says = f"cluster {cluster} has another controller by now: ask again"
@@ -220,18 +216,18 @@ class SplitRequest:
 
 
 def get_first_cluster(seen: RoutingTable) -> str:
-    """Returns the first cluster in the settings, also if groups are elsewhere."""
+    """Returns the first cluster in the settings, on whichever groups are."""
     return next(iter(seen.clusters))
 
 
 def find_controller(cluster: str, seen: RoutingTable) -> BrokerId:
-    """Returns the cluster's controller, or any broker: KRaft brokers ask their controller themselves."""
+    """Returns the cluster's controller, or any broker: KRaft brokers ask theirs."""
     known = seen.clusters[cluster]
     return BrokerId(cluster, known.controller if known.controller in known.brokers else ANY_BROKER)
 
 
 def find_broker(number: int, layout: BrokerAddressing, seen: RoutingTable) -> BrokerId | None:
-    """Returns the broker with this number; None if there is none."""
+    """Returns the broker with this number, if any."""
     index = number // layout.nodes_per_cluster
     if number < 0 or index >= len(layout.clusters):
         return None
@@ -243,7 +239,7 @@ def find_broker(number: int, layout: BrokerAddressing, seen: RoutingTable) -> Br
 
 
 def find_holders(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, list[str]]]:
-    """Ask which clusters have each topic. For a cluster that is away, the last look counts."""
+    """Ask which clusters have each topic; for one that is away the last look counts."""
     names = list(dict.fromkeys(topics))
     version = seen.offers[METADATA][1]
     body = build_metadata_request(names, version)
@@ -270,9 +266,9 @@ def _held(names: Sequence[str], cluster: ProxiedCluster, said: BrokerResponse, v
 
 
 def find_topic_homes(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, str]]:
-    """Returns the topics' homes, and asks the clusters only for unknown topics.
+    """Returns the topics' homes; asks the clusters only for unknown topics.
 
-    A topic at home on a cluster that is not behind the proxy is left out.
+    A topic at home on a cluster not behind the proxy is left out.
     """
     names = set(topics) - seen.leaderless.keys()
     known = {name: home for name in names if (home := seen.route(name)) is not None}
@@ -281,7 +277,6 @@ def find_topic_homes(topics: Iterable[str], seen: RoutingTable) -> SubRequests[d
 
 
 def describe_moving_topic(topic: str) -> str:
-    """Returns why a topic cannot be changed during a switch."""
     return f"topic {topic} may not be changed now, as a switch moves it or its home is not known: ask again"
 
 
@@ -299,7 +294,7 @@ CONFIGS_ARRAYS: Final = RequestArrays("resources", "responses", _names)
 
 
 def route_configs(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """Route configs: of topics to their home, of brokers to themselves, of groups to the groups' home."""
+    """Route to the topic's home, to the broker itself, or to the groups' home."""
     wait_s = FAN_OUT_TIMEOUT_S if request.key == DESCRIBE_CONFIGS else CHANGE_TIMEOUT_S
     return FanOut(_configs(request, decode_request(request), layout, seen), wait_s)
 
@@ -338,7 +333,7 @@ def _configs(request: Request, asked: Any, layout: BrokerAddressing, seen: Routi
 def _of_broker(shares: SplitRequest, one: Any, describes: bool, layout: BrokerAddressing, seen: RoutingTable) -> None:
     name = one.resource_name
     if not name:
-        # What holds for all brokers of a cluster has no place where there are several.
+        # Cluster-wide broker settings mean nothing over several clusters.
         if describes:
             shares.give(one, BrokerId(get_first_cluster(seen), ANY_BROKER))
         else:
@@ -388,9 +383,9 @@ CREATE_PARTITIONS_ARRAYS: Final = RequestArrays("topics", "results", lambda one:
 def route_create_topics(
     request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
 ) -> RequestDecision:
-    """Create each topic at its earlier home, else where the name rules say.
+    """Create each topic at its earlier home, else by the name rules.
 
-    A topic on any other cluster counts as existing, since clients would be led there.
+    A topic on another cluster counts as existing, since clients would be led there.
     """
     return FanOut(_create(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
 
@@ -403,7 +398,7 @@ def _create(
     for one in asked.topics:
         name = str(one.name)
         home = _due(name, layout, seen)
-        # Whether it is there already its controller knows better: brokers remember a deleted one for a moment.
+        # Whether the topic is there the controller knows better: brokers remember a deleted one for a moment.
         elsewhere = [cluster for cluster in held.get(name, ()) if cluster != home]
         if elsewhere:
             says = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
@@ -429,7 +424,7 @@ def _due(topic: str, layout: BrokerAddressing, seen: RoutingTable) -> str:
 
 
 def _give(shares: SplitRequest, one: Any, cluster: str, layout: BrokerAddressing, seen: RoutingTable) -> None:
-    """Give the part to the cluster, with the cluster's own node ids."""
+    """Give the part to the cluster, with the cluster's node ids."""
     try:
         real = _assigned(one, cluster, layout, seen)
     except LookupError as error:
@@ -458,7 +453,7 @@ def route_delete_topics(
 ) -> RequestDecision:
     """Delete each topic on the only cluster that has it.
 
-    Replicated topics are refused: the mirror decides about the twin, and clients would be led to it until then.
+    Replicated topics are refused: the mirror decides about the twin, and clients would be led there.
     """
     return FanOut(_delete(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
 
@@ -477,7 +472,7 @@ def _delete(
             says = f"topic {topic} counts as mirrored, as {why}: it is deleted at its cluster's own address only"
             shares.refuse(topic, Code.POLICY_VIOLATION, says)
         else:
-            # A topic that no broker knows may have been made a moment ago: its controller says whether it was.
+            # A topic unknown to brokers may have been created a moment ago: the controller knows.
             shares.give(topic, find_controller(clusters[0] if clusters else _due(str(topic), layout, seen), seen))
     body = yield from shares.errand()
     news()
@@ -485,7 +480,7 @@ def _delete(
 
 
 def route_create_partitions(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """Add partitions at the topic's home. The mirror adds them to twins."""
+    """Add partitions at the topic's home; the mirror adds them to twins."""
     return FanOut(_create_partitions(request, decode_request(request), layout, seen), CHANGE_TIMEOUT_S)
 
 
@@ -527,7 +522,7 @@ def _of_first(request: Request, first: str) -> FanOutSteps:
 
 
 def route_list_reassignments(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """List each topic's reassignments from its home, with the numbers that clients know."""
+    """List each topic's reassignments at its home."""
     return FanOut(_reassignments(request, decode_request(request), layout, seen))
 
 
@@ -591,13 +586,13 @@ def _without_twins(view: memoryview, at: int, request: Request, place: BrokerId,
 
 
 def route_list_transactions(request: Request, place: BrokerId | None, _: RoutingTable) -> RequestDecision:
-    """List the transactions that the broker coordinates. Clients ask every broker, so they see all clusters."""
+    """List the broker's transactions. Clients ask every broker, and so see all clusters."""
     decode_request(request)
     return respond_empty(request) if place is None else ForwardRequest(place)
 
 
 def route_describe_transactions(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Describe transactions by name; their coordinators are at the groups' home."""
+    """Describe transactions at their coordinators, on the groups' home."""
     if place is not None and place.cluster == seen.group_home():
         return ForwardRequest(place)
     part = get_element_type(get_response_type(request.key, request.version), "transaction_states")
@@ -611,20 +606,20 @@ def route_describe_transactions(request: Request, place: BrokerId | None, seen: 
 
 
 def respond_empty(request: Request) -> RequestDecision:
-    """Answer without results: the first port stands for no broker."""
+    """Answer for the first port, which stands for no broker."""
     return RespondNow(encode_message(build_message(get_response_type(request.key, request.version))))
 
 
 class GroupDeletion:
-    """Deletes groups and offsets for one client, with the coordinators that `committed` knows."""
+    """For one client; `committed` knows the coordinators elsewhere."""
 
     def __init__(self, committed: OffsetRequests) -> None:
         self._committed = committed
 
     def delete_groups(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Delete groups on all clusters, but not while groups move.
+        """Delete groups on all clusters, but not while groups move or a cluster is away.
 
-        Nor while a cluster is away: a later group of that name would start at the offsets left there.
+        A later group of that name would start at offsets left there.
         """
         asked = decode_request(request)
         if place is None or place.cluster != seen.group_home():
@@ -656,7 +651,7 @@ class GroupDeletion:
     def _deleted_on(
         self, cluster: str, version: int, groups: Sequence[Any], seen: RoutingTable
     ) -> SubRequests[dict[Any, int]]:
-        """Delete groups until one has no coordinator: a cluster that hangs would delay each of the others as long."""
+        """Delete groups until one has no coordinator: a cluster that hangs would delay each of the others."""
         codes = dict.fromkeys(groups, int(_AGAIN))
         for group in groups:
             where = yield from self._committed.coordinator(str(group), cluster, seen)
@@ -669,8 +664,7 @@ class GroupDeletion:
         return codes
 
     def delete_places(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """OffsetDelete: delete each offset where it is kept, elsewhere than at home only if the group has no members.
-        """
+        """OffsetDelete: delete each offset where it is kept; elsewhere only without members."""
         asked = decode_request(request)
         if place is None or place.cluster != seen.group_home():
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
@@ -709,7 +703,7 @@ class GroupDeletion:
             if ask.place != place and self._committed.moved(asked.group_id, ask.place, [code]):
                 code = _AGAIN
             if code == Code.GROUP_ID_NOT_FOUND and len(shares) > 1:
-                code = Code.NONE  # Nothing is there to end, and there may be elsewhere.
+                code = Code.NONE  # Nothing to delete here, but maybe elsewhere.
                 told += [build_topic_errors(kind, one, Code.NONE) for one in shares[ask.place.cluster]]
             elif code:
                 if len(shares) == 1:
@@ -730,7 +724,6 @@ def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
 
 
 def build_refusal(request: Request) -> Parts:
-    """Build the response that refuses the request."""
     kind = get_response_type(request.key, request.version)
     return encode_message(_ANSWERS[request.key](kind, decode_request(request)))
 
@@ -769,7 +762,7 @@ def _alter_users(kind: Any, asked: Any) -> Any:
 
 
 def _elect(kind: Any, asked: Any) -> Any:
-    """Without named partitions the response has one error code and no message."""
+    """Without named partitions the response has only an error code."""
     if asked.topic_partitions is None:
         return build_message(kind, error_code=_REFUSED)
     topic, part = (
@@ -818,7 +811,7 @@ AdminRequestRule: TypeAlias = Callable[[Request, BrokerId | None, RoutingTable],
 def build_admin_rules(
     layout: BrokerAddressing, committed: OffsetRequests, news: Callable[[], None]
 ) -> Mapping[int, AdminRequestRule]:
-    """Build the rules of admin requests for one client."""
+    """Build the rules for one client."""
     ends = GroupDeletion(committed)
     found: dict[int, AdminRequestRule] = {
         CREATE_TOPICS: lambda request, _, seen: route_create_topics(request, layout, seen, news),
@@ -862,7 +855,7 @@ _GUARDED_NAMES: Final[Mapping[int, Callable[[Any], Iterable[str]]]] = {
 def refuse_guarded(request: Request, seen: RoutingTable) -> RequestDecision | None:
     """Refuse changes of Kafka's and Twinshore's own topics, and requests as a replica; None if allowed.
 
-    The whole request is refused. Reads of these topics are allowed.
+    The whole request is refused; reads are allowed.
     """
     if request.version >= _OF_REPLICAS.get(request.key, 1 << 15):
         return _as_replica(request)

@@ -1,12 +1,10 @@
 """Circuit breakers and traffic alarms of a process.
 
-A circuit breaker cuts a topic, or a client's use of it, without the knowledge of brokers or client owners. `session`
-applies breakers to requests; this module holds their state.
+A circuit breaker cuts a topic, or a client's use of it, without the knowledge of brokers or clients. `session` applies
+breakers; their state is here.
 
-A breaker opens by itself when a limit is exceeded without a break for some time. It closes once all values stay below
-half of the limits for longer, so that a rate near the limit does not make it flap.
-
-Alarms tell of traffic above or below a bound for long enough.
+A breaker opens by itself when a limit is exceeded for some time, and closes once all values stay below half of the
+limits for longer. So a rate near the limit does not make it flap.
 """
 
 from __future__ import annotations
@@ -33,22 +31,20 @@ from twinshore.state.core.proxy_values import (
     TrafficKey,
 )
 
-# Of a limit: above it nothing that had tripped is quiet.
+# Of a limit: a tripped breaker counts as quiet only below this.
 QUIET_FRACTION: Final = 0.5
-# Clients that are told apart on the ledger of one topic; those beyond it are counted together.
+# Clients counted separately in the dropped records of a topic; others are counted together.
 CLIENTS_PER_TOPIC_MAX: Final = 1000
 OTHER_CLIENTS: Final = "*"
 CLIENT_ID_CHARS_MAX: Final = 255
-# Of names that clients may choose freely no more are remembered.
+# Limits what is remembered of freely chosen names.
 _KNOWN_MAX: Final = 20_000
 _GAPS_MAX: Final = 100_000
 NAME_SIMILARITY_MIN: Final = 0.7
 
 
 class DemandRate(NamedTuple):
-    """What clients asked for in the last interval, granted or not. `latency_ms`: the slowest broker response, 0 without
-    one.
-    """
+    """What clients asked for in the last interval, granted or not. `latency_ms`: the slowest response, or 0."""
 
     records_s: float = 0.0
     bytes_s: float = 0.0
@@ -56,7 +52,7 @@ class DemandRate(NamedTuple):
 
 
 class TripState(NamedTuple):
-    """`since_s`: since when the condition to change has held; None if it does not hold."""
+    """`since_s`: since when the condition to change holds, if it does."""
 
     tripped: bool = False
     since_s: float | None = None
@@ -65,15 +61,15 @@ class TripState(NamedTuple):
 def update_trip_state(gauge: TripState, limits: BreakerLimits, rate: DemandRate, now_s: float) -> TripState:
     """Returns the next state.
 
-    While tripped, no broker answers. So a breaker with a latency limit closes after the quiet time, and trips again if
-    the broker is still slow.
+    While tripped, brokers are not asked. So a breaker with a latency limit closes after the quiet time, and trips again
+    if the broker is still slow.
     """
     turns = get_limit_usage(limits, rate) < QUIET_FRACTION if gauge.tripped else get_limit_usage(limits, rate) > 1
     return advance_trip_state(gauge, limits, now_s, turns=turns)
 
 
 def advance_trip_state(gauge: TripState, limits: BreakerLimits, now_s: float, *, turns: bool) -> TripState:
-    """Returns the next state: it changes once `turns` has held long enough."""
+    """Returns the next state, which changes once `turns` has held long enough."""
     if not turns:
         return TripState(gauge.tripped)
     since_s = now_s if gauge.since_s is None else gauge.since_s
@@ -92,8 +88,6 @@ def get_limit_usage(limits: BreakerLimits, rate: DemandRate) -> float:
 
 
 class PartitionProducer(NamedTuple):
-    """An idempotent producer in a partition."""
-
     topic: str
     partition: int
     producer_id: int
@@ -130,19 +124,17 @@ class _Meter:
 
 
 class _Judged(NamedTuple):
-    """For one topic and client: the breaker that cuts, and those that measure."""
+    """For one topic and client: the breaker that cuts, and the meters."""
 
     cuts: BreakerRow | None
     meters: tuple[_Meter, ...]
 
 
 class CircuitBreakers:
-    """The circuit breakers of a process.
-
-    `revision`: of the breakers in force. `now_s`, `now_ms`: monotonic and wall time of the last `tick`. `looks`: kinds
-    with a breaker that is open or has limits; `times`: whether latency is measured. `open`: the open breakers. `ended`:
-    drops of closed breakers not yet in the store. `gaps`: producers with dropped batches, whose sequences have gaps at
-    brokers. `known`: the breakers were read from a store or memory file, or there is no store.
+    """`revision`: of the breakers in force. `now_s`, `now_ms`: monotonic and wall time of the last `tick`. `looks`:
+    kinds with an open breaker or limits; `times`: whether latency is measured. `ended`: drops of closed breakers, not
+    in the store yet. `gaps`: producers with dropped batches, whose sequences have gaps at brokers. `known`: breakers
+    were read from store or memory file, or there is no store.
     """
 
     def __init__(self) -> None:
@@ -185,11 +177,11 @@ class CircuitBreakers:
             self._judge_anew()
 
     def tripped(self, key: BreakerKey) -> bool:
-        """Whether the breaker's limits have opened it."""
+        """Whether limits have opened the breaker."""
         return key in self._meters and self._meters[key].gauge.tripped
 
     def all_tripped(self) -> set[BreakerKey]:
-        """Returns the breakers that limits have opened."""
+        """Returns breakers that limits have opened."""
         return {key for key, meter in self._meters.items() if meter.gauge.tripped}
 
     def _open_now(self) -> frozenset[BreakerKey]:
@@ -227,7 +219,7 @@ class CircuitBreakers:
         return found
 
     def cut(self, kind: BreakerKind, topic: str, client: str) -> BreakerRow | None:
-        """Returns the open breaker that names client and topic most closely; None if none is open."""
+        """Returns the open breaker that names client and topic most closely, if any."""
         return self._judged(kind, topic, client).cuts if kind in self.looks else None
 
     def wants(self, kind: BreakerKind, topic: str, client: str, records: int, size: int) -> None:
@@ -243,7 +235,7 @@ class CircuitBreakers:
                 meter.slowest_ms = max(meter.slowest_ms, took_ms)
 
     def answered(self, row: BreakerRow, requests: int, records: int, size: int) -> None:
-        """Count requests answered in place of the broker."""
+        """Count what was answered in place of the broker."""
         tally = self.tallies.setdefault(row.key, BreakerCounts())
         tally.requests += requests
         tally.records += records
@@ -256,7 +248,7 @@ class CircuitBreakers:
             client = OTHER_CLIENTS
         drop = self.drops.get((topic, client))
         if drop is None:
-            self._since_ms = max(self.now_ms, self._since_ms + 1)  # by that rows of the ledger are told apart
+            self._since_ms = max(self.now_ms, self._since_ms + 1)  # distinguishes rows in the store
             drop = self.drops[topic, client] = DroppedRecords(row.topic, self._since_ms, self._since_ms)
         drop.partitions.add(partition)
         drop.records += records
@@ -264,7 +256,7 @@ class CircuitBreakers:
         drop.until_ms = max(drop.since_ms, self.now_ms)
 
     def gap(self, writer: PartitionProducer) -> None:
-        """Note that a batch of this producer was dropped."""
+        """Note a dropped batch of this producer."""
         self.gaps[writer] = None
         if len(self.gaps) > _GAPS_MAX:
             del self.gaps[next(iter(self.gaps))]
@@ -275,19 +267,17 @@ def _means(row: BreakerRow, kind: BreakerKind, topic: str, client: str) -> bool:
 
 
 def matches_name(pattern: str, name: str) -> bool:
-    """Whether the pattern, a name or a prefix with `*`, matches."""
+    """Whether the name, or a prefix with `*`, matches."""
     return name.startswith(pattern[:-1]) if pattern.endswith(WILDCARD_SUFFIX) else name == pattern
 
 
 def _widest(row: BreakerRow) -> tuple[bool, int, bool, int]:
-    """Sort key: whole names before prefixes, long before short, the client first."""
+    """Whole names before prefixes, long before short, the client first."""
     return row.client.endswith(WILDCARD_SUFFIX), -len(row.client), row.topic.endswith(WILDCARD_SUFFIX), -len(row.topic)
 
 
 def describe_unknown_name(what: str, named: str, known: Collection[str], lately: str) -> str:
-    """Returns that no `what` of this name was seen `lately`, with a suggestion. Empty if one was, or if nothing is
-    known.
-    """
+    """Returns that no such `what` was seen `lately`, with a suggestion. Empty if one was, or nothing is known."""
     if not known or any(matches_name(named, one) for one in known):
         return ""
     near = get_close_matches(named.rstrip("*"), sorted(known), n=1, cutoff=NAME_SIMILARITY_MIN)
@@ -295,7 +285,7 @@ def describe_unknown_name(what: str, named: str, known: Collection[str], lately:
     return f"no {what} {named} went through a proxy {lately}{meant}"
 
 
-# Of answers that took longer than the last bucket tells.
+# For responses beyond the last bucket.
 _BEYOND_MS = LATENCY_BUCKETS_MS[-1] * 2
 
 
@@ -308,9 +298,9 @@ class AlarmChange(NamedTuple):
 
 
 class TrafficAlarms:
-    """The traffic alarms of a process. `standing`: by name.
+    """Alarms for traffic above or below a bound for long enough.
 
-    An alarm stays unchanged while uncounted flows could decide otherwise, or while a response that decides is due.
+    An alarm stays while uncounted flows could decide otherwise, or a decisive response is due.
     """
 
     def __init__(self, asked: Sequence[tuple[str, AlarmSection]]) -> None:
@@ -324,9 +314,8 @@ class TrafficAlarms:
         return {name: gauge.tripped for name, gauge in self._gauges.items()}
 
     def place_of(self, key: TrafficKey) -> TrafficKey | None:
-        """Returns the key under which alarms need this flow counted; None if no alarm covers the flow.
-
-        What no alarm tells apart is `*` there.
+        """Returns the key under which alarms need this flow, with `*` for what they do not tell apart; None if no alarm
+        does.
         """
         about = [one for one in self._asked.values() if one.kind == key.kind and _is_about(one, key)]
         if not about:
@@ -338,7 +327,7 @@ class TrafficAlarms:
     def look(
         self, grown: Iterable[tuple[TrafficKey, TrafficCounter]], lasted_s: float, now_s: float
     ) -> list[AlarmChange]:
-        """Take a window, and return the alarms that have changed."""
+        """Take a window, and return the alarms that changed."""
         flows = list(grown)
         found = []
         for name, asked in self._asked.items():
@@ -347,7 +336,7 @@ class TrafficAlarms:
             most = _sum(asked, flows, with_others=True)
             rates = [*_rates(known, lasted_s, silent_s), *_rates(most, lasted_s, silent_s)]
             steps = {_step(before, asked, rate, now_s) for rate in rates}
-            # Nobody knows whose the others are, nor how late an answer will be that is not there yet.
+            # Unknown: whose the other flows are, and how late a due response will be.
             now = self._gauges[name] = steps.pop() if len(steps) == 1 else before
             if now.tripped is not before.tripped:
                 said = _sentence(name, asked, rates[0], stands=now.tripped, is_silent=silent_s is not None)
@@ -355,10 +344,10 @@ class TrafficAlarms:
         return found
 
     def _silent_for(self, name: str, flow: TrafficCounter, now_s: float) -> float | None:
-        """Returns for how many seconds, at least, brokers owe a response at the end of a window; None if none is due.
+        """Returns for how many seconds, at least, a response is due at the end of a window; None if none is.
 
-        Requests without acks do not count. Once clients send nothing more, they may have given up, so a response stays
-        due no longer than its timeout allows.
+        Requests without acks do not count. Once clients send nothing more they may have given up, so a response stays
+        due only within its timeout.
         """
         if flow.answered:
             self._silent.pop(name, None)
@@ -380,7 +369,7 @@ def _is_about(asked: AlarmSection, key: TrafficKey) -> bool:
 def _sum(
     asked: AlarmSection, grown: Sequence[tuple[TrafficKey, TrafficCounter]], *, with_others: bool = False
 ) -> TrafficCounter:
-    """Sum the alarm's flows. `with_others`: with all flows that are not told apart."""
+    """Sum the alarm's flows. `with_others`: and all flows not told apart."""
     whole = TrafficCounter()
     for key, flow in grown:
         is_others = key.client == key.topic == OTHER_NAMES
@@ -390,7 +379,7 @@ def _sum(
 
 
 def _rates(flow: TrafficCounter, lasted_s: float, silent_s: float | None) -> list[DemandRate]:
-    """Returns the possible rates: a due response may have any latency above the time waited."""
+    """Returns possible rates: a due response may take any time from now."""
     if flow.answered:
         found: tuple[float, ...] = (get_tail_latency_ms(flow.latency) or _BEYOND_MS,)
     else:

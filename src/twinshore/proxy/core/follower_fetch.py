@@ -1,11 +1,11 @@
 """Decides where a client reads a replicated topic: at the twin of its own site while fresh, else at home.
 
-A twin has the offsets of its home, so a client may change between them at any record.
+A twin has the offsets of its home, so a client may change at any record.
 
-A twin whose log ends no earlier than home ended at some moment has all that home had then. The lag is the age of the
-newest such moment, so only the proxy's clock is needed. While a cluster does not answer, the lag grows.
+A twin whose log ends no earlier than home's did at some moment has all that home had then. Its lag is the age of the
+newest such moment, by the proxy's clock alone. While a cluster does not answer, the lag grows.
 
-A client is redirected as brokers redirect consumers to a replica (KIP-392). The leader stays at home, so no client
+A client is redirected as brokers redirect consumers to a replica (KIP-392); the leader stays at home, so no client
 writes elsewhere. The client stays at the twin for a few minutes, or until an error: NOT_LEADER_OR_FOLLOWER sends it
 home. A twin never answers OFFSET_OUT_OF_RANGE.
 """
@@ -26,29 +26,29 @@ from twinshore.kafka.protocol.error_codes import Code
 from twinshore.proxy.core.model import NO_BROKER, BrokerAddressing, BrokerId, RoutingTable
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-# Of moments at home about so many are kept, evenly: a twin that is level is found at one of the newest.
+# About so many samples are kept, evenly: a fresh twin matches one of the newest.
 HOME_END_SAMPLES_MAX: Final = 64
-# A topic is looked at as long after somebody has read it.
+# How long a topic is checked after the last read.
 TOPIC_WATCH_S: Final = 60.0
-# What a first look may take; whoever asks meanwhile waits.
+# The time for a first check, during which clients wait.
 FIRST_CHECK_TIMEOUT_S: Final = 3.0
-# Answers name another node to read at since v11. Clients of librdkafka that ask in it do not leave that node at an
-# error (before 2.1), and those that ask in a later one do.
+# Responses name a preferred replica since v11. librdkafka clients that use v11 (before 2.1) stay at that node after
+# an error; those that use a later version leave.
 PREFERRED_REPLICA_FETCH_VERSION: Final = 12
-# Who comes back sooner than that has met something there, and reads at home meanwhile. librdkafka takes no second lead
-# within a minute without pausing.
+# A client that returns sooner had an error there, and reads at home until then. librdkafka pauses if redirected twice
+# within a minute.
 REDIRECT_INTERVAL_MIN_S: Final = 65.0
-# Sessions of which nothing new is known are looked at all the same, since some were led away not long ago.
+# Sessions are also checked without changes, since some partitions were redirected not long ago.
 SESSION_CHECK_INTERVAL_S: Final = 30.0
 TOPIC_NOTE_INTERVAL_S: Final = 10.0
-# How long an answer waits that has nothing but places that the twin has not reached.
+# The delay of a response that has only positions beyond the twin's end.
 AHEAD_RESPONSE_DELAY_S: Final = 0.1
 EMPTY_RESPONSE_DELAY_S: Final = 0.5
 _NOT_HERE: Final = int(Code.NOT_LEADER_OR_FOLLOWER)
 
 
 class NetworkTable:
-    """Maps addresses to networks, the narrowest first. `named`: networks as text, each with a name."""
+    """Finds the narrowest network of an address. `named`: networks as text, each with a name."""
 
     def __init__(self, named: Iterable[tuple[str, str]]) -> None:
         self._tables: dict[int, dict[int, dict[int, str]]] = {4: {}, 6: {}}  # version, length of the prefix, prefix
@@ -60,7 +60,7 @@ class NetworkTable:
             self._tables[version] = dict(sorted(tables.items(), reverse=True))
 
     def of(self, address: str) -> str | None:
-        """Returns the name of the narrowest network that has the address; None if none."""
+        """Returns the network's name; None if none has the address."""
         found = parse_ip_address(address)
         if found is None:
             return None
@@ -72,7 +72,7 @@ class NetworkTable:
 
 
 def parse_ip_address(address: str) -> _Address | None:
-    """Returns the address, an IPv4-mapped IPv6 address as IPv4; None if invalid."""
+    """None if invalid. An IPv4-mapped IPv6 address becomes IPv4."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -84,18 +84,18 @@ def parse_ip_address(address: str) -> _Address | None:
 
 @dataclass(slots=True)
 class HomeEndHistory:
-    """Where a partition ended at home over time, oldest first."""
+    """Log ends of a partition at home, oldest first."""
 
     moments: deque[tuple[float, int]] = field(default_factory=deque)
 
     def add(self, asked_s: float, end: int, kept_s: float) -> None:
-        """Add a log end. A log that has become shorter is another log, so the history restarts."""
+        """Add a log end. If the log has become shorter, the history restarts."""
         moments = self.moments
         if moments and end < moments[-1][1]:
             moments.clear()
         if len(moments) > 1:
             (before_s, before), (last_s, last) = moments[-2], moments[-1]
-            # Of moments at one end the last is the one that counts, and of those close together any.
+            # Of moments with the same end the last counts, of moments close together any.
             if before == last == end or last_s - before_s < kept_s / HOME_END_SAMPLES_MAX:
                 moments.pop()
         moments.append((asked_s, end))
@@ -108,16 +108,13 @@ class HomeEndHistory:
         return self.moments[-1][1] if self.moments else -1
 
     def caught_up_since_s(self, end: int) -> float:
-        """Returns the newest moment of which a twin with this end has all records; -inf if none."""
+        """Returns the newest moment whose records a twin with this end has; -inf if none."""
         return next((asked_s for asked_s, had in reversed(self.moments) if had <= end), -math.inf)
 
 
 @dataclass(slots=True)
 class MirrorLag:
-    """The lag of one twin partition in time, from repeated log ends on both sides.
-
-    `since_s`: the twin has all that home had then. `near`: clients read there.
-    """
+    """The lag of a twin partition. `since_s`: the twin has all that home had then. `near`: clients read there."""
 
     leader: int = -1
     start: int = 0
@@ -126,7 +123,7 @@ class MirrorLag:
     near: bool = False
 
     def take(self, leader: int, start: int, end: int, home: HomeEndHistory) -> None:
-        """Take the twin's log bounds, which were asked before those of home.
+        """Take the twin's log bounds, asked before home.
 
         A log longer than home's is no twin: other records were written there, or home lost some.
         """
@@ -134,11 +131,11 @@ class MirrorLag:
         self.since_s = home.caught_up_since_s(end) if end <= home.end else -math.inf
 
     def away(self) -> None:
-        """Mark the partition as not replicated any more."""
+        """The partition is not replicated any more."""
         self.since_s = -math.inf
 
     def judge(self, now_s: float, behind_s_max: float) -> bool:
-        """Whether clients read there now. They start below half of the bound, and leave above the bound."""
+        """Whether clients read there: they come below half of the bound, and leave above."""
         bound_s = behind_s_max if self.near else behind_s_max / 2
         self.near = now_s - self.since_s <= bound_s
         return self.near
@@ -149,10 +146,10 @@ TopicPartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetchRules:
-    """At which clusters the clients of a site may read topics of another home, nearest first.
+    """Where clients of a site may read topics of another home, nearest first.
 
-    `sites`: by cluster, in the order of the settings. `next_sites`: where clients of a site read if not at their own.
-    With one site all clients read at home. `own_topics`: topics that each site has for itself, as patterns with `*`.
+    `sites`: by cluster, in the order of the settings. `next_sites`: where to read if not at the own site. With one site
+    all clients read at home. `own_topics`: topics that each site has for itself, as patterns with `*`.
     """
 
     sites: Mapping[str, str] = field(default_factory=dict)
@@ -161,7 +158,6 @@ class FollowerFetchRules:
     own_topics: Sequence[str] = ()
 
     def known(self, site: str) -> bool:
-        """Whether these rules name the site."""
         return bool(site) and (site in self.sites.values() or site in self.next_sites)
 
     def clusters_before_home(self, site: str, home: str) -> Iterator[str]:
@@ -172,13 +168,12 @@ class FollowerFetchRules:
             yield from (name for name, at in self.sites.items() if at == one)
 
     def is_own(self, topic: str) -> bool:
-        """Whether each site has the topic for itself, unless the topic is a twin."""
+        """Whether each site has the topic for itself, unless a twin."""
         return any(fnmatchcase(topic, pattern) for pattern in self.own_topics)
 
 
 class LinkCopy(NamedTuple):
-    """A topic that a link replicates exactly, with the topic ids on both sides. `partitions`: those still replicated.
-    """
+    """A topic that a link replicates exactly, with both topic ids. `partitions`: still replicated."""
 
     source: str
     target: str
@@ -189,9 +184,7 @@ class LinkCopy(NamedTuple):
 
 
 class ExactTwin(NamedTuple):
-    """A twin with the offsets of its home. The store gave both ids; a topic counts only while the clusters have the
-    same.
-    """
+    """A twin with its home's offsets. The ids are from the store, and valid while the clusters have the same."""
 
     cluster: str
     home_id: str
@@ -200,9 +193,9 @@ class ExactTwin(NamedTuple):
 
 
 def find_exact_twins(copies: Iterable[LinkCopy], homes: Mapping[str, str]) -> dict[str, tuple[ExactTwin, ...]]:
-    """Returns by topic what links have copied from its home, also by way of another twin.
+    """Returns what links have copied from each topic's home, also by way of another twin.
 
-    A copy of an earlier topic of that name, with another id, does not count.
+    A copy of an earlier topic of that name does not count.
     """
     by_topic: dict[str, list[LinkCopy]] = {}
     for copy in copies:
@@ -229,8 +222,6 @@ _NOWHERE: Final[Mapping[TopicPartitionKey, BrokerId]] = MappingProxyType({})
 
 
 class TwinLogBounds(NamedTuple):
-    """The log bounds of a twin partition."""
-
     leader: int
     start: int
     end: int
@@ -241,10 +232,10 @@ BoundsByTopic: TypeAlias = Mapping[tuple[str, str], Mapping[int, TwinLogBounds]]
 
 
 class TopicCheck(NamedTuple):
-    """One check of a topic in one term: log ends of the twins, asked first, then of home, asked at `asked_s`.
+    """A check of a topic in one term: log ends of twins, asked first, then of home, asked at `asked_s`.
 
-    A twin's partition that is None did not answer; a missing one is no twin now. `home_id`: the topic id at home; empty
-    if home does not answer, and then `home_ends` is empty.
+    A twin partition that is None did not answer; a missing one is no twin now. `home_id`: empty if home does not
+    answer, and then `home_ends` is empty.
     """
 
     topic: str
@@ -267,8 +258,8 @@ def build_topic_check(
 ) -> TopicCheck:
     """Build a check from the clusters' responses.
 
-    Links learn at different times that a topic was created again at home, so they may know several ids. The id that
-    home has now tells which twins belong to it.
+    Links learn at different times that a topic was created again, so they may know several ids. The id at home now
+    tells which twins are its own.
     """
     home_id = next((twin.home_id for twin in twins if (topic, twin.home_id) in at_home), "")
     ends = {part: one.end for part, one in at_home.get((topic, home_id), {}).items()}
@@ -290,11 +281,10 @@ class _Topic:
 
 
 class FollowerFetch:
-    """Follower fetch for all clients of a process: topics to check, lag of their twins, and where each site reads.
+    """Follower fetch for all clients of a process.
 
-    `served`: partitions that may be read away from home, as (cluster, topic, partition). `served` and the result of
-    `view` stay the same objects until they change. `bytes_read`: by cluster. `led`, `redirected_home`: how often
-    clients were redirected.
+    `served`: partitions that may be read away from home, as (cluster, topic, partition). It and the result of `view`
+    stay the same objects until changed. `bytes_read`: by cluster. `led`, `redirected_home`: counts of redirects.
     """
 
     def __init__(self, rules: FollowerFetchRules | None = None, networks: NetworkTable | None = None) -> None:
@@ -309,11 +299,11 @@ class FollowerFetch:
         self._as_seen: dict[str, tuple[RoutingTable, RoutingTable]] = {}
 
     def site_of(self, address: str) -> str:
-        """Returns the site of a client's address; empty if unknown."""
+        """Returns the site of an address; empty if unknown."""
         return self._networks.of(address) or ""
 
     def at(self, topic: str, site: str, seen: RoutingTable) -> list[str]:
-        """Returns clusters with the topic that clients of the site prefer to its home."""
+        """Returns clusters with the topic that clients of the site prefer to home."""
         home = seen.route(topic)
         if home is None or not site:
             return []
@@ -339,7 +329,7 @@ class FollowerFetch:
         return replace(seen, own=own) if own else seen
 
     def wants(self, topic: str) -> None:
-        """Note that a client reads the topic and prefers another cluster to home."""
+        """Note that a client would read the topic away from home."""
         since_s, _ = self._wanted.get(topic, (self.now_s, 0.0))
         self._wanted[topic] = since_s, self.now_s
 
@@ -348,25 +338,25 @@ class FollowerFetch:
         return list(self._wanted)
 
     def view(self, site: str) -> Mapping[TopicPartitionKey, BrokerId]:
-        """Returns the brokers where clients of the site read partitions instead of at home."""
+        """Returns where clients of the site read partitions instead of at home."""
         return self._views.get(site, _NOWHERE)
 
     def serves(self, cluster: str, topic: str, partition: int) -> bool:
-        """Whether the partition may be read at this cluster, away from home."""
+        """Whether the partition may be read there, away from home."""
         return (cluster, topic, partition) in self.served
 
     def is_first_check_pending(self, topic: str) -> bool:
-        """Whether the topic's first check is due in a moment."""
+        """Whether the first check is due in a moment."""
         since_s, _ = self._wanted.get(topic, (self.now_s, 0.0))
         return topic not in self._topics and self.now_s - since_s < FIRST_CHECK_TIMEOUT_S
 
     def level(self, cluster: str, topic: str, partition: int) -> MirrorLag | None:
-        """Returns the last lag of the twin partition; None if there is no twin."""
+        """Returns the twin partition's lag; None without a twin."""
         known = self._topics.get(topic)
         return known.levels.get(cluster, {}).get(partition) if known else None
 
     def take(self, looks: Iterable[TopicCheck]) -> None:
-        """Take results of checks; the next `tick` applies them."""
+        """Take checks; the next `tick` applies them."""
         for look in looks:
             known = self._topics.get(look.topic)
             home_id = look.home_id or (known.home_id if known else "")
@@ -391,7 +381,7 @@ class FollowerFetch:
                     level.away()
 
     def tick(self, now_s: float, seen: RoutingTable) -> None:
-        """Update the views. Call a few times a second, and when the routing table changes."""
+        """Update the views: a few times a second, and when the routing table changes."""
         self.now_s = now_s
         self._wanted = {topic: when for topic, when in self._wanted.items() if now_s - when[1] < TOPIC_WATCH_S}
         self._topics = {topic: known for topic, known in self._topics.items() if topic in self._wanted}
@@ -412,7 +402,7 @@ class FollowerFetch:
                 self._views[site] = view
 
     def _reads(self, level: MirrorLag, home: str, cluster: str, seen: RoutingTable) -> bool:
-        """Whether clients read this twin. While home does not answer, the lag is unknown, and readers stay."""
+        """Whether clients read this twin. While home is away, readers stay."""
         if cluster not in seen.clusters or not seen.clusters[cluster].answers or level.since_s < 0:
             level.near = False
             return False
@@ -432,7 +422,7 @@ class FollowerFetch:
 
 
 def _is_settled(topic: str, known: _Topic, seen: RoutingTable) -> bool:
-    """Whether the topic's home is the one that was checked, and no switch moves it."""
+    """Whether the topic's home is the checked one, and no switch moves it."""
     lead = seen.leads.get(topic)
     if lead is not None and (lead.moves or lead.held or lead.term != known.term):
         return False
@@ -441,7 +431,7 @@ def _is_settled(topic: str, known: _Topic, seen: RoutingTable) -> bool:
 
 @dataclass(slots=True)
 class SessionCheck:
-    """When no partition of a session was to be read elsewhere, and when its topics were last noted."""
+    """When a session had nothing to read elsewhere, and when its topics were noted."""
 
     view: object = None
     at_s: float = -math.inf
@@ -452,7 +442,7 @@ class SessionCheck:
 class ClientFollowerFetch:
     """Follower fetch for one client.
 
-    `site`: from the client's address, else from its rack. `reads_near`: the client has fetched from a twin here.
+    `site`: from the address, else from the rack. `reads_near`: the client has fetched from a twin here.
     """
 
     def __init__(self, near: FollowerFetch, layout: BrokerAddressing) -> None:
@@ -463,25 +453,23 @@ class ClientFollowerFetch:
         self._ahead: dict[TopicPartitionKey, float] = {}
 
     def comes_from(self, address: str) -> None:
-        """Set the client's address."""
         self.site = self._by_address = self.near.site_of(address)
 
     def seen(self, seen: RoutingTable) -> RoutingTable:
-        """Returns the routing table as this client sees it.
+        """Returns the routing table as the client sees it.
 
-        A rack comes with a fetch alone, so it does not count here: other requests would go to another log of that name.
+        The rack does not count, since only fetches have it: other requests would go to another log of that name.
         """
         return self.near.get_site_view(seen, self._by_address)
 
     def copies(self, topic: str, seen: RoutingTable) -> Sequence[str]:
-        """Returns clusters other than home where the client may come to read the topic."""
+        """Returns where, other than home, the client may read the topic."""
         return self.near.at(topic, self.site, seen) if self.site else ()
 
     def note(self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], seen: RoutingTable) -> bool:
-        """Have topics checked for a client that can be redirected. Returns whether the client may read anything away
-        from home.
+        """Have topics checked. Returns whether the client may read any away from home.
 
-        A client whose address is in no site may name the site as its rack.
+        A client whose address has no site may name one as its rack.
         """
         self._can_be_led = True
         if not self.site and asked.rack and self.near.rules.known(asked.rack):
@@ -496,14 +484,13 @@ class ClientFollowerFetch:
     def note_session(
         self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], seen: RoutingTable, looked: SessionCheck
     ) -> bool:
-        """The same for a session, which names its topics once: they are noted now and then."""
+        """The same for a session, which names its topics once."""
         now_s = self.near.now_s
         if self._can_be_led and now_s - looked.noted_s >= TOPIC_NOTE_INTERVAL_S:
             looked.noted_s, looked.reads = now_s, self.note(asked, parts, seen)
         return looked.reads
 
     def is_read_here(self, one: fetch.FetchRequestPartition, cluster: str, seen: RoutingTable) -> bool:
-        """Whether the client reads the partition at this cluster."""
         topic = str(one.topic)
         if not seen.is_elsewhere(topic, cluster):
             return True
@@ -512,7 +499,7 @@ class ClientFollowerFetch:
         return reads
 
     def waits(self, wanted: Iterable[fetch.FetchRequestPartition], cluster: str, seen: RoutingTable) -> bool:
-        """Whether a pending check will decide if the client reads these here."""
+        """Whether a pending check decides if the client reads these here."""
         return any(
             self.near.is_first_check_pending(topic) and cluster in self.near.at(topic, self.site, seen)
             for topic in {str(one.topic) for one in wanted}
@@ -521,7 +508,7 @@ class ClientFollowerFetch:
     def elsewhere(
         self, parts: Iterable[TopicPartitionKey], cluster: str, seen: RoutingTable
     ) -> dict[TopicPartitionKey, BrokerId]:
-        """Returns where to read partitions instead of at home. A partition that was redirected recently is left out."""
+        """Returns where to read partitions instead of at home, without those redirected recently."""
         view, now_s = self.near.view(self.site), self.near.now_s
         return {
             part: view[part]
@@ -535,7 +522,7 @@ class ClientFollowerFetch:
     def redirects_session(
         self, parts: Iterable[TopicPartitionKey], cluster: str, seen: RoutingTable, looked: SessionCheck
     ) -> bool:
-        """Whether a session has partitions to redirect; checked after changes, and now and then."""
+        """Whether to redirect a session; checked after changes, and now and then."""
         view, now_s = self.near.view(self.site), self.near.now_s
         if looked.view is view and now_s - looked.at_s < SESSION_CHECK_INTERVAL_S:
             return False
@@ -543,9 +530,9 @@ class ClientFollowerFetch:
         return bool(self.elsewhere(parts, cluster, seen))
 
     def leads(self, asked: fetch.FetchRequest, cluster: str, seen: RoutingTable) -> fetch.FetchResponse | None:
-        """Returns the response that redirects the client; None if all is read here.
+        """Returns the redirecting response; None if all is read here.
 
-        A partition whose fetch position lies before the twin's log start is read at home.
+        A position before the twin's log start is read at home.
         """
         positions = {(str(one.topic), one.partition): one.position for one in asked.wanted}
         places = {
@@ -573,10 +560,10 @@ class ClientFollowerFetch:
     def heard(
         self, asked: fetch.FetchRequest, answer: fetch.FetchResponse, cluster: str, seen: RoutingTable
     ) -> tuple[fetch.FetchResponse, float]:
-        """Returns the response for the client, the same object if unchanged, and the delay in seconds.
+        """Returns the response for the client, the same object if unchanged, and its delay in seconds.
 
-        Any error of a twin sends the client home. A position that the twin has not reached waits for as long as a twin
-        may lag, since home may have shown that record already.
+        Any error of a twin sends the client home. A position beyond the twin's end waits as long as a twin may lag:
+        home may have shown that record.
         """
         if not self.reads_near:
             return answer, 0.0
@@ -600,9 +587,7 @@ class ClientFollowerFetch:
     def _ahead_since_s(
         self, asked: fetch.FetchRequest, error: int, part: TopicPartitionKey, cluster: str
     ) -> float | None:
-        """Returns since when the client waits for the twin; None if it must not wait. Sessions name a position only
-        when changed.
-        """
+        """Returns since when the client waits for the twin, if so. A session names a position only when changed."""
         level, now_s = self.near.level(cluster, *part), self.near.now_s
         if error != Code.OFFSET_OUT_OF_RANGE or level is None or not self.near.serves(cluster, *part):
             return None
@@ -614,7 +599,7 @@ class ClientFollowerFetch:
 
 
 def build_empty_fetch(wanted: Iterable[fetch.FetchRequestPartition]) -> fetch.FetchResponse:
-    """Build a fetch response without records and errors."""
+    """Build a response without records and errors."""
     return fetch.FetchResponse(0, 0, 0, [_nothing(one) for one in wanted])
 
 

@@ -1,21 +1,21 @@
 """Members and lists of groups are forwarded to the groups' home; OffsetCommit and OffsetFetch cover all clusters.
 
-Before groups move, members gather: each commits what it has read, rejoins, and waits for the response until groups have
-moved. A member that has not rejoined since is **at work**: it may still commit.
+Before groups move, members gather: each commits, rejoins, and waits for the response until groups have moved. A member
+that has not rejoined since is **at work**: it may still commit.
 
 A coordinator of the newer protocol assigns partitions of its own cluster, and ignores topics that this cluster lacks.
 So a member is served if the groups' home has every topic that it names, or a twin. Else it is refused, with a message
-that names the topic if the topic's cluster shows the topic to this client. A member sends the subscription on joining
-and on changes. The proxy remembers the subscription, and judges it again at each heartbeat, as topics come and go. For
-a member unknown to the connection, the coordinator is asked.
+that names the topic if the topic's cluster shows it to this client. A member sends its subscription on joining and on
+changes. The proxy remembers and judges it again at each heartbeat, as topics come and go. For a member unknown to the
+connection, the coordinator is asked.
 
-A classic group changes to the newer protocol when the first such member joins; from then on the coordinator assigns to
-all. So such members cannot join a group whose classic members read topics that the coordinator lacks, and readers of
-such topics cannot join a group of the newer protocol.
+A classic group changes to the newer protocol when the first such member joins, and then the coordinator assigns to all.
+So no such member joins a group whose classic members read topics that the coordinator lacks, and no reader of such
+topics joins a group of the newer protocol.
 
-A group is at home on one cluster. Committed offsets in topics which that cluster lacks are kept with the topic, in a
-group of the same name without members. Only the home knows members, and confirms the member before anything is written
-elsewhere. The confirmation holds for a short time: `still` is checked right before the write.
+Committed offsets in topics that the groups' home lacks are kept with the topic, in a group of the same name without
+members. Only the home knows members, and confirms the member before a write elsewhere. That holds for a short time:
+`still` is checked right before the write.
 """
 
 from __future__ import annotations
@@ -81,18 +81,17 @@ from twinshore.proxy.core.model import (
 )
 from twinshore.proxy.core.traffic import RequestCounter
 
-# Whoever joins is answered once all others have: as late as the slowest of them may, half an hour where it is Connect.
+# JoinGroup is answered once all members have joined, as late as the slowest may: half an hour for Connect.
 _JOINING_S: Final = 1800.0
 
 
-# Members say every three seconds by default that they are there.
+# Heartbeats come every three seconds by default.
 _SILENT_S: Final = 20.0
-# Of what is said in one second.
+# Refusals noted in one second.
 _REFUSED_MAX: Final = 8
-# A client is a member of one group; whoever says that it is one of many more is not believed, or asked about
-# each time.
+# A client is a member of one group. Beyond these, groups are ignored, or looked up each time.
 _GROUPS_MAX: Final = 16
-# No application names so many topics, or writes such a pattern; each is judged at each heartbeat.
+# No application names so many topics or has such a pattern, and each is checked at each heartbeat.
 SUBSCRIBED_TOPICS_MAX: Final = 10_000
 PATTERN_CHARS_MAX: Final = 16_384
 _SHOWN_MAX: Final = 80
@@ -102,14 +101,14 @@ _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 _REPEATS: Final = ("*", "?", "{")
 _REBALANCES: Final = ("PreparingRebalance", "CompletingRebalance")
 _IDLE: Final = ("Empty", "Dead")
-# What brokers say of a topic that there is none of, and of one that this client may not see.
+# Broker errors for a topic that is missing, or hidden from this client.
 _HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 
 
 class ActiveMembers:
-    """The members at work of all clients, by group and member id, on any connection.
+    """The members at work of all clients, by group and member id.
 
-    A silent member is dropped after a while: it has ended, or waits at another process.
+    A silent member is dropped: it has ended, or waits at another process.
     """
 
     def __init__(self) -> None:
@@ -133,7 +132,7 @@ class ActiveMembers:
         self._heard.pop((group, member), None)
 
     def look(self, now_s: float) -> None:
-        """Drop silent members; call once a second."""
+        """Drop silent members, once a second."""
         dated = {one: now_s if at_s is None else at_s for one, at_s in self._heard.items()}
         self._heard = {one: at_s for one, at_s in dated.items() if now_s <= at_s + _SILENT_S}
 
@@ -143,15 +142,13 @@ class ActiveMembers:
 
 
 class ClientMembers:
-    """The member ids at work of one client, by group."""
+    """One client's members at work: ids by group."""
 
     def __init__(self, at_work: ActiveMembers) -> None:
         self._at_work, self._ids = at_work, dict[str, str]()
 
     def judge(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Judge JoinGroup, SyncGroup, Heartbeat and LeaveGroup. A member may join and send heartbeats on different
-        connections.
-        """
+        """Judge JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Joins and heartbeats may use different connections."""
         asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
         if request.key in (JOIN_GROUP, LEAVE_GROUP) or place is None or place.cluster != seen.group_home():
@@ -171,7 +168,7 @@ def route_member_request(request: Request, place: BrokerId | None, seen: Routing
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
     if seen.groups_gathering and request.key == HEARTBEAT:
-        # Who is told so commits what it has read, and joins anew.
+        # On this error a member commits what it has read, and rejoins.
         return RespondNow(build_error_response(request, Code.REBALANCE_IN_PROGRESS))
     if seen.groups_gathering and request.key == JOIN_GROUP:
         return ParkRequest(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
@@ -179,9 +176,7 @@ def route_member_request(request: Request, place: BrokerId | None, seen: Routing
 
 
 def route_describe_groups(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Route DescribeGroups of both protocols and ListGroups. Other clusters have only offsets of a group, and list no
-    groups.
-    """
+    """Route DescribeGroups of both protocols and ListGroups. Other clusters only keep offsets, and list no groups."""
     if place is not None and place.cluster == seen.group_home():
         return ForwardRequest(place)
     kind = get_response_type(request.key, request.version)
@@ -200,7 +195,7 @@ _GroupsPiece = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Any]
 
 
 class Subscription(NamedTuple):
-    """`pattern`: a regular expression as brokers read it, or empty. `begins`: prefixes of the names that match."""
+    """`pattern`: as brokers read it, or empty. `begins`: prefixes of matching names."""
 
     names: tuple[str, ...]
     pattern: str
@@ -208,7 +203,7 @@ class Subscription(NamedTuple):
 
 
 class _Lacks(NamedTuple):
-    """Topics that the groups' home lacks: those that a member names, and those that the pattern may match."""
+    """Topics that the groups' home lacks: named by a member, or possible matches of the pattern."""
 
     named: tuple[str, ...]
     meant: tuple[str, ...]
@@ -220,14 +215,14 @@ _NOTHING: Final = _Lacks((), ())
 class ConsumerProtocolGroups:
     """Groups of the newer protocol (KIP-848), for one client.
 
-    `tell` gets why a member is refused, since not every client shows that. `holds`: whether joins to a group wait now.
-    `news` asks for a new look at the clusters.
+    `tell` gets why a member is refused, as not every client shows that. `holds`: whether joins to a group wait. `news`
+    asks for a new look at the clusters.
     """
 
     def __init__(self, tell: Callable[[str], None], holds: Callable[[str], bool], news: Callable[[], None]) -> None:
         self._tell, self._holds, self._news = tell, holds, news
         self._known: dict[tuple[str, str], Subscription] = {}
-        self._hidden: dict[tuple[str, str], _Lacks] = {}  # what a member lacks, and may not see either
+        self._hidden: dict[tuple[str, str], _Lacks] = {}  # topics that a member lacks and may not see
 
     def beat(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         """Judge ConsumerGroupHeartbeat, by which members join, go on and leave."""
@@ -254,7 +249,7 @@ class ConsumerProtocolGroups:
         return ForwardRequest(place, rewrite=partial(_goes_on, request))
 
     def _wanted(self, asked: Any, member: tuple[str, str]) -> Subscription | None:
-        """Returns the member's whole subscription; None if unknown here."""
+        """Returns the whole subscription; None if unknown here."""
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", "")
         before = Subscription((), "") if asked.member_epoch == 0 else self._known.get(member)
         if before is not None:
@@ -274,7 +269,7 @@ class ConsumerProtocolGroups:
     def _looked(
         self, request: Request, asked: Any, wanted: Subscription | None, place: BrokerId, seen: RoutingTable
     ) -> FanOutSteps:
-        """Ask what must be known first, and then the coordinator."""
+        """Ask what must be known first, then the coordinator."""
         group, why = str(asked.group_id), ""
         if wanted is None:
             wanted = yield from self._described(asked, place, seen)
@@ -284,7 +279,7 @@ class ConsumerProtocolGroups:
                 return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
             why = describe_mixed_protocols(group, classic, seen)
         if not why and wanted is not None and (lacking := find_missing_topics(wanted, seen)) != _NOTHING:
-            # A twin may just have been made.
+            # The twin may be new.
             made = yield from _there(lacking.named, place, seen)
             if made:
                 self._news()
@@ -305,9 +300,7 @@ class ConsumerProtocolGroups:
         return _goes_on(request, said, 0) or [said]
 
     def _described(self, asked: Any, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-        """Returns the subscription known to the coordinator, with what the request adds; the request's alone if unknown
-        there.
-        """
+        """Returns the subscription by coordinator and request; by the request alone if the member is unknown."""
         group, member = str(asked.group_id), str(asked.member_id)
         one = yield from read_group_member(group, member, place, seen)
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", None)
@@ -324,7 +317,7 @@ class ConsumerProtocolGroups:
         return RespondNow(build_error_response(request, code, error_message=why))
 
     def joins(self, request: Request, move: RequestDecision, seen: RoutingTable) -> RequestDecision:
-        """Judge JoinGroup of the classic protocol, routed as `move`."""
+        """Judge a classic JoinGroup, routed as `move`."""
         if not isinstance(move, ForwardRequest) or not seen.serves_newer_groups:
             return move
         asked = decode_request(request)
@@ -333,7 +326,7 @@ class ConsumerProtocolGroups:
         return move._replace(rewrite=partial(self._joined, request, why)) if why else move
 
     def _joined(self, request: Request, why: str, view: memoryview, at: int) -> Parts | None:
-        """Refuse the member if the coordinator assigns partitions, which an answer without a leader shows."""
+        """Refuse the member if the coordinator assigns, which an answer without a leader shows."""
         answer = decode_response(JOIN_GROUP, request.version, view[at:])
         if answer.error_code or answer.leader:
             return None
@@ -342,7 +335,7 @@ class ConsumerProtocolGroups:
 
 
 def _told_of(group: str, key: int, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Describe the group at its coordinator, by this API; None without a response."""
+    """Describe the group at its coordinator, by this API; None without an answer."""
     version = seen.offers[key][1]
     body = encode_message(build_message(get_request_type(key, version), groups=(group,), group_ids=(group,)))
     (said,) = yield [BrokerRequest(place, key, version, body)]
@@ -350,31 +343,31 @@ def _told_of(group: str, key: int, place: BrokerId, seen: RoutingTable) -> _Grou
 
 
 def read_group_members(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Returns members of the newer protocol; None if the coordinator does not answer."""
+    """Returns members of the newer protocol; None without an answer."""
     found = yield from _told_of(group, CONSUMER_GROUP_DESCRIBE, place, seen)
     return None if found is None else found.members
 
 
 def check_group_idle(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Whether the group has no members of either protocol; None if the coordinator does not answer."""
+    """Whether the group has no members of either protocol; None without an answer."""
     found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
     if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
         return None
     if not found.error_code and found.group_state not in _IDLE:
         return False
-    # One of the newer protocol is none by this question.
+    # This request does not find groups of the newer protocol.
     newer = (yield from read_group_members(group, place, seen)) if seen.serves_newer_groups else ()
     return None if newer is None else not newer
 
 
 def read_group_member(group: str, member: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Returns the member of the newer protocol; None if unknown to the coordinator."""
+    """Returns the member of the newer protocol; None if unknown."""
     known = yield from read_group_members(group, place, seen)
     return next((one for one in known or () if one.member_id == member), None)
 
 
 def _classic_members(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Returns the topics of the group's classic members; None while unknown."""
+    """Returns topics of the group's classic members; None while unknown."""
     found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
     if found is None:
         return None
@@ -384,7 +377,7 @@ def _classic_members(group: str, place: BrokerId, seen: RoutingTable) -> _Groups
 
 
 def _shown(lacking: _Lacks, seen: RoutingTable) -> _GroupsPiece:
-    """Returns those of these topics that their clusters show to this client; None if a cluster does not answer."""
+    """Returns those topics that their clusters show to this client; None without an answer."""
     by_cluster: dict[str, list[str]] = {}
     for topic in dict.fromkeys((*lacking.named, *lacking.meant)):
         if (cluster := seen.route(topic)) is not None:
@@ -404,7 +397,7 @@ def _shown(lacking: _Lacks, seen: RoutingTable) -> _GroupsPiece:
 
 
 def _there(names: Sequence[str], place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Returns those of these topics that the groups' home has by now."""
+    """Returns those topics that the groups' home has by now."""
     lacking = [name for name in names if name not in seen.own]
     version = seen.offers[METADATA][1]
     asks = [BrokerRequest(place, METADATA, version, build_metadata_request(lacking, version))] if lacking else []
@@ -414,8 +407,8 @@ def _there(names: Sequence[str], place: BrokerId, seen: RoutingTable) -> _Groups
 
 
 def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
-    """Tell a member that it is unknown, if the group has moved without it. It then rejoins; GROUP_ID_NOT_FOUND would
-    end it.
+    """Answer UNKNOWN_MEMBER_ID to a member of a group that has moved, who then rejoins. GROUP_ID_NOT_FOUND would end
+    it.
     """
     answer = decode_response(CONSUMER_GROUP_HEARTBEAT, request.version, view[at:])
     if answer.error_code != Code.GROUP_ID_NOT_FOUND:
@@ -447,7 +440,7 @@ def describe_oversized_subscription(asked: Any) -> str:
 
 
 def find_missing_topics(wanted: Subscription, seen: RoutingTable) -> _Lacks:
-    """Returns subscribed topics, or possible matches of the pattern, that the groups' home lacks."""
+    """Returns topics of the subscription that the groups' home lacks."""
     meant: set[str] = set()
     elsewhere = seen.elsewhere if wanted.pattern else ()
     for begin in wanted.begins if elsewhere else ():
@@ -464,8 +457,7 @@ def find_missing_topics(wanted: Subscription, seen: RoutingTable) -> _Lacks:
 def describe_missing_topics(
     group: str, wanted: Subscription, lacking: _Lacks, seen: RoutingTable, shown: frozenset[str]
 ) -> str:
-    """Returns why a member that lacks these topics is not served, else empty. `shown`: topics that the member may see.
-    """
+    """Returns why a member that lacks these topics is refused, else empty. `shown`: topics that the member may see."""
     home, named = seen.group_home(), escape_line(group)
     for topic in lacking.named:
         if topic in shown:
@@ -486,7 +478,7 @@ def describe_missing_topics(
 def list_pattern_prefixes(pattern: str) -> tuple[str, ...]:
     """Returns prefixes, one of which every matching name has.
 
-    Brokers read patterns by rules of their own, so only literal characters at the start of an alternative count.
+    Brokers have their own pattern rules, so only literal characters that begin an alternative count.
     """
     if "(?" in pattern:
         return ("",)
@@ -495,7 +487,7 @@ def list_pattern_prefixes(pattern: str) -> tuple[str, ...]:
 
 def _beginning(part: str) -> str:
     if part.startswith("(") and part.endswith(")") and part.count("(") == part.count(")") == 1:
-        part = part[1:-1]  # librdkafka puts each pattern of a subscription between these
+        part = part[1:-1]  # librdkafka wraps each pattern of a subscription in these
     part = part.removeprefix("^").replace(r"\.", _DOT)
     count = next((at for at, sign in enumerate(part) if sign not in _PLAIN), len(part))
     found = part[: count - 1] if count and part[count : count + 1] in _REPEATS else part[:count]
@@ -503,7 +495,7 @@ def _beginning(part: str) -> str:
 
 
 def describe_mixed_protocols(group: str, topics: Iterable[str], seen: RoutingTable) -> str:
-    """Returns why the group cannot have members of both protocols if classic ones read these topics, else empty."""
+    """Returns why classic readers of these topics exclude the newer protocol, else empty."""
     for topic in sorted(topics):
         if not seen.stays(topic):
             return (
@@ -515,7 +507,6 @@ def describe_mixed_protocols(group: str, topics: Iterable[str], seen: RoutingTab
 
 
 def describe_unsupported_protocol(group: str, lacking: Sequence[str]) -> str:
-    """Returns why the newer protocol is not served."""
     where = join_names(lacking, len(lacking), " and ") or "a cluster"
     return (
         f"group {escape_line(str(group))} is of the new protocol, which {where} does not have: set "
@@ -530,14 +521,14 @@ _SEVERAL_GROUPS: Final = 8
 _BATCHED_COORDINATORS: Final = 4
 _TELLS_NO_GROUP: Final = 9
 _OF_NEWER_GROUPS: Final = 9
-# After this one every client asks the same broker the same again.
+# After this error every client repeats the request at the same broker.
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
 _MOVED: Final = Code.NOT_COORDINATOR
 _Piece: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Any]
 
 
 class OffsetRequests:
-    """Commits and fetches of offsets for one client, which remember a group's coordinators on other clusters."""
+    """Commits and fetches of one client. Remembers coordinators on other clusters."""
 
     def __init__(self, counting: RequestCounter | None = None) -> None:
         self._coordinators: dict[tuple[str, str], int] = {}
@@ -551,7 +542,7 @@ class OffsetRequests:
         seen: RoutingTable,
         still: Callable[[], bool] = lambda: True,
     ) -> RequestDecision:
-        """Commit each offset of `asked` where it is kept. `still`: whether the grounds of the decision still hold."""
+        """Commit each offset where it is kept. `still`: whether the grounds for the decision hold."""
         if place is None or place.cluster != seen.group_home():
             return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))
         if seen.offset_commits_paused:
@@ -627,13 +618,13 @@ class OffsetRequests:
         return _told_places(request, [*told.values()])
 
     def _places(self, request: Request, asked: Any, group: Any, place: BrokerId, seen: RoutingTable) -> _Piece:
-        """Fetch one group's offsets. An offset that cannot be read fails the whole group, since a missing one resets
-        the client.
+        """Fetch one group's offsets. An unreadable offset fails the whole group, since the client would restart without
+        it.
         """
         shares = dict.fromkeys(seen.clusters) if group.topics is None else group_topics_by_cluster(group.topics, seen)
         found = yield from self._places_at(request, asked, group, shares, place, seen)
         if isinstance(found, Mapping) and group.topics is not None and (more := _missing(group, found, place, seen)):
-            # Its cluster may have got the twin since the group was there.
+            # The twin may be newer than the offsets.
             elsewhere = yield from self._places_at(request, asked, group, more, place, seen)
             found = elsewhere if not isinstance(elsewhere, Mapping) else {**found, **elsewhere}
         if not isinstance(found, Mapping):
@@ -645,7 +636,7 @@ class OffsetRequests:
     def _places_at(
         self, request: Request, asked: Any, group: Any, shares: Mapping[str, Any], place: BrokerId, seen: RoutingTable
     ) -> _Piece:
-        """Returns the group's offsets by cluster and topic, or a response with an error."""
+        """Returns the group's offsets by cluster and topic, or an error response."""
         several = request.version >= _SEVERAL_GROUPS
         asks: list[BrokerRequest] = []
         for cluster, topics in shares.items():
@@ -677,7 +668,7 @@ class OffsetRequests:
     def coordinator(
         self, group: str, cluster: str, seen: RoutingTable
     ) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], BrokerId | Code]:
-        """Find the group's coordinator on a cluster that is not its home."""
+        """Find the group's coordinator on a cluster other than home."""
         known = self._coordinators.get((cluster, group))
         if known is not None:
             return BrokerId(cluster, known)
@@ -696,9 +687,9 @@ class OffsetRequests:
         return BrokerId(cluster, answer.node_id)
 
     def moved(self, group: str, place: BrokerId, codes: Sequence[int]) -> bool:
-        """Whether the coordinator there has moved or does not answer, so that it is looked up again.
+        """Whether the coordinator there has moved or is silent, and so is looked up again.
 
-        The client knows the coordinator at home only, and must not look for that one.
+        The client knows only the coordinator at home, and must not look for that one.
         """
         moved = any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes)
         if moved:
@@ -707,16 +698,16 @@ class OffsetRequests:
 
 
 def _members_told(view: memoryview, at: int, version: int) -> Parts | None:
-    """Returns the commit response for a group that is not there; None if the group is there."""
+    """Returns the commit response for a missing group; None if the group is there."""
     whole = decode_response(OFFSET_COMMIT, version, view[at:])
     told = _by_member(whole)
     return None if told is whole else encode_message(told)
 
 
 def _by_member(whole: Any) -> Any:
-    """Tell a member that it is unknown, if the group has moved without it.
+    """Answer UNKNOWN_MEMBER_ID to a member of a group that has moved, who then rejoins.
 
-    It then rejoins; GROUP_ID_NOT_FOUND would reach the application.
+    GROUP_ID_NOT_FOUND would reach the application.
     """
     if all(part.error_code != Code.GROUP_ID_NOT_FOUND for one in whole.topics for part in one.partitions):
         return whole
@@ -730,7 +721,6 @@ def _by_member(whole: Any) -> Any:
 
 
 def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
-    """Returns the response without leader epochs."""
     whole = decode_response(OFFSET_FETCH, version, view[at:])
     if version < _SEVERAL_GROUPS:
         return encode_message(replace(whole, topics=tuple(map(message_codec.strip_topic_epochs, whole.topics))))
@@ -755,7 +745,7 @@ def _member(
         return Code.COORDINATOR_NOT_AVAILABLE
     code = int(decode_response(HEARTBEAT, version, said).error_code)
     if code == Code.UNKNOWN_MEMBER_ID and seen.serves_newer_groups and request.version >= _OF_NEWER_GROUPS:
-        # A heartbeat of the newer protocol would take from the member what only its own is to be told.
+        # A heartbeat of the newer protocol would take news that is meant for the member.
         one = yield from read_group_member(str(asked.group_id), str(asked.member_id), place, seen)
         if one is not None:
             epoch = asked.generation_id_or_member_epoch
@@ -788,7 +778,7 @@ def _missing(
 
 
 def _merged(found: Mapping[tuple[str, str], Any], seen: RoutingTable) -> tuple[Any, ...]:
-    """Merge each topic once. An offset missing where it is kept comes from the topic's own cluster."""
+    """Merge topics. Where an offset is missing, that of the topic's own cluster counts."""
     told: dict[str, Any] = {}
     for (cluster, name), topic in found.items():
         if cluster == seen.keeps(name):
@@ -809,9 +799,9 @@ def _is_place(part: Any) -> bool:
 
 
 def _no_places(request: Request, group: Any, code: Code) -> Any:
-    """Build an error response; versions without a group error have it at each partition.
+    """Build an error response. Older versions have the error at each partition.
 
-    Newer versions have no partitions then, since clients would take those for lost.
+    Newer versions list no partitions, since clients would take those for lost.
     """
     kind = get_response_type(OFFSET_FETCH, request.version)
     kind = get_element_type(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind

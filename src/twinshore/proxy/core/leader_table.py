@@ -24,15 +24,15 @@ from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 if TYPE_CHECKING:
     from twinshore.proxy.core.model import ProxiedCluster
 
-_ANY: Final = (1, 0)  # words that are compared here are the highest ones already
+_ANY: Final = (1, 0)  # records compared here are the highest already
 
 
 @dataclass(frozen=True, slots=True)
 class KnownHomes:
-    """What a process has read so far.
+    """What a process has read.
 
     `links`: None while unknown, as the store does not answer. `unheard`: clusters whose home records were not read
-    since the process began, `waited_s` seconds ago.
+    since the process began, `waited_s` ago.
     """
 
     links: tuple[Link, ...] | None = ()
@@ -53,10 +53,10 @@ def choose_leader_clusters(
 def find_doubted_leaders(
     words: Mapping[str, str], clusters: Iterable[ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
 ) -> dict[str, LeaderDecision]:
-    """Returns decisions for topics whose home record is in doubt, since a silent cluster may have a newer one.
+    """Returns decisions for topics whose home record is in doubt: a silent cluster may have a newer one.
 
-    Such topics wait for that cluster, or get a leader with an incident. `words`: clusters by home record. A topic with
-    a home in the store is not in doubt.
+    Such topics wait, or get a leader with an incident. `words`: clusters by home record. The store's homes are not
+    doubted.
     """
     if not heard.unheard:
         return {}
@@ -96,7 +96,7 @@ class _Table:
         return found
 
     def _carriers(self, topic: str) -> frozenset[str] | None:
-        """Returns clusters of links that replicate the topic; None if any cluster could."""
+        """Returns clusters of links that replicate the topic; None if any could."""
         if self._all_answered:
             return frozenset()
         if self._heard.links is None or topic == GROUPS_HOME_NAME:
@@ -104,9 +104,7 @@ class _Table:
         return frozenset(end for one in self._links if admits(one, topic) for end in (one.source, one.target))
 
     def _twins(self, topic: str) -> set[str]:
-        """Returns clusters whose copy is a twin, by their own records or by a one-way link between two clusters with
-        the topic.
-        """
+        """Returns clusters with a twin, by their own records or a one-way link between two clusters with the topic."""
         holders = {one.name for one in self.clusters if topic in one.topics}
         found = {one.name for one in self.clusters if topic in one.twins}
         if len(holders - found) > 1:

@@ -1,6 +1,6 @@
 """Limits of clients: bytes a second, bytes of requests at once, and connections.
 
-Clients of one id may have one second's worth at once. Beyond that, reading pauses until the excess is paid off.
+Clients of one id may have a second's worth at once. Beyond that they are not read until the excess is paid off.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from typing import Final
 # Not longer: a client gives up a request that is not answered within some tens of seconds.
 THROTTLE_MAX_S: Final = 10.0
 _CLIENTS_MAX: Final = 20_000
-# Of one address it is said as seldom as that, however often it tries.
+# Refusals of one address are logged no more often than this.
 LOG_INTERVAL_S: Final = 60.0
 _SAID_MAX: Final = 1000
 
 
 class ByteQuotas:
-    """Byte rate of each client id, sent and received. `bytes_s`: the limit; 0: none."""
+    """`bytes_s`: for each client id, sent and received; 0: no limit."""
 
     def __init__(self, bytes_s: int) -> None:
         self._bytes_s = bytes_s
-        self._spent: dict[str, tuple[float, float]] = {}  # how much was to be paid, and when that was so
+        self._spent: dict[str, tuple[float, float]] = {}  # debt in bytes, and as of when
 
     @property
     def there(self) -> bool:
-        """Whether there is a limit."""
         return bool(self._bytes_s)
 
     def take(self, client: str, size: int, now_s: float) -> float:
-        """Count bytes, and return for how many seconds the client must pause."""
+        """Count bytes. Returns for how many seconds the client must pause."""
         if not self._bytes_s:
             return 0.0
         debt, since_s = self._spent.pop(client, (0.0, now_s))
@@ -43,9 +42,8 @@ class ByteQuotas:
 
 
 class RequestMemory:
-    """Memory for the requests of all clients. `left`: free bytes.
-
-    Requests that do not fit wait in order, so that a large one is not passed over for ever.
+    """Memory for the requests of all clients; `left` is free. Requests wait in order, so that large ones get their
+    turn.
     """
 
     def __init__(self, most: int) -> None:
@@ -58,7 +56,7 @@ class RequestMemory:
         return bool(self._waiting)
 
     def take(self, size: int, granted: Callable[[], None]) -> bool:
-        """Whether the memory was taken at once; else `granted` is called once taken."""
+        """Whether the memory was taken at once; else `granted` is called later."""
         if self._waiting or size > self.left:
             self._waiting[granted] = size
             return False
@@ -76,12 +74,12 @@ class RequestMemory:
             granted()
 
     def leave(self, granted: Callable[[], None]) -> bool:
-        """Stop waiting. Returns whether `granted` was waiting."""
+        """Stop waiting. Returns whether `granted` waited."""
         return self._waiting.pop(granted, None) is not None
 
 
 class ConnectionLimits:
-    """Connected clients, in all (`most`) and from one address (`most_of_one`); 0: no limit. `count`: connected now."""
+    """Clients in all (`most`) and from one address (`most_of_one`); 0: no limit. `count`: connected now."""
 
     def __init__(self, most: int = 0, most_of_one: int = 0) -> None:
         self._most, self._most_of_one = most, most_of_one
@@ -90,7 +88,7 @@ class ConnectionLimits:
         self._said: dict[str, float] = {}
 
     def comes(self, address: str) -> str:
-        """Returns why one more client is not admitted; empty if admitted and counted."""
+        """Returns why the client is not admitted; empty if admitted and counted."""
         if self._most and self.count >= self._most:
             return f"[proxy] clients_max: {self.count} clients are connected"
         if self._most_of_one and self._there[address] >= self._most_of_one:
@@ -100,7 +98,6 @@ class ConnectionLimits:
         return ""
 
     def goes(self, address: str) -> None:
-        """Remove an admitted client."""
         self.count -= 1
         self._there[address] -= 1
         if self._there[address] <= 0:

@@ -1,7 +1,7 @@
-"""The login of a client: what each frame becomes until the client is served.
+"""A client's login: what each frame becomes until the client is served.
 
 Clients choose a mechanism by SaslHandshake. After v1 they wrap SASL messages in SaslAuthenticate; after v0 they send
-them bare, as frames without a header. Besides, only ApiVersions is answered.
+them bare, without a header. Besides, only ApiVersions is answered.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from twinshore.proxy.core.traffic import parse_client_software
 LOGIN_API_VERSIONS: Final[ApiVersionRanges] = {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
 # What a client that is not known yet may send at once, as with brokers (sasl.server.max.receive.size).
 LOGIN_REQUEST_BYTES_MAX: Final = 512 << 10
-# All that a client is told of why: no word says whether there is such a user.
+# All that a client is told, which does not show whether the user exists.
 _REFUSED = "Authentication failed: user or password is wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPrincipal:
-    """Who a client is; no name if none is required. `password` is known only if the client sent one."""
+    """Unnamed if no login is required. `password` is known only if the client sent one."""
 
     name: str = ""
     password: str = field(default="", repr=False)
@@ -49,7 +49,7 @@ class ContinueLogin(NamedTuple):
 
 
 class AcceptLogin(NamedTuple):
-    """Credentials are right: answer with `frame`, or with `refused` if the principal is not admitted."""
+    """The credentials are right: answer with `frame`, or with `refused` if the principal is not admitted."""
 
     who: ClientPrincipal
     frame: Parts
@@ -75,10 +75,7 @@ LoginStep: TypeAlias = ContinueLogin | AcceptLogin | RefuseLogin | CheckCredenti
 
 
 class ClientLogin:
-    """The login of one client.
-
-    `keys`: a user's SCRAM keys, made up for unknown users. `software`: the client library, as the client names it.
-    """
+    """`keys`: a user's SCRAM keys, made up for unknown users. `software`: the client library."""
 
     def __init__(self, keys: Callable[[str], ScramKeys], mechanisms: Sequence[str], nonce: Callable[[], str]) -> None:
         self._keys, self._mechanisms, self._nonce = keys, mechanisms, nonce
@@ -87,7 +84,7 @@ class ClientLogin:
         self._scram: ScramServer | None = None
 
     def step(self, frame: memoryview, offers: ApiVersionRanges) -> LoginStep:
-        """Process a frame. WireError if unreadable."""
+        """WireError if the frame is unreadable."""
         if self._bare:
             return self._message(bytes(frame), _as_bare)
         request = read_request(frame)
@@ -136,12 +133,12 @@ class ClientLogin:
         return CheckCredentials(ClientPrincipal(user, password), frames(b"", ""), frames(None, _REFUSED))
 
 
-# Frames a message of the mechanism's, or without one the refusal.
+# Frames a SASL message, or the refusal if there is none.
 _Frames: TypeAlias = Callable[[bytes | None, str], Parts]
 
 
 def _as_bare(message: bytes | None, _: str) -> Parts:
-    # Behind v0 no answer says that a login is refused: the connection ends.
+    # After v0 no response tells of a refusal: the connection ends.
     return [] if message is None else [I32.pack(len(message)) + message]
 
 

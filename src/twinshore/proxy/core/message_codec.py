@@ -1,9 +1,9 @@
 """Kafka messages other than records, by kio in any version, and leader epochs as clients see them.
 
-Each cluster counts a partition's leader epochs separately, and clients ignore what has a lower epoch than they know. So
-epochs for clients rise whenever a topic moves: each term has a *base*, above the epochs of all earlier terms. The base
-depends on the term alone, so all proxies have the same. An epoch of an earlier term ended where the topic moved. Topics
-that were never switched have no term, and their epochs are hidden.
+Each cluster counts leader epochs separately, and clients ignore lower epochs than they know. So clients see a *base*
+added in each term, above the epochs of all earlier terms. The base depends on the term alone, so all proxies have the
+same. An epoch of an earlier term ended where the topic moved. Topics that were never switched have no term, and their
+epochs are hidden.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from twinshore.kafka.protocol.response_check import check_response
 from twinshore.proxy.core.model import Parts, RoutingTable
 
 NO_EPOCH: Final = -1
-# A partition has fewer leaders than that in one term.
+# More than the leaders of a partition in one term.
 LEADER_EPOCHS_PER_TERM: Final = 1 << 20
 TERMS_MAX: Final = 1 << 11
 _LENGTH_AND_EPOCH: Final = struct.Struct(">8xii")
 _EPOCH: Final = struct.Struct(">i")
 _EPOCH_AT: Final = PREFIX_BYTES
-# Older formats than this have a CRC where it has the epoch.
+# Older formats have the CRC in place of the epoch.
 _MAGIC_AT: Final = PREFIX_BYTES + 4
 _MAGIC: Final = 2
-# Where a topic moved that has not told its points.
+# The handoff offset of a topic without known points.
 _NOWHERE: Final = (1 << 63) - 1
 
 
 def get_epoch_base(topic: str, seen: RoutingTable) -> int | None:
-    """Returns the base of the topic's term; None if epochs of the topic are hidden."""
+    """None if the topic's epochs are hidden."""
     lead = seen.leads.get(topic)
     return (lead.term - 1) * LEADER_EPOCHS_PER_TERM if lead is not None and lead.term <= TERMS_MAX else None
 
@@ -61,23 +61,22 @@ def to_client_epoch(epoch: int, base: int | None) -> int:
 
 
 def to_home_epoch(epoch: int, base: int | None) -> int:
-    """Convert a client's epoch for the home; `NO_EPOCH` if of another term."""
+    """Convert a client's epoch; `NO_EPOCH` if of another term."""
     return epoch - base if base is not None and 0 <= epoch - base < LEADER_EPOCHS_PER_TERM else NO_EPOCH
 
 
 def is_earlier_term_epoch(epoch: int, base: int | None) -> bool:
-    """Whether a client's epoch is of an earlier term."""
     return base is not None and 0 <= epoch < base
 
 
 def get_handoff_offset(topic: str, partition: int, seen: RoutingTable) -> int:
-    """Returns the offset up to which records read in earlier terms are at the topic's home."""
+    """Returns the offset up to which records of earlier terms are at the topic's home."""
     points = seen.leads[topic].points
     return points[partition] if partition < len(points) else _NOWHERE
 
 
 def to_broker_fetch(one: fetch.FetchRequestPartition, seen: RoutingTable, cluster: str) -> fetch.FetchRequestPartition:
-    """Convert epochs for the broker. A twin has epochs of its own, so none are sent there."""
+    """Convert epochs for the broker; none for a twin, which counts its own."""
     topic = str(one.topic)
     base = None if seen.is_elsewhere(topic, cluster) else get_epoch_base(topic, seen)
     epoch, last = to_home_epoch(one.leader_epoch, base), to_home_epoch(one.last_fetched_epoch, base)
@@ -85,7 +84,7 @@ def to_broker_fetch(one: fetch.FetchRequestPartition, seen: RoutingTable, cluste
 
 
 def to_client_fetch(answer: fetch.FetchResponse, seen: RoutingTable, cluster: str) -> fetch.FetchResponse:
-    """Convert epochs for clients; the same object if unchanged. A twin has other leaders, so its epochs are hidden."""
+    """Convert epochs for clients, hidden for twins; the same object if unchanged."""
     parts = [_fetched(one, seen, cluster) for one in answer.fetched]
     changed = any(one is not before for one, before in zip(parts, answer.fetched, strict=True))
     return answer._replace(fetched=parts) if changed else answer
@@ -119,8 +118,9 @@ def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
 
 
 def strip_commit_epochs(asked: Any, seen: RoutingTable) -> Any:
-    """Remove converted epochs from a commit; the same object if there are none. Readers of the offsets would take them
-    for the cluster's own.
+    """Remove converted epochs from a commit; the same object if there are none.
+
+    Readers of the offsets would take them for the cluster's own.
     """
     topics = tuple(strip_topic_epochs(one) if get_epoch_base(str(one.name), seen) else one for one in asked.topics)
     changed = any(one is not before for one, before in zip(topics, asked.topics, strict=True))
@@ -128,9 +128,9 @@ def strip_commit_epochs(asked: Any, seen: RoutingTable) -> Any:
 
 
 def strip_topic_epochs(topic: Any) -> Any:
-    """Remove leader epochs from a topic's committed offsets.
+    """Remove leader epochs from committed offsets.
 
-    A client that starts at an offset checks its epoch, which means nothing on another cluster if the topic has moved.
+    A client that starts there would check the epoch, perhaps on another cluster, where it means nothing.
     """
     if topic.partitions and hasattr(topic.partitions[0], "committed_leader_epoch"):
         partitions = tuple(replace(one, committed_leader_epoch=NO_EPOCH) for one in topic.partitions)
@@ -138,7 +138,7 @@ def strip_topic_epochs(topic: Any) -> Any:
     return topic
 
 
-# Messages hold these where there is nothing to say; all else is zero, empty or null.
+# Defaults of these fields; others are zero, empty or null.
 _USUAL: Final = dict.fromkeys(("generation_id", "node_id", "port", "producer_id", "committed_offset", "replica_id"), -1)
 _ZEROS: Final[dict[str, Any]] = {
     "string": "",
@@ -150,7 +150,7 @@ _ZEROS: Final[dict[str, Any]] = {
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
 }
-# A handshake of TLS in place of the size of a frame.
+# A TLS handshake, read as a frame size.
 _HELLO = 0x1603
 # The first bytes of a PROXY header, of either version.
 _HEADERS = (0x0D0A0D0A, 0x50524F58)
@@ -176,7 +176,7 @@ def get_element_type(kind: Any, *names: str) -> Any:
 
 
 def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
-    """Build the topic for a response of this kind, with the error at each partition."""
+    """Build a response's topic with this error at each partition."""
     kind = get_element_type(kind, "topics")
     part, said = get_element_type(kind, "partitions"), to_error_code(code)
     numbers = getattr(topic, "partition_indexes", None)
@@ -187,7 +187,7 @@ def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
 
 
 def build_commit_errors(request: Request, topics: Sequence[Any], code: int) -> Parts:
-    """Build the response to a commit, also in a transaction, with the error at each partition."""
+    """Build the response to a commit, also in a transaction, with this error at each partition."""
     kind = get_response_type(request.key, request.version)
     return encode_message(build_message(kind, topics=tuple(build_topic_errors(kind, one, code) for one in topics)))
 
@@ -200,13 +200,13 @@ def build_metadata_request(names: Sequence[str], version: int) -> Parts:
 
 
 def decode_request(request: Request) -> Any:
-    """Decode with kio. WireError if invalid."""
+    """WireError if invalid."""
     kind = get_request_type(request.key, request.version)
     return _read(kind, request.view[request.position :], request.key, ARRAY_ELEMENTS_MAX)
 
 
 def decode_response(key: int, version: int, body: memoryview) -> Any:
-    """Decode with kio. WireError if invalid."""
+    """WireError if invalid."""
     return _read(get_response_type(key, version), body, key)
 
 
@@ -222,7 +222,7 @@ def _read(kind: Any, body: memoryview, key: int, elements_max: int = sys.maxsize
 
 
 def _check_arrays(entity: Any) -> None:
-    """WireError for null in an array that must not be null; kio accepts null anywhere."""
+    """WireError for null in an array that must not be null; kio accepts that."""
     kind: Any = type(entity)
     for name, may_be_null in _arrays(kind):
         value = getattr(entity, name)
@@ -241,7 +241,6 @@ def _arrays(kind: Any) -> list[tuple[str, bool]]:
 
 
 def encode_message(entity: Any) -> Parts:
-    """Encode the message body."""
     buffer = io.BytesIO()
     try:
         entity_writer(type(entity))(buffer, entity)
@@ -251,7 +250,7 @@ def encode_message(entity: Any) -> Parts:
 
 
 def build_message(kind: Any, /, **values: Any) -> Any:
-    """Build a message or a part with those values that its version has, else Kafka's defaults."""
+    """Build a message or part with those values that its version has, else Kafka's defaults."""
     given: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if field.name in values:
@@ -264,7 +263,7 @@ def build_message(kind: Any, /, **values: Any) -> Any:
 
 
 def convert_message(kind: Any, entity: Any) -> Any:
-    """Convert a message to the type of another version."""
+    """Convert a message to another version's type."""
     values = {one.name: getattr(entity, one.name) for one in dataclasses.fields(entity)}
     for name, some in values.items():
         if isinstance(some, tuple) and some and dataclasses.is_dataclass(some[0]):
@@ -292,7 +291,7 @@ def to_error_code(code: int) -> ErrorCode:
 
 
 def build_error_response(request: Request, code: Code, **values: Any) -> Parts:
-    """Build the response with this error, for APIs that have a top-level one."""
+    """For APIs with a top-level error."""
     return encode_message(
         build_message(get_response_type(request.key, request.version), error_code=to_error_code(code), **values)
     )

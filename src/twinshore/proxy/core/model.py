@@ -1,15 +1,14 @@
 """Values of the proxy: broker addresses, home routes, producer ids, decisions, and the routing table.
 
-Each cluster has a block of broker numbers, by its position in the settings. So a broker's number, and the port or host
-name that follows from the number, is the same after a restart, at every proxy, and whichever brokers are away.
+Each cluster has a block of broker numbers, by its position in the settings. So a broker's number, and its port or host
+name, is the same after a restart, at every proxy, and whichever brokers are away.
 
-Clusters keep home records themselves, so these are known at once and without the store. A home record says whether a
-topic left its old home in good order. Then the old home knows what each producer wrote last. After a forced switch only
-the mirror's progress does, as far as the store has it.
+Home records are on the clusters, so they are known at once and without the store. A home record says whether a topic
+left its old home in good order. Then the old home knows what each producer wrote last; after a forced switch only the
+mirror's progress in the store does.
 
-A producer id carries two more values in bits that brokers do not use. From bit 48: the *mark* of the cluster that gave
-the id, so that ids of different clusters differ. Bits 40 to 47: the *stamp* of the topic's term. Clients know their ids
-without the stamp.
+A producer id carries two values in bits that brokers do not use. From bit 48: the *mark* of the cluster that gave the
+id, so that ids of clusters differ. Bits 40 to 47: the *stamp* of the topic's term, which clients do not see.
 """
 
 from __future__ import annotations
@@ -35,24 +34,21 @@ from twinshore.state.core.values import HomeRow, ReplicatedPrefix, SourceBatch
 
 NO_BROKER: Final = -1
 ANY_BROKER: Final = -2
-# What stands for a broker's number in the pattern of its name.
+# In a host name, replaced by the broker's number.
 NODE_ID_PLACEHOLDER: Final = "*"
 _DIGITS_MAX: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopicRules:
-    """Where new topics are created.
-
-    `by_name`: patterns with `*`, each with a cluster; the first that matches the whole name counts. Else `usual`, which
-    may be empty.
+    """Where topics are created. `by_name`: patterns with `*`, the first match of the whole name counts; else `usual`,
+    if any.
     """
 
     usual: str = ""
     by_name: tuple[tuple[str, str], ...] = ()
 
     def cluster_of(self, topic: str) -> str:
-        """Returns where the topic is created."""
         return next((cluster for pattern, cluster in self.by_name if fnmatchcase(topic, pattern)), self.usual)
 
 
@@ -67,9 +63,8 @@ class BrokerId(NamedTuple):
 class BrokerAddressing:
     """The addresses of brokers for clients.
 
-    `port` stands for no broker; the ports above stand for one each. `cluster_id` and `host`: what clients see as the
-    cluster. `new_topics`: where topics are created. `node_hosts`: a broker's host name, with `*` for the number; then
-    `port` is the only one.
+    `port` stands for no broker, the ports above for one each. `cluster_id`, `host`: what clients see. `node_hosts`: a
+    broker's host name, with `*` for the number; then `port` is the only one.
     """
 
     host: str
@@ -102,7 +97,7 @@ class BrokerAddressing:
         return self.port if self.node_hosts else self.port + self.nodes_per_cluster * len(self.clusters)
 
     def parse_broker_name(self, name: str) -> int | None:
-        """Returns the broker number in a host name; None if there is none."""
+        """Returns the number in a broker's host name; None if there is none."""
         before, _, behind = self.node_hosts.casefold().partition(NODE_ID_PLACEHOLDER)
         name = name.casefold().removesuffix(".")
         digits = name[len(before) : len(name) - len(behind)]
@@ -113,7 +108,7 @@ class BrokerAddressing:
     def place_of(self, number: int, nodes: Mapping[str, Iterable[int]]) -> BrokerId | None:
         """Returns the broker with this number; None if no cluster has such numbers.
 
-        `nodes`: the known brokers of each cluster. A broker that is away or unknown keeps its number.
+        `nodes`: the known brokers of each cluster. Unknown ones keep their numbers.
         """
         index, rest = divmod(number, self.nodes_per_cluster)
         if index >= len(self.clusters):
@@ -123,7 +118,7 @@ class BrokerAddressing:
         return BrokerId(cluster, next(same, rest))
 
     def apart(self, nodes: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Split a cluster's brokers into those with a number of their own, and those whose number a lower one has."""
+        """Split a cluster's brokers into those with their own number, and those whose number a lower one has."""
         taken: dict[int, int] = {}
         for node in sorted(nodes):
             taken.setdefault(node % self.nodes_per_cluster, node)
@@ -135,17 +130,17 @@ _MARK_SHIFT: Final = 48
 _MARKS: Final = (1 << 14) - 1
 _STAMP_SHIFT: Final = 40
 TERM_STAMPS: Final = 1 << 8
-# Producers are forgotten there: nobody knows how much they wrote.
+# For partitions with forgotten producers: how much they wrote is unknown.
 UNKNOWN_RECORDS: Final = 1 << 62
 
 
 def get_cluster_mark(cluster_id: str) -> int:
-    """Returns the cluster's mark in producer ids, above the bits that brokers use."""
+    """Returns the cluster's mark in producer ids."""
     return crc32c(cluster_id.encode()) % _MARKS + 1
 
 
 def check_cluster_marks(ids: Mapping[str, str]) -> None:
-    """ConfigError if two clusters have the same mark, and so could give the same ids. `ids`: cluster ids by name."""
+    """ConfigError if two clusters have the same mark. `ids`: cluster ids by name."""
     names: dict[int, str] = {}
     for name, cluster_id in ids.items():
         if (first := names.setdefault(get_cluster_mark(cluster_id), name)) != name:
@@ -156,7 +151,7 @@ def check_cluster_marks(ids: Mapping[str, str]) -> None:
 
 
 def extract_cluster_mark(producer_id: int) -> int:
-    """Returns the mark; below 1 if no proxy marked the id."""
+    """Below 1 if no proxy marked the id."""
     return producer_id >> _MARK_SHIFT
 
 
@@ -165,20 +160,19 @@ def add_cluster_mark(producer_id: int, mark: int) -> int:
 
 
 def remove_cluster_mark(producer_id: int) -> int:
-    """Returns the id as the cluster gave it."""
     return producer_id & ((1 << _MARK_SHIFT) - 1)
 
 
 def get_term_stamp(term: int) -> int:
-    """Returns the stamp of the term, which tells apart a topic's producers in different terms.
+    """Returns the stamp that tells a topic's producers in this term apart.
 
-    A broker that had the topic in an earlier term remembers their sequences then, and would refuse them now.
+    A broker that had the topic before remembers their earlier sequences, and would refuse new ones.
     """
     return max(0, term - 1) % TERM_STAMPS
 
 
 def add_term_stamp(producer_id: int, stamp: int) -> int:
-    """Returns the id for writing. An id that no proxy marked, or that has a stamp, stays."""
+    """Returns the id for writing. An id without a mark, or with a stamp, stays."""
     if extract_cluster_mark(producer_id) <= 0 or producer_id >> _STAMP_SHIFT & TERM_STAMPS - 1:
         return producer_id
     return producer_id | stamp << _STAMP_SHIFT
@@ -190,18 +184,17 @@ def remove_term_stamp(producer_id: int) -> int:
 
 
 def extract_term_stamp(producer_id: int) -> int | None:
-    """Returns the stamp; None if no proxy marked the id."""
+    """None if no proxy marked the id."""
     return producer_id >> _STAMP_SHIFT & TERM_STAMPS - 1 if extract_cluster_mark(producer_id) > 0 else None
 
 
 class HomeRoute(NamedTuple):
     """Where a topic is at home, from its home record.
 
-    `cluster`: by the proxy's name; None if not behind the proxy. `held`: writers wait for a switch; `moves`: a switch
-    is under way; `ran_out`: the hold ended by time alone. `came`: the old home, after a planned switch not long ago;
-    `torn`: the link, after a forced switch not long ago. `sound`: the first of the latest terms in a row that moved in
-    good order, as far as known. `points`: by partition, the offset at which the topic came, where the replicated
-    records end.
+    `cluster`: None if not behind the proxy. `held`: writers wait; `moves`: a switch is under way; `ran_out`: the hold
+    ended by time. `came`: the old home, after a recent planned switch; `torn`: the link, after a recent forced one.
+    `sound`: the first of the latest terms in a row that moved in good order, as far as known. `points`: by partition,
+    the offset at which the topic came, where the replicated records end.
     """
 
     cluster: str | None
@@ -216,9 +209,9 @@ class HomeRoute(NamedTuple):
 
 
 class ProducerTail(NamedTuple):
-    """What a producer wrote last to a partition at the old home; if that is gone, the last replicated part.
+    """What a producer wrote last to a partition at the old home; if that is gone, what was replicated.
 
-    In that case later records may be `lost`, and `batches` are the last ones with their offsets.
+    In that case later records may be `lost`, and the offsets of the last `batches` are known.
     """
 
     epoch: int
@@ -235,9 +228,8 @@ def build_routes(
 ) -> dict[str, HomeRoute]:
     """Build home routes by topic.
 
-    `names`: the proxy's cluster names by cluster id. `before`: the previous routes. Producers of a topic that came
-    before `since_ms` retry nothing that the old home would know. Topics that were never switched follow their copies,
-    not a route.
+    `names`: cluster names by cluster id. `before`: the earlier routes. Of topics that came before `since_ms`, producers
+    retry nothing. Topics that were never switched follow their copies, not a route.
     """
     return {
         topic: _lead(one, names, before.get(topic), since_ms)
@@ -250,10 +242,10 @@ def _lead(
     told: HomeRecord | HomeConflict, names: Mapping[str, str], before: HomeRoute | None, since_ms: int
 ) -> HomeRoute:
     if isinstance(told, HomeConflict):
-        # Nobody knows which one stands, so nobody writes. Whichever will is news.
+        # Which record counts is unknown, so no client writes. The final one will be news.
         return (before or HomeRoute(None, told.one.term - 1, sound=told.one.term - 1))._replace(held=True)
     came, sound, torn = "", told.term, None
-    # Clocks differ: what was heard to move moved just now.
+    # Clocks differ: a move first seen now counts as recent.
     is_news = told.since_ms >= since_ms or (before is not None and before.term < told.term)
     if before is not None and before.term == told.term:
         came, sound, torn = before.came, before.sound, before.torn
@@ -268,7 +260,7 @@ def _lead(
 
 
 def build_producer_tails(states: Iterable[tuple[int, int, int]], lead: HomeRoute) -> dict[int, ProducerTail]:
-    """Returns tails by client-side producer id, from ids, epochs and last sequences of earlier terms; the latest term
+    """Returns tails by the producer ids that clients know, from (id, epoch, last sequence) of earlier terms. The latest
     counts.
     """
     found: dict[int, tuple[int, ProducerTail]] = {}
@@ -285,9 +277,9 @@ def build_producer_tails(states: Iterable[tuple[int, int, int]], lead: HomeRoute
 
 
 class ReplicatedTails(NamedTuple):
-    """The replicated tails of producers after a forced switch, by partition and client-side id.
+    """Tails after a forced switch, by partition and producer id.
 
-    `unsure`: by partition, how many more offsets may be replicated than are known, at most.
+    `unsure`: by partition, at most how many more offsets may be replicated than are known.
     """
 
     wrote: Mapping[tuple[str, int], Mapping[int, ProducerTail]]
@@ -297,15 +289,13 @@ class ReplicatedTails(NamedTuple):
 def build_replicated_tails(
     topic: str, lead: HomeRoute, known: Mapping[tuple[str, int], ReplicatedPrefix]
 ) -> ReplicatedTails:
-    """Build the tails from the store's data. Only ids of the previous term count: producers retry nothing of earlier
-    terms.
-    """
+    """Build tails from the store. Only ids of the previous term count: nothing earlier is retried."""
     wrote: dict[tuple[str, int], Mapping[int, ProducerTail]] = {}
     unsure: dict[tuple[str, int], int] = {}
     for number, point in enumerate(lead.points):
         crossing = known.get((topic, number), ReplicatedPrefix(lead.term, 0, True))
         lacking = max(0, point - crossing.to_offset) if crossing.all_known else UNKNOWN_RECORDS
-        # A new home that lost its own end has less than was told of it: what of a producer is left is not known then.
+        # A new home that lost its log end has less than reported: what is left of a producer is unknown.
         lost_all = any(one.batches and not _below(one.batches, point) for one in crossing.producers)
         if lacking or lost_all:
             unsure[topic, number] = UNKNOWN_RECORDS if lost_all else lacking
@@ -322,18 +312,17 @@ def _crossed(crossing: ReplicatedPrefix, term: int, point: int) -> Iterator[tupl
 
 
 def _below(batches: Iterable[SourceBatch], point: int) -> tuple[SourceBatch, ...]:
-    """Returns batches entirely below the offset."""
     return tuple(one for one in batches if one.last_offset < point)
 
 
 def assume_unknown_tails(topic: str, lead: HomeRoute) -> ReplicatedTails:
-    """Returns tails for a topic without data: any retried batch may be replicated already."""
+    """Returns tails for a topic without data: any retried batch may be replicated."""
     return ReplicatedTails({}, {(topic, number): point for number, point in enumerate(lead.points) if point})
 
 
-# How long a broker may take, beyond what the request itself allows it.
+# A broker's response time, beyond what the request itself allows.
 RESPONSE_TIMEOUT_S = 30.0
-# An errand's questions: a cluster that hangs must not hold up what is asked of others beside it.
+# For requests of a fan-out: a cluster that hangs must not delay the others.
 FAN_OUT_TIMEOUT_S = 5.0
 
 Parts: TypeAlias = Sequence[Buffer]
@@ -349,9 +338,9 @@ class BrokerRequest(NamedTuple):
     flows: tuple[TrafficCounter, ...] = ()
 
 
-# The body of an answer; None where none is to be had.
+# The body of a response; None without a response.
 BrokerResponse: TypeAlias = memoryview | None
-# Asks several questions at once, is sent what came of each in the same order, and returns the body for the client.
+# Yields requests, gets their responses in the same order, and returns the body for the client.
 FanOutSteps: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Parts]
 
 
@@ -362,12 +351,12 @@ class RespondLater(NamedTuple):
     wait_s: float
 
 
-# What an answer's body becomes, and when where not at once; None where it may stay as it came.
+# Returns the new body, delayed if needed; None to leave the response as it is.
 RewriteResponse: TypeAlias = Callable[[memoryview, int], Parts | RespondLater | None]
 
 
 class ForwardRequest(NamedTuple):
-    """Forward to this broker, unchanged or with another `body`, and return the response, changed by `rewrite` if given.
+    """Forward the request, or another `body`, and return the response, changed by `rewrite`.
 
     `topics`: those written to. `flows` get the response time.
     """
@@ -382,7 +371,7 @@ class ForwardRequest(NamedTuple):
 
 
 class RespondNow(NamedTuple):
-    """Answer here with this body."""
+    """Answer here."""
 
     body: Parts
 
@@ -396,11 +385,10 @@ class FanOut(NamedTuple):
 
 
 class ParkRequest(NamedTuple):
-    """Keep the request until the routing table changes, and judge again. No other request of this client starts until
-    then.
+    """Keep the request until the routing table changes, then judge again. Other requests of this client wait.
 
-    `refusal` makes the client retry; None if no response does. `goes_first`: later requests must not overtake this one.
-    So it is refused only if the client is not read any more; else the connection ends.
+    `refusal` causes a retry; None if no response does. `goes_first`: later requests must not overtake, so the refusal
+    is sent only if the client is not read any more; else the connection ends.
     """
 
     refusal: Parts | None
@@ -412,7 +400,7 @@ class DiscardRequest(NamedTuple):
 
 
 class DisconnectClient(NamedTuple):
-    """End the connection: no response could tell the client."""
+    """End the connection: no response fits."""
 
     why: str
 
@@ -422,13 +410,11 @@ RequestDecision: TypeAlias = (
 )
 
 ApiVersionRanges = Mapping[int, tuple[int, int]]
-# Offered only where all clusters have groups of the newer protocol.
+# Offered only if all clusters support the newer group protocol.
 CONSUMER_GROUP_DESCRIBE: Final = 69
 
 
 class BrokerEndpoint(NamedTuple):
-    """The address of a broker."""
-
     host: str
     port: int
     rack: str | None = None
@@ -438,8 +424,8 @@ class BrokerEndpoint(NamedTuple):
 class ProxiedCluster:
     """A cluster as last seen.
 
-    `offers`: API versions that all its brokers support. `answers`: whether the last look succeeded. `ids`: topic ids;
-    `partitions`: partition counts; `twins`: topics listed as twins in `twinshore.twins` there.
+    `offers`: API versions of all its brokers. `answers`: whether the last look succeeded. `ids`, `partitions`: by
+    topic. `twins`: topics that are twins by `twinshore.twins` there.
     """
 
     name: str
@@ -464,14 +450,13 @@ class RoutingTable:
     """The clusters and where topics are at home, at one moment.
 
     `clusters`: in the order of the settings. `homes`: from the store; `leads`: from home records, which count more.
-    `offers`: API versions for clients. `wrote`: producer tails of partitions that have moved; `unsure`: partitions
-    moved by force whose replicated offsets are not all known. `learns`: topics whose tails are being read. `lapsed`:
-    clusters whose switches do not wait for this proxy, so writers there wait. `own`: for topics that each site has for
-    itself, the cluster of these clients' site. `by_copies`: decisions of `routing.core.leader_cluster` for topics
-    without a home record, if made already; `not_believed`: decisions for topics whose home record is in doubt.
+    `offers`: API versions for clients. `wrote`: producer tails of moved partitions; `unsure`: partitions moved by force
+    whose replicated offsets are not all known. `learns`: topics whose tails are being read. `lapsed`: clusters whose
+    switches do not wait for this proxy, so writers wait. `own`: for topics that each site has for itself, the cluster
+    for these clients. `by_copies`: decisions for topics without a home record, if made already; `not_believed`: for
+    those whose record is in doubt.
 
-    `routes`: the leader cluster of each topic, of Kafka's own where groups are; `leaderless`: topics without one, and
-    why.
+    `routes`: each topic's leader cluster; `leaderless`: topics without one, and why.
     """
 
     clusters: Mapping[str, ProxiedCluster]
@@ -514,14 +499,14 @@ class RoutingTable:
         return {}
 
     def without(self, lapsed: frozenset[str]) -> RoutingTable:
-        """Returns this table with the leases of these clusters lapsed. Cached, since all topics are visited."""
+        """Returns this table with these leases lapsed. Cached, since building takes a pass over all topics."""
         if lapsed not in self._without:
             self._without[lapsed] = replace(self, lapsed=lapsed)
         return self._without[lapsed]
 
     @cached_property
     def topics_by_id(self) -> Mapping[bytes, str]:
-        """Topics by the ids that clients get, which are those of the groups' home."""
+        """Topics by the ids that clients get, those of the groups' home."""
         ids = self.clusters[self.group_home()].ids
         return {topic_id: topic for topic, topic_id in ids.items() if self.stays(topic)}
 
@@ -532,7 +517,7 @@ class RoutingTable:
 
     @property
     def serves_newer_groups(self) -> bool:
-        """Whether all clusters support the newer group protocol, since groups may move to each."""
+        """Whether all clusters support the newer group protocol: groups may move to each."""
         return CONSUMER_GROUP_DESCRIBE in self.offers
 
     @property
@@ -541,13 +526,12 @@ class RoutingTable:
         return [name for name, one in self.clusters.items() if CONSUMER_GROUP_DESCRIBE not in one.offers]
 
     def has_home(self, topic: str) -> bool:
-        """Whether the topic has a home by home record or store, or because all other copies are twins."""
+        """Whether the topic has a home by record or store, or since its other copies are twins."""
         if topic in self.leads or topic in self.homes:
             return True
         return isinstance(self.decided.get(topic), Leader) and len(self.holders(topic)) > 1
 
     def holders(self, topic: str) -> list[str]:
-        """Returns the clusters seen with the topic."""
         return [name for name, one in self.clusters.items() if topic in one.topics]
 
     @property
@@ -559,7 +543,7 @@ class RoutingTable:
 
     @property
     def unseen(self) -> list[str]:
-        """Clusters that have not answered since this process began, and whose topics are unknown."""
+        """Clusters that have not answered since this process began."""
         return [name for name, one in self.clusters.items() if not one.has_answered]
 
     def writes_paused(self, topic: str) -> bool:
@@ -569,13 +553,13 @@ class RoutingTable:
         return lapsed or topic in self.learns or (lead is not None and lead.held)
 
     def may_reject_writers(self, topic: str, cluster: str) -> bool:
-        """Whether a switch may block writers of the topic on this cluster by ACLs."""
+        """Whether a switch may block the topic's writers on this cluster by ACLs."""
         lead = self.leads.get(topic)
         ran_out = lead is not None and lead.ran_out
         return ran_out or self.writes_paused(topic) or self.is_elsewhere(topic, cluster)
 
     def route(self, topic: str) -> str | None:
-        """Returns the topic's leader cluster; None if there is no leader, or no cluster is known to have the topic."""
+        """Returns the topic's leader cluster; None without a leader, or if no cluster is known to have the topic."""
         return self.routes.get(topic)
 
     def written_at(self, topic: str) -> str | None:
@@ -583,27 +567,26 @@ class RoutingTable:
         return self.group_home() if topic == GROUPS_HOME_NAME else self.routes.get(topic)
 
     def is_elsewhere(self, topic: str, cluster: str) -> bool:
-        """Whether the topic is known to be at another cluster. An unknown topic is left to the broker to refuse."""
+        """Whether the topic is known to be at another cluster. Unknown topics are the broker's to refuse."""
         return topic in self.leaderless or self.routes.get(topic, cluster) != cluster
 
     def group_home(self) -> str:
         """Returns the cluster of groups by the home record, else the first one.
 
-        Also while that cluster is away, since a group on two clusters would read everything twice.
+        Also while that is away: a group on two clusters would read everything twice.
         """
         lead = self.leads.get(GROUPS_HOME_NAME)
         return lead.cluster if lead and lead.cluster else next(iter(self.clusters))
 
     @property
     def groups_gathering(self) -> bool:
-        """Whether members must commit and wait, because groups move. Also while the lease at their home has lapsed."""
+        """Whether members must commit and wait. Also while their home's lease has lapsed: groups may have moved."""
         lead = self.leads.get(GROUPS_HOME_NAME)
         moves = lead is not None and (lead.moves or lead.held or lead.cluster is None)
         return moves or self.group_home() in self.lapsed
 
     @property
     def offset_commits_paused(self) -> bool:
-        """Whether no offset may be committed now."""
         lead = self.leads.get(GROUPS_HOME_NAME)
         return self.group_home() in self.lapsed or (lead is not None and (lead.held or lead.cluster is None))
 
@@ -612,7 +595,7 @@ class RoutingTable:
         return self.group_home() if self.stays(topic) else self.routes[topic]
 
     def stays(self, topic: str) -> bool:
-        """Whether the groups' home keeps committed offsets of the topic: it has the topic, or no other cluster is known
+        """Whether the groups' home keeps the topic's committed offsets: it has the topic, or no other cluster is known
         to.
         """
         home = self.group_home()
@@ -621,7 +604,7 @@ class RoutingTable:
         return topic in self.clusters[home].topics or self.routes.get(topic, home) == home
 
     def may_have_offsets_elsewhere(self, topic: str) -> bool:
-        """Whether the topic's own cluster may have committed offsets too, from before the groups' home had a twin."""
+        """Whether the topic's own cluster may have committed offsets, from before the groups' home had a twin."""
         return self.stays(topic) and self.routes.get(topic, self.group_home()) != self.group_home()
 
     def answering(self) -> list[str]:
@@ -630,7 +613,7 @@ class RoutingTable:
 
 
 def merge_pair_homes(rows: Iterable[HomeRow]) -> dict[str, str]:
-    """Returns each topic's home from its homes in all pairs of clusters: the one that is a twin in no pair."""
+    """Returns each topic's home over all pairs of clusters: the one that is a twin in no pair."""
     said: dict[str, dict[str, str]] = {}
     for row in rows:
         said.setdefault(row.topic, {})[row.pair] = row.home
@@ -643,7 +626,7 @@ def merge_pair_homes(rows: Iterable[HomeRow]) -> dict[str, str]:
 
 
 def find_forced_topics(before: RoutingTable, seen: RoutingTable) -> frozenset[str]:
-    """Returns topics that a forced switch has moved between the two tables."""
+    """Returns topics moved by force between the two tables."""
     return frozenset(
         topic
         for topic, lead in seen.leads.items()

@@ -1,17 +1,17 @@
-"""Offset resets of a consumer group while its members run: goals, effects, and what proxies do until the reset ends.
+"""Offset resets of a consumer group while its members run.
 
-While a group is held, its members are told to rebalance. Each commits what it has read and sends JoinGroup, which waits
-here. Then the reset makes the coordinator remove all members, and commits offsets for the empty group, as brokers allow
-from outside. From then on no removed member can commit, even by a request on its way or another proxy. When members
-join, they learn that they are unknown, discard what they read, rejoin, and fetch the committed offsets.
+While a group is held, its members are told to rebalance: each commits and sends JoinGroup, which waits here. Then the
+reset has the coordinator remove all members, and commits offsets for the empty group, as brokers allow from outside.
+From then on no removed member can commit, even by a request on its way or another proxy. On joining, members learn that
+they are unknown, discard what they read, rejoin, and fetch the committed offsets.
 
-A removed member that commits an old offset is told success, and the commit is dropped: a broker's error would end many
-applications. Offsets kept with a topic on another cluster have no coordinator that knows members. Before offsets are
-set, such commits are written there; while offsets are set, they are parked, and judged again after the reset.
+A removed member that commits an old offset is told success, and the commit is dropped: an error would end many
+applications. Offsets kept on another cluster have no coordinator that knows members. Such commits are written until
+offsets are set, and parked from then until the reset is over.
 
-A librdkafka client that knows it is removed commits as from outside until it has rejoined. So each connection remembers
-its member id in the group. For some seconds a connection without one may not commit reset offsets from outside, since
-such a client may have reconnected.
+A removed librdkafka client commits as from outside until it has rejoined. So each connection remembers its member id in
+the group. And for some seconds no connection without one commits reset offsets from outside: such a client may have
+reconnected.
 """
 
 from __future__ import annotations
@@ -59,8 +59,6 @@ from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
 
 
 class ResetTargetKind(StrEnum):
-    """How the new offset is given."""
-
     EARLIEST = "earliest"
     LATEST = "latest"
     OFFSET = "offset"
@@ -78,7 +76,7 @@ class ResetTarget:
 
 @dataclass(frozen=True, slots=True)
 class ResetPartition:
-    """A partition that the group reads. `cluster` keeps the committed offset; the log has `begins` to below `ends`.
+    """A partition of the group. `cluster` keeps the committed offset; the log has `begins` to below `ends`.
 
     `since`: the first offset at or after the requested time; -1 if none.
     """
@@ -99,9 +97,9 @@ class ResetPartition:
 def parse_target(
     *, earliest: bool, latest: bool, offset: int | None, time: str, shift: int | None, undone: bool
 ) -> ResetTarget | None:
-    """Returns the requested target; None if there is none. ConfigError for more than one.
+    """Returns the requested target, if any. ConfigError for more than one.
 
-    `undone`: an unfinished reset is taken up, which has its own goals.
+    `undone`: an unfinished reset is taken up, with its own goals.
     """
     since_ms = parse_time_ms(time) if time else None
     numbers = {ResetTargetKind.OFFSET: offset, ResetTargetKind.TIME: since_ms, ResetTargetKind.SHIFT: shift}
@@ -139,7 +137,7 @@ def parse_topics(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
 
 
 def compute_goals(target: ResetTarget, spots: Sequence[ResetPartition]) -> tuple[tuple[ResetGoal, ...], list[str]]:
-    """Returns a goal for each partition, also if unchanged, and why some partitions have none."""
+    """Returns a goal for each partition, and why some have none."""
     goals, why = [], []
     for spot in spots:
         to = _to(target, spot)
@@ -161,21 +159,21 @@ def _to(target: ResetTarget, spot: ResetPartition) -> int | None:
         case ResetTargetKind.OFFSET:
             return target.number
         case ResetTargetKind.TIME:
-            # Of what is not there yet: where it will be.
+            # Records of that time do not exist yet: the log's end.
             return spot.ends if spot.since < 0 else max(spot.since, spot.begins)
         case ResetTargetKind.SHIFT:
             return None if spot.was is None else spot.was + target.number
 
 
 def reverse_goals(goals: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
-    """Returns the goals that undo these. A partition without an earlier offset keeps the new one."""
+    """Returns goals that undo these. A partition without an earlier offset keeps the new one."""
     return tuple(one._replace(was=one.to, to=one.was) for one in goals if one.was is not None)
 
 
 def resume_goals(
     goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
 ) -> tuple[tuple[ResetGoal, ...], list[str]]:
-    """Returns the goals of an unfinished reset, each on the cluster that keeps the offset now, and remarks.
+    """Returns the goals of an unfinished reset, on the clusters that keep offsets now, and remarks.
 
     An offset outside the log goes to the nearest one inside. Deleted topics are left out.
     """
@@ -196,7 +194,7 @@ def resume_goals(
 def refresh_goals(
     target: ResetTarget | None, goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
 ) -> tuple[tuple[ResetGoal, ...], list[str]]:
-    """Returns the goals with current offsets, a shift computed from there, and why some partitions have none."""
+    """Returns the goals with current offsets, shifts computed from there, and why some have none."""
     meant = {(one.topic, one.partition) for one in goals}
     some = [one for one in spots if (one.topic, one.partition) in meant]
     if target is not None and target.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST):
@@ -208,7 +206,7 @@ def refresh_goals(
 def find_stale_goals(
     goals: Sequence[ResetGoal], spots: Sequence[ResetPartition], *, are_set: bool = False
 ) -> list[str]:
-    """Returns why goals can no longer be set, or would have no effect where they are set."""
+    """Returns why goals cannot be set any more, or would have no effect."""
     there = {(one.topic, one.partition): one for one in spots}
     why = []
     for goal in goals:
@@ -223,7 +221,7 @@ def find_stale_goals(
 
 
 def find_unset_goals(goals: Sequence[ResetGoal], spots: Sequence[ResetPartition], *, but: str = "") -> list[str]:
-    """Returns partitions whose offset is not the goal, except those kept on cluster `but`."""
+    """Returns partitions whose offset is not the goal, except those on cluster `but`."""
     stand = {(one.cluster, one.topic, one.partition): one.was for one in spots}
     wrong = [
         one for one in goals if one.cluster != but and stand.get((one.cluster, one.topic, one.partition)) != one.to
@@ -232,7 +230,7 @@ def find_unset_goals(goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
 
 
 def describe_partition(spot: ResetPartition, to: int | None = None) -> str:
-    """Describe the committed offset; with `to`, also the new one, and what readers repeat or skip."""
+    """Describe the committed offset; with `to`, also the new one and what readers repeat or skip."""
     was = "no place" if spot.was is None else str(spot.was)
     log = f"{spot.begins} to {spot.ends}"
     if to is None:
@@ -257,18 +255,18 @@ def group_goals_by_topic(goals: Iterable[ResetGoal]) -> Mapping[str, list[ResetG
     return found
 
 
-# Kafka's own, which say that the group has begun anew since, and that it may not be written. Both have a client abort
-# its transaction and go on; the oldest, which name no member, know the second one only.
+# ILLEGAL_GENERATION and GROUP_AUTHORIZATION_FAILED. Both make a client abort its transaction and go on; the oldest
+# versions, without member ids, know only the second.
 _OF_A_MEMBER: Final = 22
 _OF_NO_MEMBER: Final = 30
 _NAMES_MEMBERS: Final = 3
 _JAVA: Final = "apache-kafka-java"
 _LATER_JAVA: Final = re.compile(r"([3-9]|\d\d+)\.")
-# A client is a member of one group; whoever says that it is one of many more is not believed.
+# A client is a member of one group; beyond these, groups are ignored.
 _GROUPS_MAX: Final = 16
-# So long a member may not have heard that it was sent away, and transactions that name none may be its own.
+# How long a member may not know of its removal, and transactions without a member id may be its own.
 MEMBERS_DOUBTED_MS: Final = 600_000
-# What home has said of a member holds so long, which is less than what it takes for a proxy to count as gone.
+# How long the home's answer about a member is valid: shorter than until a proxy counts as gone.
 MEMBER_CHECK_VALID_S: Final = 5.0
 _OVER: Final = (ResetState.DONE, ResetState.ROLLED_BACK)
 
@@ -279,7 +277,7 @@ def commits_key(group: str) -> str:
 
 
 def late_commits_key(group: str) -> str:
-    """The same for commits that no coordinator checks and that come while members gather."""
+    """The same for commits that no coordinator checks, while members gather."""
     return f"late places of {group}"
 
 
@@ -290,10 +288,9 @@ def list_awaited_keys(row: ResetRow) -> tuple[str, ...]:
 
 
 class OffsetResets:
-    """The offset resets in force, for all clients of a process.
+    """The resets in force, for all clients of a process.
 
-    `clock`: seconds that also pass while the process is suspended. `revision`: of these resets. `waiting`: by group,
-    how many members wait to join.
+    `clock`: seconds that also pass while the process is suspended. `waiting`: by group, how many members wait to join.
     """
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -306,14 +303,14 @@ class OffsetResets:
         self._held: frozenset[str] = frozenset()
 
     def take(self, rows: Sequence[ResetRow], revision: int) -> bool:
-        """Replace the resets. Returns whether other groups are held than before."""
+        """Replace the resets. Returns whether other groups are held."""
         self.revision = revision
         self._rows = {row.group: row for row in rows}
         self._goals = {row.group: frozenset(one[:3] for one in row.goals) for row in rows}
         return self._judge()
 
     def tick(self, now_ms: int) -> bool:
-        """Set the time. Returns whether other groups are held than before."""
+        """Set the time. Returns whether other groups are held."""
         self._now_ms = now_ms
         return self._judge()
 
@@ -339,7 +336,7 @@ class OffsetResets:
         return group in self._held and self._rows[group].state is ResetState.SETTING
 
     def is_former_member(self, group: str, member: str) -> bool:
-        """Whether this member was removed. While offsets are set, every member counts as removed."""
+        """Whether this member was removed; while offsets are set, all count as removed."""
         row = self._rows.get(group)
         if row is None or not member or row.state is ResetState.GIVEN_UP:
             return False
@@ -389,13 +386,13 @@ class ResetFilter:
         self._software = ""
 
     def is_made_with(self, software: str) -> None:
-        """Set the client's software from ApiVersions; empty if unknown."""
+        """Set the client's software; empty if unknown."""
         self._software = software or self._software
 
     def _gives_up(self, asked: Any) -> bool:
         """Whether the client discards what it reads if only JoinGroup tells of the removal.
 
-        Cooperative members of other clients may keep their positions, so a heartbeat must tell them.
+        Cooperative members of others may keep positions, so a heartbeat must tell them.
         """
         name, _, version = self._software.partition(" ")
         if name == _JAVA:
@@ -404,7 +401,6 @@ class ResetFilter:
         return of_librdkafka and getattr(asked, "group_instance_id", None) is None
 
     def close(self) -> None:
-        """End the session."""
         self._wait_for("")
 
     def _wait_for(self, group: str) -> None:
@@ -416,7 +412,7 @@ class ResetFilter:
             self._waits = group
 
     def of_members(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Judge member requests: JoinGroup waits while the group is held, others pass."""
+        """JoinGroup waits while the group is held, others pass."""
         move = self._members(request, place, seen)
         asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
@@ -453,9 +449,9 @@ class ResetFilter:
         return self._told(move, request, group, seen) if self._book.may_be_former_member(group, member) else move
 
     def _commit_of(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> RequestDecision:
-        """Route a commit, checked again before writing to other clusters.
+        """Route a commit, with a check before writes to other clusters.
 
-        A process that was suspended may count as gone, and then members were removed and offsets set without it.
+        A suspended process may count as gone, and then members are removed and offsets set without it.
         """
         group = str(asked.group_id)
         stands, until_s = self._book.stands(group), self._book.clock() + MEMBER_CHECK_VALID_S
@@ -469,13 +465,11 @@ class ResetFilter:
     def _while_held(
         self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable, *, outside: bool
     ) -> RequestDecision:
-        """Judge a commit while the group is held. A commit stays undecided until the reset is, which may still be given
-        up.
-        """
+        """Judge a commit of a held group. It stays undecided as long as the reset, which may be given up."""
         group, member = str(asked.group_id), str(asked.member_id)
         known = self._ids.get(group, "") if outside else member
         if outside and not known:
-            # As where a group has members.
+            # As for a group with members.
             return RespondNow(build_commit_errors(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
         if self._book.sets(group) and (outside or self._elsewhere(asked, seen)):
             return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
@@ -487,11 +481,10 @@ class ResetFilter:
         return self._told(move, request, group, seen) if self._book.is_former_member(group, member) else move
 
     def _is_meant(self, asked: Any, seen: RoutingTable) -> bool:
-        """Whether a partition of the commit is reset."""
         return bool(_parted(asked.topics, partial(self._book.means, str(asked.group_id), seen))[0])
 
     def _elsewhere(self, asked: Any, seen: RoutingTable) -> bool:
-        """Whether a reset offset is kept on a cluster that does not know the members."""
+        """Whether a reset offset is kept where members are unknown."""
         named = ((str(one.name), part.partition_index) for one in asked.topics for part in one.partitions)
         return any(
             not seen.stays(topic) and self._book.means(asked.group_id, seen, topic, part) for topic, part in named
@@ -526,7 +519,7 @@ class ResetFilter:
                 inner = move.rewrite
 
                 def rewrite(view: memoryview, at: int) -> Parts | RespondLater | None:
-                    # First this: what the inner one makes of it is another error's.
+                    # First this: the inner rewrite handles another error.
                     body = more([view[at:]])
                     told = inner(memoryview(b"".join(body)), 0) if inner else None
                     return told or body
@@ -552,8 +545,7 @@ class ResetFilter:
     def commit_in_transaction(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         """Judge TxnOffsetCommit: the coordinator checks members.
 
-        A commit of reset offsets without a member id aborts while the group is held, and in newer versions for a while
-        after.
+        Reset offsets without a member id abort while the group is held, in newer versions also for a while after.
         """
         asked = decode_request(request)
         group = str(asked.group_id)
@@ -576,7 +568,7 @@ def _on_its_way(move: RequestDecision, way: str) -> RequestDecision:
 
 
 def _rebalances(view: memoryview, at: int, version: int) -> Parts | None:
-    """Answer a heartbeat of a current or removed member, so that the member joins."""
+    """Answer a heartbeat so that the member, current or removed, joins."""
     whole = decode_response(HEARTBEAT, version, view[at:])
     if whole.error_code not in (Code.NONE, Code.UNKNOWN_MEMBER_ID):
         return None

@@ -1,6 +1,6 @@
-"""The PROXY header, in which a load balancer names the client of a connection: text in version 1, binary in version 2.
+"""The PROXY header, in which a load balancer names the client: text in version 1, binary in version 2.
 
-The header is read to its last byte and no further, since a TLS handshake may follow.
+No byte behind the header is read, since a TLS handshake may follow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from twinshore.config.errors import WireError
 from twinshore.proxy.core.follower_fetch import parse_ip_address
 
-# Both versions are longer than what they begin with.
+# Headers of both versions are longer than this.
 FIRST_READ_BYTES: Final = 12
 _SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _LINE, _LINE_MAX, _LINE_END = b"PROXY ", 107, b"\r\n"
@@ -20,12 +20,12 @@ _REST: Final = struct.Struct(">BBH")
 _VERSION, _LOCAL, _PROXY = 2, 0, 1
 _TCP4, _TCP6 = 0x11, 0x21
 _PORTS: Final = 4
-# Balancers add what they like behind the addresses, such as names of TLS; that is some hundred bytes.
+# Load balancers may add some hundred bytes behind the addresses, such as TLS names.
 _MORE_MAX: Final = 4096
 
 
 class ProxyHeader:
-    """A header being read. `address`: the client's; empty if the header has none, as in health checks."""
+    """`address`: the client's; empty if the header has none, as in health checks."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -59,11 +59,11 @@ class ProxyHeader:
             return 0
         if len(self._got) >= _LINE_MAX:
             raise WireError("a PROXY header without an end")
-        # Its last byte must be the last that is taken.
+        # The header's last byte must be the last one taken.
         return 1
 
     def take(self, data: bytes | memoryview) -> None:
-        """Take bytes, at most `lacks`. WireError if this is no header."""
+        """Take at most `lacks` bytes. WireError if this is no header."""
         self._got += data
         if self.lacks == 0:
             self.address = self._of_line() if self._got.startswith(_LINE) else self._of_binary()

@@ -1,4 +1,4 @@
-"""A preview of what clients would see at the proxy's address, from one look at the clusters."""
+"""What clients would see at the proxy's address, from one look at the clusters."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ TOPICS_NAMED_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ProxyPreview:
-    """What clients would see. `asked`: topics that the operator names; if empty, only topics with a problem are listed.
-
-    `is_own`: whether each site has the topic for itself. `remarks`: messages from reading the clusters.
+    """`asked`: topics that the operator names; if none, only topics with a problem are listed. `is_own`: whether each
+    site has the topic for itself. `remarks`: messages from the look.
     """
 
     seen: RoutingTable
@@ -33,9 +32,7 @@ class ProxyPreview:
 
     @property
     def several(self) -> Mapping[str, list[str]]:
-        """Clusters of each topic that is on more than one. Twinshore's own topics are left out: each cluster should
-        have them.
-        """
+        """Clusters of topics on more than one, without Twinshore's own topics, which each cluster should have."""
         count = Counter(topic for one in self.seen.clusters.values() for topic in one.topics)
         names = sorted(topic for topic, times in count.items() if times > 1 and not is_internal_topic(topic))
         clusters = self.seen.clusters.values()
@@ -43,7 +40,7 @@ class ProxyPreview:
 
     @property
     def clashes(self) -> Mapping[str, list[str]]:
-        """Topics on several clusters that have no leader, since nothing says where they are at home."""
+        """Topics on several clusters without a leader: nothing says where they are at home."""
         return {
             topic: clusters
             for topic, clusters in self.several.items()
@@ -52,7 +49,7 @@ class ProxyPreview:
 
     @property
     def unknown(self) -> list[str]:
-        """Topics that were asked for and are on no cluster."""
+        """Requested topics that no cluster has."""
         return [topic for topic in self.asked if topic not in self.seen.routes and topic not in self.seen.leaderless]
 
     @property

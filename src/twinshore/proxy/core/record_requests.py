@@ -1,19 +1,17 @@
 """Produce and Fetch, and producers whose topics have moved.
 
-Record bytes pass unchanged. The rest of a message is rewritten only if it names a broker, a topic that is elsewhere, or
-leader epochs of a topic that has moved. Leaders that brokers name beside an error are left out: clients ask for
-metadata instead, as older clients do.
+Record bytes pass unchanged. The rest is rewritten only if it names a broker, a topic that is elsewhere, or leader
+epochs of a moved topic. Leaders beside an error are left out: clients ask for metadata instead.
 
-A producer keeps its id and sequence numbers, whichever cluster a topic is on. Batches of topics that never moved are
-not checked. A batch that was replicated before its home died is not written again, and reported as written at its
-offset.
+A producer keeps its id and sequence numbers on every cluster. Batches of topics that never moved are not checked. A
+batch that was replicated before its home died is not written again, but reported as written at its offset.
 
-A new home accepts any first batch of an unknown producer. The old home knows the last sequence. So the proxy detects
+A new home accepts any first batch of an unknown producer. The old home knows the last sequence, so the proxy finds
 duplicates, and batches that come too early, as a client may send while learning of the move. Once the new home has
-taken a batch of the producer, that broker checks.
+taken a batch of the producer, the broker checks.
 
-If the old home is gone, the mirror knows which of the producer's batches were replicated. A twin is a prefix of its
-source, so all earlier batches were replicated too. Later ones may be lost, so no batch is too early.
+If the old home is gone, the mirror knows which batches were replicated. A twin is a prefix of its source, so all
+earlier batches of the producer were replicated too. Later ones may be lost, so none is too early.
 """
 
 from __future__ import annotations
@@ -81,14 +79,14 @@ from twinshore.proxy.core.traffic import RequestCounter, ResentRecords
 from twinshore.replication.core.filters import is_protected_topic
 
 _COUNT_AT = HEADER_BYTES - I32.size
-# As idempotent producers may send, and brokers remember, of one partition.
+# Batches of a partition that idempotent producers may have in flight, and brokers remember.
 IN_FLIGHT_MAX = 5
-# So many producers of one client are told apart; it may name as many as it likes.
+# Producers tracked for one client, which may name any number.
 MOVED_PRODUCERS_MAX = 1000
 
 
 class SequenceCheck(Enum):
-    """IN_ORDER: next in sequence, or unknown. TWICE: written already. OUT_OF_ORDER: something before is missing, unless
+    """IN_ORDER: next in sequence, or unknown. TWICE: written already. OUT_OF_ORDER: a batch before is missing, unless
     the new home has it. FENCED: an old producer epoch.
     """
 
@@ -106,7 +104,7 @@ class ProducerBatch(NamedTuple):
 
 
 def parse_batch(records: memoryview | bytes | None) -> ProducerBatch | None:
-    """Parse the batch; None if invalid, which the broker then refuses."""
+    """None if invalid, which the broker then refuses."""
     view = memoryview(records or b"")
     try:
         found = next_batch(view, 0, 0)
@@ -118,7 +116,7 @@ def parse_batch(records: memoryview | bytes | None) -> ProducerBatch | None:
 
 
 def count_records(records: memoryview | bytes | None) -> int:
-    """Returns the record count in the batch header, as the producer claims."""
+    """Returns the record count that the batch claims."""
     if records is None or len(records) < HEADER_BYTES:
         return 0
     return max(0, int(I32.unpack_from(records, _COUNT_AT)[0]))
@@ -150,7 +148,7 @@ def find_duplicate_offset(header: BatchHeader, wrote: ProducerTail) -> int | Non
 
 
 def sequence_distance(sequence: int, last: int) -> int:
-    """Returns how far `sequence` is behind `last`, with wraparound."""
+    """Returns by how much `sequence` is after `last`, with wraparound."""
     found = (sequence - last) % SEQUENCE_SPAN
     return found if found < SEQUENCE_SPAN // 2 else found - SEQUENCE_SPAN
 
@@ -176,11 +174,9 @@ class ProducerPartition(NamedTuple):
 
 
 class ProduceVerdict(NamedTuple):
-    """What may be written.
-
-    `asked`: the request to send; `changed`: whether it differs. `refused`: errors by partition; `there`: offsets of
-    duplicates. `early`: producers that may write only if the new home knows them. `begins`: producers that the new home
-    knows after this write.
+    """`asked`: the request to send; `changed`: whether it differs. `refused`: errors; `there`: offsets of duplicates.
+    `early`: producers that may write only if the new home knows them. `begins`: producers that the new home knows
+    afterwards.
     """
 
     asked: produce.ProduceRequest
@@ -192,7 +188,7 @@ class ProduceVerdict(NamedTuple):
 
 
 class MovedProducers:
-    """The producers of one client, and which of them the new home knows. `again` counts for all clients."""
+    """The producers of one client that the new home knows. `again` counts for all clients."""
 
     def __init__(self, again: ResentRecords | None = None) -> None:
         self._begun: set[ProducerPartition] = set()
@@ -200,7 +196,7 @@ class MovedProducers:
         self._unsure: dict[ProducerPartition, int] = {}
 
     def judge(self, asked: produce.ProduceRequest, seen: RoutingTable, here: frozenset[str]) -> ProduceVerdict:
-        """Judge a request. `here`: topics at home on the cluster that got the request."""
+        """`here`: topics at home on the cluster asked."""
         kept: list[produce.ProduceRequestPartition] = []
         refused: dict[tuple[str, int], Code] = {}
         there: dict[tuple[str, int], int] = {}
@@ -241,9 +237,9 @@ class MovedProducers:
         return ProduceVerdict(asked._replace(batches=kept), changed, refused, there, early, begins)
 
     def _count(self, batch: ProducerBatch, how: SequenceCheck, writer: ProducerPartition, seen: RoutingTable) -> None:
-        """Count retried records. A batch retried after a lost connection counts again.
+        """Count retried records; a retry after a lost connection counts again.
 
-        A producer had no more batches in flight than the first `IN_FLIGHT_MAX`.
+        A producer had only the first `IN_FLIGHT_MAX` batches on their way.
         """
         if how is SequenceCheck.TWICE and seen.leads[writer.topic].torn is not None:
             self._again.known += batch.header.count
@@ -280,8 +276,8 @@ class MovedProducers:
     def told(self, judged: ProduceVerdict, said: BrokerResponse) -> ProduceVerdict:
         """Returns the verdict after that response.
 
-        Without an answer for a partition the client retries: an out-of-order error would end the producer for good
-        because a broker is away.
+        Without an answer the client retries: an out-of-order error would end the producer for good because a broker is
+        away.
         """
         known: set[ProducerPartition] = set()
         heard: set[tuple[str, int]] = set()
@@ -316,13 +312,13 @@ class MovedProducers:
 _NOT_HERE = int(Code.NOT_LEADER_OR_FOLLOWER)
 FETCH_SESSIONS_VERSION = 7  # the first version of Fetch that has them
 SESSION_NOT_FOUND_RESPONSE = fetch.FetchResponse(0, int(Code.FETCH_SESSION_ID_NOT_FOUND), 0, [])
-# Clients have one for each connection. Of more the oldest is forgotten, and its client opens it anew.
+# Clients have one for each connection. Beyond these the oldest is dropped, and the client opens it again.
 FETCH_SESSIONS_MAX = 4
 
 
 @dataclass(slots=True)
 class _Session:
-    """`judged`: when all its partitions, maybe thousands, were last read here. `looked`: when none had to be read
+    """`judged`: the state in which all partitions, maybe thousands, were read here. `looked`: when none was to be read
     elsewhere. `only`: the single topic, or empty.
     """
 
@@ -341,17 +337,17 @@ class _Session:
 
 
 class FetchSessions:
-    """The partitions in one client's fetch sessions at one broker, so that a session ends once a topic of it moves.
+    """Partitions of one client's fetch sessions at one broker, so that a session ends once a topic of it moves.
 
-    A session is the broker's, opened with all partitions; later requests name only changes. The client opens a session
-    unknown here again.
+    The broker's session is opened with all partitions, and later requests name changes. The client opens a session that
+    is unknown here again.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, _Session] = {}
 
     def goes_on(self, asked: fetch.FetchRequest, seen: RoutingTable, cluster: str, near: FollowerFetch) -> bool:
-        """Whether the session is known and all of it is still read at this cluster. Else it ends."""
+        """Whether the session is known and all read at this cluster. Else it ends."""
         session = self._known.get(asked.session_id)
         if session is None:
             return False
@@ -372,23 +368,21 @@ class FetchSessions:
         return True
 
     def parts_of(self, session_id: int) -> tuple[set[TopicPartitionKey], SessionCheck]:
-        """Returns the session's partitions, and when none had to be read elsewhere."""
+        """Returns the session's partitions, and when none was to be read elsewhere."""
         session = self._known[session_id]
         return session.held, session.looked
 
     def topics_of(self, session_id: int) -> set[str]:
-        """Returns the session's topics."""
         return {topic for topic, _ in self._known[session_id].held}
 
     def only_topic(self, asked: fetch.FetchRequest) -> str:
-        """Returns the single topic of the request, or empty."""
+        """Returns the request's single topic, or empty."""
         if (session := self._known.get(asked.session_id)) is not None and asked.session_epoch > 0:
             return session.only
         topics = {one.topic for one in asked.wanted}
         return str(topics.pop()) if len(topics) == 1 else ""
 
     def forget(self, session_id: int) -> None:
-        """End the session: the client opens another."""
         self._known.pop(session_id, None)
 
     def heard(self, asked: fetch.FetchRequest, answer: fetch.FetchResponse) -> None:
@@ -402,10 +396,7 @@ class FetchSessions:
 
 
 class RecordRequests:
-    """Produce and Fetch of one client.
-
-    `stale` is called if a broker no longer leads a partition. `reading`: the client's follower fetch.
-    """
+    """For one client. `stale` is called if a broker no longer leads a partition. `reading`: follower fetch."""
 
     def __init__(
         self,
@@ -424,8 +415,7 @@ class RecordRequests:
     def on_produce(
         self, request: Request, place: BrokerId | None, seen: RoutingTable, asked: produce.ProduceRequest | None = None
     ) -> RequestDecision:
-        """Judge Produce. Topics of other clusters are refused, so that the client refreshes; topics held by a switch
-        wait.
+        """Judge Produce. Topics elsewhere are refused, so that the client refreshes; held ones wait.
 
         `asked`: the decoded request, if at hand.
         """
@@ -436,7 +426,7 @@ class RecordRequests:
         here = [topic for topic in topics if not seen.is_elsewhere(topic, place.cluster)]
         if asked.transactional_id is not None and place.cluster != seen.group_home() and here:
             return self._refused(request, asked, Code.INVALID_TXN_STATE)
-        # What a transaction has begun to write goes on: a switch waits until it has ended.
+        # A transaction may go on writing: a switch waits until it has ended.
         if asked.transactional_id is None and any(map(seen.writes_paused, here)):
             refusal = refuse_all_batches(request, asked, Code.NOT_LEADER_OR_FOLLOWER) if asked.acks else None
             return ParkRequest(refusal, goes_first=True)
@@ -512,9 +502,7 @@ class RecordRequests:
         return [produce.write_produce_response(version, _without_leaders(answer))]
 
     def _kept_out(self, answer: produce.ProduceResponse, place: BrokerId) -> produce.ProduceResponse:
-        """Replace authorization errors. A switch also blocks writers by ACLs, and a late writer must refresh metadata
-        instead.
-        """
+        """Replace authorization errors: a switch also blocks writers by ACLs, and late ones must refresh metadata."""
         seen = self._now() if self._now else None
         if seen is None or all(one.error != Code.TOPIC_AUTHORIZATION_FAILED for one in answer.appended):
             return answer
@@ -534,8 +522,7 @@ class RecordRequests:
         asked: fetch.FetchRequest | None = None,
         told: Callable[[fetch.FetchResponse], None] | None = None,
     ) -> RequestDecision:
-        """Judge Fetch. A session is the broker's, since a client reaches it by one port only, and ends once a topic of
-        it moves.
+        """Judge Fetch. A session is the broker's, as a client reaches it by one port only.
 
         `asked`: the decoded request, if its session is known to go on. `told` gets the broker's whole response.
         """
@@ -560,8 +547,8 @@ class RecordRequests:
         return FanOut(self._fetch_part(request, asked, place, here, seen), wait_s)
 
     def goes_on(self, asked: fetch.FetchRequest, place: BrokerId, seen: RoutingTable) -> bool:
-        """Whether the session continues here. If some of it is to be read elsewhere, the session ends, so that the
-        client can be redirected.
+        """Whether the session continues. It ends if some of it is to be read elsewhere, so that the client is
+        redirected.
         """
         reading = self._reading
         if not self.sessions.goes_on(asked, seen, place.cluster, reading.near):
@@ -577,7 +564,7 @@ class RecordRequests:
     def _led_near(
         self, version: int, asked: fetch.FetchRequest, place: BrokerId, seen: RoutingTable
     ) -> RequestDecision | None:
-        """Redirect the client, or make it wait for a check; None if it reads here."""
+        """Redirect the client, or have it wait for a check; None to read here."""
         reading = self._reading
         parts = ((str(one.topic), one.partition) for one in asked.wanted)
         if version < PREFERRED_REPLICA_FETCH_VERSION or not reading.note(asked, parts, seen):
@@ -603,7 +590,7 @@ class RecordRequests:
     ) -> FanOutSteps:
         """Fetch without a session, since the broker's would lack what is refused here.
 
-        The broker must not wait: the client has to learn at once what has moved.
+        The broker may not wait: the client must learn at once what has moved.
         """
         version = request.version
         alone = asked._replace(
@@ -652,9 +639,9 @@ class RecordRequests:
         return RespondLater([b"".join(parts)], wait_s) if wait_s else parts
 
     def _at_home(self, answer: fetch.FetchResponse, seen: RoutingTable, cluster: str) -> fetch.FetchResponse:
-        """Convert epochs for the client, and drop topics that moved while the broker waited.
+        """Convert epochs, and drop topics that moved while the broker waited.
 
-        Their new home may have other records there, and detects that by the client's epoch.
+        The new home may have other records there, and detects that by the client's epoch.
         """
         now = self._now() if self._now else seen
         topics = {str(one.topic) for one in answer.fetched} if now is not seen else set()
@@ -673,7 +660,7 @@ class RecordRequests:
 
 
 def refuse_all_batches(request: Request, asked: produce.ProduceRequest, code: Code) -> Parts:
-    """Refuse all batches with this code, or as not authorized for protected topics."""
+    """Refuse all batches, protected topics as not authorized."""
     guarded = int(Code.TOPIC_AUTHORIZATION_FAILED)
     appended = [
         produce.ProduceResponsePartition(
@@ -689,10 +676,10 @@ def _without_leaders(answer: produce.ProduceResponse) -> produce.ProduceResponse
 
 
 def _body_with_epochs(version: int, asked: fetch.FetchRequest, seen: RoutingTable, cluster: str) -> Parts | None:
-    """Returns the request with the cluster's epochs; None if it names none.
+    """Returns the request with the cluster's epochs; None if there are none.
 
-    librdkafka clients without an epoch from metadata name that of the last batch they read. The broker would refuse
-    that epoch after another leader.
+    librdkafka clients without an epoch name that of the last batch read. The broker would refuse that after another
+    leader.
     """
     if all(one.leader_epoch < 0 and one.last_fetched_epoch < 0 for one in asked.wanted):
         return None

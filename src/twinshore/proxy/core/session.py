@@ -4,8 +4,7 @@ Producers are refused with NOT_ENOUGH_REPLICAS: clients of all ages retry withou
 newer errors, such as THROTTLING_QUOTA_EXCEEDED, to the application. Consumers get an empty response, after as long as
 they would have waited.
 
-A request is judged by the routing table of that moment. A request that is not handled is refused, never forwarded:
-brokers, topics or groups in it would be named as clients see them.
+Unhandled requests are refused, never forwarded: brokers, topics or groups in them have the names that clients see.
 """
 
 from __future__ import annotations
@@ -78,21 +77,20 @@ from twinshore.proxy.core.record_requests import (
 from twinshore.proxy.core.traffic import RequestCounter, TrafficTable, parse_client_software
 from twinshore.state.core.proxy_values import BreakerKind, BreakerPolicy, BreakerRow
 
-# What clients are asked to leave the broker alone for; it holds up also what they have for others, so it is short, and
-# not asked of who has.
+# The throttle time. It delays a client's other topics too, so it is short, and left out if there are some.
 THROTTLE_MS: Final = 200
 FETCH_WAIT_S_MAX: Final = 1.0
-# A client that has not sent again by then what was refused has given it up.
+# A client that has not retried by then has given up.
 RETRY_TIMEOUT_S: Final = 10.0
 
 
-# So many batches of one client are known again.
+# Batches of one client that are remembered.
 BATCH_FINGERPRINTS_MAX: Final = 1000
 BatchFingerprint: TypeAlias = tuple[str, int, bytes]
 
 
 class _Refused(NamedTuple):
-    """The first sequence of a producer that was refused, and the time of the last refusal."""
+    """The first refused sequence of a producer, and the time of the last refusal."""
 
     sequence: int
     at_s: float
@@ -108,18 +106,18 @@ class _Cut(NamedTuple):
 
 
 class BreakerFilter:
-    """Applies circuit breakers, and passes all other records to `records`."""
+    """Passes records that no circuit breaker cuts to `records`."""
 
     def __init__(self, records: RecordRequests, box: CircuitBreakers) -> None:
         self._records, self._box, self._reader = records, box, produce.ProduceRequestReader()
         self._refused: dict[PartitionProducer, _Refused] = {}
-        # What was cut, and when last; the oldest first.
+        # When a batch was last cut, the oldest first.
         self._prints: dict[BatchFingerprint, float] = {}
         self._writes_elsewhere = False
         self._out_of_step: set[int] = set()
 
     def on_produce(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Judge a Produce request.
+        """Judge Produce.
 
         A broker accepts any first sequence of an unknown producer. So after a refused batch, no successor passes before
         that batch.
@@ -137,7 +135,7 @@ class BreakerFilter:
             if not self._prints or not self._came_before(_print(one)):
                 box.wants(BreakerKind.PRODUCE, topic, client, count_records(one.records), len(one.records or b""))
             row = box.cut(BreakerKind.PRODUCE, topic, client)
-            # Nearly always nothing more of it is asked than how many records it says that it has.
+            # Nearly always only the record count is read.
             batch = parse_batch(one.records) if remembers or row is not None else None
             if row is not None:
                 self._note(_print(one))
@@ -157,7 +155,7 @@ class BreakerFilter:
     def _came_before(self, print_of: BatchFingerprint | None) -> bool:
         """Whether this batch was refused a moment ago.
 
-        A retry is no new demand, and would keep a breaker open that closes once all is quiet.
+        A retry is no new demand: counted, it would keep a breaker open that closes once all is quiet.
         """
         at_s = self._prints.get(print_of) if print_of is not None else None
         return at_s is not None and self._box.now_s - at_s < RETRY_TIMEOUT_S
@@ -221,7 +219,7 @@ class BreakerFilter:
         if writer is None or batch is None:
             return None
         if writer in self._box.gaps:
-            # It takes a new number for itself, or a new epoch, and counts from 0: the broker misses nothing then.
+            # The client gets a new id or epoch, and counts from 0: then the broker sees no gap.
             return Code.UNKNOWN_PRODUCER_ID
         known = self._refused.get(writer)
         if known is None:
@@ -250,11 +248,10 @@ class BreakerFilter:
         return _told_by(move, whole)
 
     def on_fetch(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Judge a Fetch request.
+        """Judge Fetch.
 
-        While a breaker cuts some topics of a client, the client fetches without a session, since a broker's session
-        would have all. A session whose topics are all cut pauses; the client opens another one afterwards, as clients
-        do by themselves.
+        While a breaker cuts some topics, the client fetches without a session, since the broker's would have all. If
+        all are cut, the session pauses, and the client opens another one afterwards.
         """
         box = self._box
         if place is None or (BreakerKind.FETCH not in box.looks and not self._out_of_step):
@@ -305,7 +302,7 @@ class BreakerFilter:
         return _told_by(move, whole)
 
     def _meter(self, client: str) -> Callable[[fetch.FetchResponse], None] | None:
-        """Returns what counts the broker's bytes for breakers with limits; None if no breaker needs them."""
+        """Returns what counts the broker's bytes, if breakers need that."""
         box = self._box
         if BreakerKind.FETCH not in box.looks:
             return None
@@ -358,7 +355,7 @@ def _writer(one: produce.ProduceRequestPartition, batch: ProducerBatch | None) -
 
 
 def _print(one: produce.ProduceRequestPartition) -> BatchFingerprint | None:
-    """Returns what identifies a batch that is sent again: the partition and the batch's CRC."""
+    """Returns what identifies a retried batch: the partition and the batch's CRC."""
     data = one.records
     if data is None or len(data) < CRC_START:
         return None
@@ -371,11 +368,9 @@ def _appended(one: produce.ProduceRequestPartition, code: Code) -> produce.Produ
 
 
 class ClientSession:
-    """Decides the requests of one client.
-
-    `place`: the broker of the client's port; None for the first port. `news` asks for a new look at the clusters.
-    `box`: circuit breakers; `at_work`: members of all clients; `resets`: offset resets; `flows`: traffic of all
-    clients; `near`: follower fetch; `now`: the routing table when a response comes.
+    """`place`: the broker of the client's port; None for the first port. `news` asks for a new look at the clusters.
+    `box`: circuit breakers; `at_work`: members of all clients; `flows`: traffic; `near`: follower fetch; `now`: the
+    routing table when a response comes.
     """
 
     def __init__(
@@ -406,21 +401,18 @@ class ClientSession:
         self._resets = ResetFilter(resets, self._committed, self._member, as_seen)
 
     def comes_from(self, address: str) -> None:
-        """Set the client's address."""
         self._reading.comes_from(address)
 
     def close(self) -> None:
-        """End the session."""
         self._resets.close()
 
     def is_made_with(self, software: str) -> str:
-        """Set the client's software, and return the name; empty if unknown."""
+        """Set the client's software, and return it; empty if unknown."""
         self._resets.is_made_with(software)
         return software
 
     def move(self, request: Request, seen: RoutingTable) -> RequestDecision:
-        """Decide a request. WireError if unreadable: the connection must end, since later requests are unreadable too.
-        """
+        """Decide a request. WireError if unreadable: then the connection must end."""
         key, seen = request.key, self._reading.seen(seen)
         if key == API_VERSIONS:
             self._counting.is_made_with(request, self.is_made_with(parse_client_software(request)))
@@ -438,7 +430,7 @@ class ClientSession:
         return frozenset(_JUDGES) | frozenset(self._of_admins())
 
     def _of_admins(self) -> Mapping[int, AdminRequestRule]:
-        """Build the admin rules on first use: few clients need them."""
+        """Built on first use: few clients need the admin rules."""
         if self._admin is None:
             self._admin = build_admin_rules(self._layout, self._committed, self._news)
         return self._admin
@@ -448,7 +440,7 @@ class ClientSession:
         return self._newer.joins(request, move, seen) if request.key == JOIN_GROUP else move
 
 
-# One table for all clients: one for each would be the larger part of what a client's session takes.
+# One table for all clients: one for each would take most of a session's memory.
 _JUDGES: Final[Mapping[int, Callable[[ClientSession, Request, RoutingTable], RequestDecision]]] = {
     PRODUCE: lambda client, request, seen: client._fused.on_produce(request, client.place, seen),
     FETCH: lambda client, request, seen: client._fused.on_fetch(request, client.place, seen),

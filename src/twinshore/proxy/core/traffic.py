@@ -1,11 +1,11 @@
-"""Traffic of all clients of a process, counted by client, topic, cluster and kind, and shown to operators by page.
+"""Traffic of all clients of a process, by client, topic, cluster and kind, and pages of it for operators.
 
-Counts only grow; a window of time is what they grew by. Clients choose names freely, so the flows of each kind are
-limited. At the limit the idlest flow goes, if idle in the last window. Else the traffic counts for others, unless an
-alarm covers it: alarms have flows of their own. Totals never fall, and idle topics stay in them.
+Counts only grow; a window is the growth. Clients choose names freely, so each kind has a limit of flows. At the limit
+the idlest flow goes, if idle in the last window; else traffic counts for others, unless an alarm covers it. Totals
+never fall.
 
 Only fixed header fields of batches are read: no record is parsed or decompressed. Now and then an uncompressed batch is
-compressed to measure the gain, and the result is dropped.
+compressed to measure the gain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from twinshore.state.core.proxy_values import (
     TrafficRow,
 )
 
-# Client ids that somebody makes up leave the others their room.
+# Limits, so that made-up client ids leave room for others.
 FLOWS_PER_KIND_MAX: Final = {
     TrafficKind.PRODUCE: 1_000,
     TrafficKind.FETCH: 1_000,
@@ -41,38 +41,38 @@ FLOWS_PER_KIND_MAX: Final = {
     TrafficKind.METADATA: 500,
     TrafficKind.CLIENT: 500,
 }
-# Beyond these, for what alarms are about.
+# Additional flows, for alarms.
 ALARMED_FLOWS_MAX: Final = 200
-# Of topics that nobody has, whose names anybody can make up.
+# Missing topics, whose names clients may make up.
 UNKNOWN_TOPICS_MAX: Final = 200
-# Windows without a request, behind which a flow is forgotten.
+# Windows without a request after which a flow is dropped.
 IDLE_WINDOWS_MAX: Final = 30
-# Longer names are cut: those of topics are no topics', as Kafka has it.
+# Longer names are cut. Kafka has no longer topic names.
 CLIENT_ID_CHARS_MAX: Final = 255
 TOPIC_CHARS_MAX: Final = 249
-# Uncompressed batches that are compressed for a look in a window, one of a flow at most.
+# Compression samples in a window, at most one of a flow.
 COMPRESSION_SAMPLES_MAX: Final = 40
-# What one window tells: the busiest, and all others together.
+# Flows reported for a window: the busiest. Others are summed.
 REPORTED_FLOWS_MAX: Final = 300
 METRIC_SERIES_MAX: Final = 300
 RECORDS_KINDS: Final = (TrafficKind.PRODUCE, TrafficKind.FETCH)
-# Attributes, producer id and count of a batch, from where its CRC begins to count.
+# Attributes, producer id and record count of a batch, from the start of what its CRC covers.
 _BATCH: Final = struct.Struct(">h20xq6xi")
 _ATTRIBUTES: Final = 21
-# Places of a client that are remembered, so that it is seen by how much its commits move them.
+# Committed offsets remembered for a client, to see how far commits advance.
 _PLACES_MAX: Final = 10_000
-# A commit counts for no more records than that: how far it moves is the client's word, which no broker has seen yet.
+# The most records that a commit counts for: how far it advances is the client's claim, which no broker has checked.
 COMMITTED_RECORDS_MAX: Final = 1_000_000_000
 SOFTWARE_CHARS_MAX: Final = 128
 _NOWHERE: Final = TrafficCounter()
-# More of a batch is not compressed for a look: some tens of microseconds.
+# Bytes of a batch in a compression sample, which takes some tens of microseconds.
 COMPRESSION_SAMPLE_BYTES_MAX: Final = 65_536
 
 
 @dataclass(slots=True)
 class ResentRecords:
-    """Records retried after forced switches: `known` were replicated, and so not written again; `unsure` were written,
-    though they may have been replicated.
+    """Records retried after forced switches. `known`: replicated, so not written again. `unsure`: written, though
+    perhaps replicated.
     """
 
     known: int = 0
@@ -80,7 +80,7 @@ class ResentRecords:
     unsure_at: Counter[tuple[str, int, int]] = field(default_factory=Counter)
 
     def add_unconfirmed(self, topic: str, partition: int, term: int, records: int, most: int) -> None:
-        """Count more records, of at most `most` in that term."""
+        """Count records, of at most `most` in that term."""
         key = topic, partition, term
         more = min(records, most - self.unsure_at[key])
         self.unsure += more
@@ -88,11 +88,8 @@ class ResentRecords:
 
 
 class TrafficTable:
-    """The flows of a process.
-
-    `most`: the limit of each kind, for tests. `kept`: the key under which a flow beyond the limit is kept, None to
-    count it for others. `samples_left`: compression samples left in this window. `again`: records retried after forced
-    switches.
+    """`most`: the limit of each kind, for tests. `kept`: the key to keep a flow beyond the limit, None to count it for
+    others. `samples_left`: compression samples left in this window.
     """
 
     def __init__(
@@ -105,14 +102,14 @@ class TrafficTable:
         self._idle: dict[TrafficKey, int] = {}
         self._connected: dict[TrafficKey, int] = {}
         self._count = Counter[TrafficKind]()
-        self._beyond: set[TrafficKey] = set()  # of those that are kept
+        self._beyond: set[TrafficKey] = set()  # kept beyond the limit
         self._idlest: dict[TrafficKind, list[TrafficKey]] = {}  # as of the last window, the idlest last
         self._unknown = 0
         self.samples_left = COMPRESSION_SAMPLES_MAX
         self.again = ResentRecords()
 
     def of(self, client: str, topic: str, cluster: str, kind: TrafficKind) -> TrafficCounter:
-        """Returns the counts of a flow, or of others at the limit. Use them at once: idle flows are forgotten."""
+        """Returns the counts of a flow, or of others. Use at once: idle flows are forgotten."""
         found = self._flows.get((client, topic, cluster, kind))  # type: ignore[call-overload]  # it is as good a key
         return self._begin(client, topic, cluster, kind) if found is None else found
 
@@ -129,7 +126,7 @@ class TrafficTable:
         return found
 
     def _has_room(self, key: TrafficKey) -> bool:
-        """Whether there is room, after dropping the idlest flows if needed."""
+        """Whether there is room, after dropping idle flows if needed."""
         if _is_unknown(key) and self._unknown >= UNKNOWN_TOPICS_MAX:
             return False
         idlest = self._idlest.get(key.kind, [])
@@ -153,7 +150,7 @@ class TrafficTable:
         return TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind)
 
     def comes(self, client: str) -> TrafficCounter:
-        """Add a connection of this client. Its counts may be kept until `goes`."""
+        """Add a connection of this client. The counts may be kept until `goes`."""
         found = self.of(client, "", "", TrafficKind.CLIENT)
         key = self._key_of(client, found)
         count = self._connected[key] = self._connected.get(key, 0) + 1
@@ -162,7 +159,6 @@ class TrafficTable:
         return found
 
     def goes(self, client: str, flow: TrafficCounter) -> None:
-        """Remove a connection with these counts."""
         key = self._key_of(client, flow)
         count = self._connected.get(key, 0) - 1
         if count > 0:
@@ -188,7 +184,7 @@ class TrafficTable:
                 self._idle.pop(key, None)
             elif key not in self._connected:
                 self._idle[key] = self._idle.get(key, 0) + 1
-            if key.kind is TrafficKind.CLIENT:  # that a peak is over is no news by itself
+            if key.kind is TrafficKind.CLIENT:  # the end of a peak is no growth
                 flow.connected_max = self._before[key].connected_max = self._connected.get(key, 0)
             if self._idle.get(key, 0) >= IDLE_WINDOWS_MAX:
                 self._forget(key)
@@ -219,7 +215,7 @@ def _is_others(key: TrafficKey) -> bool:
 def select_busiest(
     grown: Iterable[tuple[TrafficKey, TrafficCounter]], most: int = REPORTED_FLOWS_MAX
 ) -> list[tuple[TrafficKey, TrafficCounter]]:
-    """Returns the busiest flows, and the sum of the rest by cluster and kind."""
+    """Returns the busiest flows, and the rest summed by cluster and kind."""
     ordered = sorted(grown, key=lambda one: (one[1].requests, one[1].bytes), reverse=True)
     known = dict(ordered[:most])
     for key, flow in ordered[most:]:
@@ -234,8 +230,6 @@ def merge_flows(known: dict[TrafficKey, TrafficCounter], grown: Iterable[tuple[T
 
 
 class TopicFlowKey(NamedTuple):
-    """A topic on a cluster, and the kind of traffic."""
-
     topic: str
     cluster: str
     kind: TrafficKind
@@ -244,8 +238,7 @@ class TopicFlowKey(NamedTuple):
 class TrafficTotals:
     """Traffic since the process began, in few enough series for Prometheus.
 
-    `topics`: of producers and consumers. `clients`: all connections of a client id. `clusters`: producers, with
-    brokers' response times.
+    `topics`: of producers and consumers. `clients`: by client id. `clusters`: producers, with response times.
     """
 
     def __init__(self, most: int = METRIC_SERIES_MAX) -> None:
@@ -270,7 +263,7 @@ class TrafficTotals:
 
 
 class RequestCounter:
-    """Counts one client's traffic from what is at hand when its requests are judged."""
+    """Counts one client's traffic."""
 
     def __init__(self, flows: TrafficTable | None = None) -> None:
         self._flows = flows if flows is not None else TrafficTable()
@@ -278,7 +271,7 @@ class RequestCounter:
         self._places: dict[tuple[str, str, int], int] = {}
 
     def sent(self, request: Request, asked: ProduceRequest, cluster: str) -> tuple[TrafficCounter, ...]:
-        """Count a Produce request, and return the flows that are to get the response time."""
+        """Count a Produce request; returns the flows to get the response time."""
         client, acks = request.client_id or "", asked.acks
         at = bisect_left(SIZE_BUCKETS_BYTES, len(request.view))
         touched: list[TrafficCounter] = []
@@ -298,7 +291,7 @@ class RequestCounter:
                 attributes, producer_id, count = _BATCH.unpack_from(records, _ATTRIBUTES)
                 flow.bytes += size
                 flow.batches += 1
-                if count > 1:  # it is the client's word
+                if count > 1:  # as the client claims
                     flow.records += count
                 elif count == 1:
                     flow.records += 1
@@ -320,13 +313,13 @@ class RequestCounter:
             flow.tried_lz4 += min(len(part), len(compress(Codec.LZ4, part)))
 
     def appended(self, client: str, cluster: str, answer: ProduceResponse) -> None:
-        """Count the errors of a Produce response."""
+        """Count errors of a Produce response."""
         for one in answer.appended:
             if one.error:
                 self._flows.of(client, str(one.topic), cluster, TrafficKind.PRODUCE).errors += 1
 
     def fetched(self, request: Request, asked: FetchRequest, topic: str, cluster: str, answer: FetchResponse) -> None:
-        """Count a Fetch response. `topic`: the only one of the request, else empty."""
+        """Count a Fetch response. `topic`: the only one, else empty."""
         client = request.client_id or ""
         flow = whole = self._flows.of(client, topic, cluster, TrafficKind.FETCH)
         whole.requests += 1
@@ -346,7 +339,7 @@ class RequestCounter:
         whole.empty += empty
 
     def committed(self, request: Request, group: str, topics: Iterable[Any], cluster: str) -> None:
-        """Count committed offsets. How far they advance is known from the second commit on."""
+        """Count commits. How far offsets advance is known from the second commit on."""
         client = request.client_id or ""
         for topic in topics:
             name = str(topic.name)
@@ -355,7 +348,7 @@ class RequestCounter:
             for part in topic.partitions:
                 place, offset = (group, name, part.partition_index), int(part.committed_offset)
                 flow.batches += 1
-                if offset < 0:  # no place: brokers refuse it
+                if offset < 0:  # no offset: brokers refuse it
                     continue
                 before = self._places.get(place, offset)
                 flow.records += min(COMMITTED_RECORDS_MAX, max(0, offset - before))
@@ -367,7 +360,7 @@ class RequestCounter:
         self._flows.of(request.client_id or "", "", "", TrafficKind.METADATA).requests += 1
 
     def unknown(self, request: Request, topic: str) -> None:
-        """Count a request for a topic that does not exist."""
+        """Count a request for a missing topic."""
         flow = self._flows.of(request.client_id or "", topic, "", TrafficKind.METADATA)
         flow.requests += 1
         flow.errors += 1
@@ -379,7 +372,7 @@ class RequestCounter:
 
 
 def parse_client_software(request: Request) -> str:
-    """Returns the client library from ApiVersions; empty if the version has none. WireError if invalid."""
+    """Returns the library in ApiVersions; empty in old versions. WireError if invalid."""
     if not 3 <= request.version <= API_VERSIONS_VERSION_MAX:
         return ""
     found = read_api_versions_request(request.view, request.position, request.version)
@@ -387,7 +380,7 @@ def parse_client_software(request: Request) -> str:
 
 
 def record_latency(flows: Iterable[TrafficCounter], took_ms: float) -> None:
-    """Add a broker's response time to producer flows."""
+    """Add a broker's response time."""
     at, took_us = bisect_left(LATENCY_BUCKETS_MS, took_ms), int(took_ms * 1000)
     for flow in flows:
         flow.answered_us += took_us
@@ -398,7 +391,7 @@ TAIL_QUANTILE: Final = 0.99
 
 
 class TrafficGrouping(StrEnum):
-    """PROXY_TO_CLUSTER: from a proxy to a cluster, so between sites. FLOW: each flow separately."""
+    """PROXY_TO_CLUSTER: so between sites. FLOW: each separately."""
 
     TOPIC = "topic"
     CLIENT = "client"
@@ -408,7 +401,7 @@ class TrafficGrouping(StrEnum):
 
 
 class TrafficOrder(StrEnum):
-    """What to sort by, the largest first."""
+    """Largest first."""
 
     BYTES = "bytes"
     REQUESTS = "requests"
@@ -419,7 +412,7 @@ class TrafficOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrafficLine:
-    """One subject and kind of traffic, over `lasted_s` seconds."""
+    """One subject and kind, over `lasted_s` seconds."""
 
     subject: str
     kind: TrafficKind
@@ -429,7 +422,7 @@ class TrafficLine:
     topics: int
 
     def as_values(self) -> dict[str, Any]:
-        """Returns values for JSON; rates are per second."""
+        """Rates are per second."""
         flow, per_s = self.flow, 1 / self.lasted_s
         return {
             "subject": self.subject,
@@ -454,8 +447,7 @@ class TrafficLine:
 
 
 def get_tail_latency_ms(counts: Sequence[int]) -> int | None:
-    """Returns the bucket bound within which 99 of 100 were answered. None without answers, or beyond the last bucket.
-    """
+    """Returns the bucket bound within which 99 of 100 were answered; None without answers, or beyond the last."""
     total, so_far = sum(counts), 0
     for end, count in zip(LATENCY_BUCKETS_MS, counts, strict=False):
         so_far += count
@@ -465,8 +457,7 @@ def get_tail_latency_ms(counts: Sequence[int]) -> int | None:
 
 
 def aggregate_traffic(rows: Iterable[TrafficRow], by: TrafficGrouping, sort: TrafficOrder) -> list[TrafficLine]:
-    """Returns all lines, the largest first. Rates cover the time from the first window's start to the last one's end.
-    """
+    """Returns all lines. Rates cover the first window's start to the last one's end."""
     sums: dict[tuple[str, TrafficKind], TrafficCounter] = {}
     names: dict[tuple[str, TrafficKind], tuple[set[str], set[str]]] = {}
     since_ms, until_ms = 0, 0

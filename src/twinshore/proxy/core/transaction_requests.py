@@ -1,10 +1,9 @@
-"""Transactions: the transactional id, the topics written and the group are all on the groups' home.
+"""Transactions: the transactional id, the topics written and the group are on the groups' home.
 
-One coordinator commits a transaction, and knows only its own cluster. So a topic that is at home elsewhere is refused,
-with an error after which the application can abort and continue. If a switch has moved the topic there, the request
-waits instead: groups are to follow, and not every client survives the error. A switch waits for open transactions, and
-no new one begins on topics that it holds. Once groups have moved, their new home does not know a producer. It says so,
-and the client aborts once and gets an id there.
+One coordinator commits a transaction, and knows only its cluster. A topic at home elsewhere is refused, with an error
+after which applications abort and go on. If a switch has moved it there, the request waits: groups are to follow, and
+not every client survives the error. A switch waits for open transactions, and none begins on held topics. Once groups
+have moved, their new home does not know a producer: the client aborts once, and gets an id there.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
-# Kafka's own, which say that what they are about has no fault of its own, and that the group may not be written.
+# OPERATION_NOT_ATTEMPTED, for topics without a fault of their own, and GROUP_AUTHORIZATION_FAILED.
 _NOT_ATTEMPTED: Final = 55
 _NOT_FOR_GROUP: Final = 30
-# Kafka's own as well, by which a coordinator that does not know a producer has it abort and begin anew.
+# INVALID_PRODUCER_ID_MAPPING, by which a coordinator makes an unknown producer abort and begin again.
 _NOT_MAPPED: Final = 49
 _NOBODY: Final = -1
 
@@ -81,9 +80,9 @@ def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
 
 
 class RefusedTransactions:
-    """Transactions of one client that were refused before they began.
+    """One client's transactions that were refused before they began.
 
-    Their coordinator does not know them, and would answer EndTxn with an error that librdkafka does not survive.
+    The coordinator does not know them, and its error to EndTxn would end librdkafka clients.
     """
 
     def __init__(self) -> None:
@@ -98,7 +97,7 @@ class RefusedTransactions:
         return move
 
     def end(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Forward EndTxn to the broker asked, which has the transaction, also if groups have moved."""
+        """Forward EndTxn to the coordinator that has the transaction, also if groups have moved."""
         del seen
         if place is None:
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
@@ -116,22 +115,22 @@ def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
 
 
 def _has_moved(topic: str, seen: RoutingTable) -> bool:
-    """Whether a switch has moved the topic away from groups, which may follow."""
+    """Whether a switch has moved the topic from where groups are."""
     lead = seen.leads.get(topic)
     return lead is not None and lead.term > FIRST_TERM
 
 
 def _add_partitions(request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Refuse topics that are at home elsewhere; nothing else of the request is done then."""
+    """If topics are at home elsewhere, refuse the whole request."""
     names = [str(one.name) for one in asked.v3_and_below_topics]
     home = seen.group_home()
     if place is None or place.cluster != home:
         return RespondNow(_of_partitions(request, asked, dict.fromkeys(names, Code.NOT_COORDINATOR)))
-    # While members gather new ones may begin: whoever waited here would not join anew.
+    # While members gather, transactions may begin: a client that waited here would not rejoin.
     elsewhere = {name for name in names if seen.is_elsewhere(name, home)}
     come = elsewhere and (seen.groups_gathering or all(_has_moved(name, seen) for name in elsewhere))
     if seen.offset_commits_paused or come or any(seen.writes_paused(name) for name in names):
-        # Who reads what it writes is waited for as groups gather: it aborts, as it must at their new home, and joins.
+        # A client that also reads is awaited as groups gather: it aborts, as it must at the new home, and rejoins.
         code = _NOT_MAPPED if elsewhere and seen.groups_gathering else Code.CONCURRENT_TRANSACTIONS
         return ParkRequest(_of_partitions(request, asked, dict.fromkeys(names, code)))
     if not elsewhere:
@@ -164,7 +163,7 @@ def route_add_offsets(request: Request, place: BrokerId | None, seen: RoutingTab
 
 
 def route_txn_offset_commit(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Route TxnOffsetCommit for topics that the groups' home has."""
+    """Route TxnOffsetCommit, for topics that the groups' home has."""
     asked = decode_request(request)
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))

@@ -1,4 +1,4 @@
-"""Operations on circuit breakers, and which proxies apply the current ones."""
+"""Operations on circuit breakers, and which proxies apply them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from twinshore.state.core.proxy_values import (
 from twinshore.state.core.values import AuditRow
 from twinshore.state.store import Store
 
-# A proxy says every two seconds that it lives.
+# Proxies report every two seconds.
 PROXY_GONE_MS: Final = 10_000
 
 
 def list_serving_proxies(store: Store) -> list[ProxyInstanceRow]:
-    """Returns proxies that have reported lately."""
+    """Returns proxies that reported lately."""
     now_ms = wall_ms()
     return [one for one in store.proxies.instances() if now_ms - one.seen_ms < PROXY_GONE_MS]
 
@@ -58,7 +58,7 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True)
 class BreakerSelection:
-    """Breakers of a topic and client id, each a name or a prefix with `*`. `kinds`: one or both."""
+    """Breakers of a topic and client id, each a name or a prefix with `*`."""
 
     topic: str
     client: str = "*"
@@ -67,7 +67,7 @@ class BreakerSelection:
 
 @dataclass(frozen=True, slots=True)
 class OpenBreakers:
-    """Open breakers for `for_s` seconds (0: until closed)."""
+    """Open breakers for `for_s` seconds; 0: until closed."""
 
     named: BreakerSelection
     reason: str
@@ -87,7 +87,7 @@ class SetBreakerLimits:
 
 @dataclass(frozen=True, slots=True)
 class BreakerStep:
-    """`row`: the new breaker; `before`: the earlier one in words, or empty; `seen`: the revision it was planned on."""
+    """`row`: the new breaker; `before`: the earlier one in words, or empty; `seen`: the revision planned on."""
 
     row: BreakerRow
     before: str
@@ -100,7 +100,6 @@ class BreakerStep:
 
 
 def describe_scope(row: BreakerRow) -> str:
-    """Describe the topic, and the clients unless all."""
     return row.topic if row.client == "*" else f"{row.topic} for clients {row.client}"
 
 
@@ -121,14 +120,14 @@ def describe_breaker(row: BreakerRow) -> str:
 
 
 def select_breakers(topic: str, client: str, *, produce: bool, fetch: bool) -> BreakerSelection:
-    """Select both kinds if neither or both are asked for."""
+    """Both kinds if neither or both are asked for."""
     if produce == fetch:
         return BreakerSelection(topic, client)
     return BreakerSelection(topic, client, (BreakerKind.PRODUCE if produce else BreakerKind.FETCH,))
 
 
 def build_limits(records_s: int, bytes_s: int, latency_ms: int, above_s: int, quiet_s: int) -> BreakerLimits:
-    """Build the limits as given; planning refuses invalid ones."""
+    """Planning refuses invalid limits."""
     return BreakerLimits(records_s, bytes_s, latency_ms, above_s, quiet_s)
 
 
@@ -183,7 +182,7 @@ def _planned(
     by: str,
     becomes: Callable[[BreakerRow | None, int], tuple[BreakerState, int, BreakerLimits]],
 ) -> Plan[BreakerStep]:
-    """`becomes`: returns state, end and limits from the old breaker and the time."""
+    """`becomes` returns state, end and limits, from the old breaker and the time."""
     _check(asked.named, asked.reason)
     seen, rows = _known(store)
     steps, now_ms = [], wall_ms()
@@ -197,7 +196,7 @@ def _planned(
 
 
 def plan_close(named: BreakerSelection, store: Store, *, by: str) -> Plan[BreakerStep]:
-    """Plan to close breakers and remove their limits. ConfigError if there is none."""
+    """Plan to close breakers and remove limits. ConfigError if there is none."""
     seen, rows = _known(store)
     ours = [row for kind in named.kinds if (row := rows.get((named.topic, named.client, kind))) is not None]
     if not ours:
@@ -226,14 +225,14 @@ def _check(named: BreakerSelection, reason: str) -> None:
 
 
 def _unseen(named: BreakerSelection, store: Store) -> tuple[str, ...]:
-    """Returns names without recent traffic: such a breaker cuts nothing, though an operator would rely on it."""
+    """Returns names without recent traffic: such a breaker cuts nothing, though operators would rely on it."""
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - RECENT_TRAFFIC_S * 1000, now_ms)
     return list_unknown_names(named.topic, named.client, rows, RECENT_TRAFFIC_PHRASE)
 
 
 def list_unknown_names(topic: str, client: str, rows: Iterable[TrafficRow], lately: str) -> tuple[str, ...]:
-    """Returns a sentence for topic and client, each if without traffic in `rows`."""
+    """Returns a sentence for each of topic and client without traffic in `rows`."""
     keys = [row.key for row in rows]
     said = (
         describe_unknown_name("topic", topic, {key.topic for key in keys} - {""}, lately),
@@ -280,7 +279,7 @@ def _told(step: BreakerStep, by: str) -> AuditRow:
 
 
 def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> str:
-    """Wait until all proxies apply the current breakers, or time is over, and describe how many do."""
+    """Wait until all proxies apply the current breakers, or time is over. Describes how many do."""
     until_s = time.monotonic() + within_s
     wanted = store.proxies.revision()
     while True:
@@ -296,7 +295,7 @@ def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> s
 
 
 def list_breakers(store: Store) -> list[dict[str, Any]]:
-    """Returns all breakers, each with the sums of what it answered at all proxies."""
+    """Returns all breakers, with sums over all proxies."""
     counts = store.proxies.counts()
     now_ms = wall_ms()
     live = {row.id for row in list_serving_proxies(store)}
@@ -320,5 +319,5 @@ def list_breakers(store: Store) -> list[dict[str, Any]]:
 
 
 def list_dropped_records(store: Store, limit: int = 100) -> tuple[DroppedRecordsRow, ...]:
-    """Returns dropped records, newest first."""
+    """Newest first."""
     return store.proxies.drops(limit)

@@ -1,4 +1,4 @@
-"""Moves all groups of the proxies' clients to another cluster: members gather, and committed offsets are copied."""
+"""Moves the groups of proxies' clients to another cluster: members gather, and committed offsets are copied."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from twinshore.switch.operations.run import SwitchCaller
 from twinshore.switch.operations.waves import WavesPlan
 
 GroupsHome = HomeRecord | HomeConflict | None
-# So many words a silent cluster may have heard.
+# How many newer records a silent cluster may have.
 UNSEEN_TERMS_MAX = 16
-WRITE_MARGIN_S = 3.0  # a request for the next word has landed by then, or is given up
+WRITE_MARGIN_S = 3.0  # by then the write of the next record has arrived, or is given up
 NAMED_MAX = 5
 CLUSTER_TIMEOUT_S = 5.0
-# Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which
-# groups have some that have not. For so long a proxy that knows of none is not believed: it may have just begun.
+# Members learn of the move with their next heartbeat, every three seconds by default, commit, and wait. Proxies report
+# groups with members that have not. At first a proxy that reports none is not believed: it may have just begun.
 GATHER_MIN_S = 4.0
 GATHER_MAX_S = 30.0
-# So long proxies may take to say that no place is on its way any more; one that was killed is waited for as well.
+# How long proxies may take to report that no commit is on its way; a killed proxy is awaited too.
 PROXIES_TIMEOUT_S = 12.0
 OFFSETS_COPY_TIMEOUT_S = 5.0
-# So long proxies hold groups whose mover is gone; in the first step besides the times that were asked for.
+# How long proxies hold groups whose mover is gone; in the first step, in addition to the requested times.
 PROXIES_HOLD_S = 60.0
 RETRY_INTERVAL_S = 0.05
 
 
 class GroupsHomeRecords:
-    """Reads and writes the home record of groups on these clusters, and follows which proxies have read the record.
+    """Reads and writes the home record of groups, and follows which proxies have read it.
 
-    `first`: the home while no record exists. `store`: keeps where groups have moved.
+    `first`: the home without a record. `store`: keeps where groups have moved.
     """
 
     def __init__(self, clusters: Sequence[KafkaCluster], first: str, store: Store | None = None) -> None:
@@ -66,7 +66,7 @@ class GroupsHomeRecords:
         self._held_until_s = inf
 
     def told(self) -> tuple[GroupsHome, dict[str, KafkaError]]:
-        """Returns the current record, by clusters and store, and the clusters that do not answer."""
+        """Returns the current record, also by the store, and silent clusters."""
         lines, silent = list[HomeRecord | None](), dict[str, KafkaError]()
         with suppress(StoreError):
             lines.append(load_home(self._store) if self._store is not None else None)
@@ -79,13 +79,11 @@ class GroupsHomeRecords:
         return current_home(lines), silent
 
     def next(self, told: GroupsHome, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeRecord:
-        """Returns the next record with the same home. `hold_s`: proxies end by themselves what it asks for, so long
-        after reading.
-        """
+        """Returns the next record of the same home. `hold_s`: after so long proxies end what it asks for."""
         hold_ms = int(hold_s * 1000)
         now_ms = wall_ms()
         if isinstance(told, HomeConflict):
-            told = told.one  # a higher word ends the clash
+            told = told.one  # a higher record ends the conflict
         if told is None:
             home_id = self._clusters[self._first].cluster_id()
             return HomeRecord(
@@ -107,7 +105,7 @@ class GroupsHomeRecords:
     def moved(self, told: GroupsHome, to: str, switch: str, by: str) -> HomeRecord:
         """Returns the first record of the new home.
 
-        If the home stays, the term rises further, since a silent cluster may have newer records.
+        If the home stays, the term rises further: a silent cluster may have newer records.
         """
         if isinstance(told, HomeConflict):
             told = told.one
@@ -125,9 +123,7 @@ class GroupsHomeRecords:
         )
 
     def say(self, line: HomeRecord, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
-        """Write the record to these clusters. RefusedError if another record came between. `may`: as in
-        `HomesTopic.say`.
-        """
+        """Write the record. RefusedError if another one came between. `may`: as in `HomesTopic.say`."""
         began_s = steady_s()
         for name in names:
             notes = self._notes[name]
@@ -141,9 +137,9 @@ class GroupsHomeRecords:
         self._held_until_s = began_s + line.hold_ms / 1000 if line.hold_ms else inf
 
     def check_still_held(self) -> None:
-        """RefusedError if a proxy may have ended the hold by itself.
+        """RefusedError if a proxy may have ended the hold.
 
-        Proxies count from when they read the record, this process from before the write.
+        Proxies count from reading the record, this process from before the write.
         """
         if steady_s() + WRITE_MARGIN_S > self._held_until_s:
             raise RefusedError("it took too long: members go on where they were", hint="nothing has moved; try again")
@@ -151,7 +147,7 @@ class GroupsHomeRecords:
     def move(self, line: HomeRecord, to: str, names: Sequence[str]) -> None:
         """Write the record to the new home first: from then on groups are there.
 
-        The mirror writes it to clusters that are silent now, from the store.
+        The mirror later writes it to silent clusters, from the store.
         """
         self.say(line, [to], self.check_still_held)
         if self._store is not None:
@@ -168,9 +164,7 @@ class GroupsHomeRecords:
         ]
 
     def gathering(self, line: HomeRecord) -> list[str]:
-        """Returns some groups with members that have not gathered since this record, and proxies that have not read the
-        record.
-        """
+        """Returns some groups with members that have not gathered, and proxies without this record."""
         self._hear()
         late = self._followers.gathering(GROUPS_HOME_NAME, line.word, steady_s())
         return sorted({name for one in late for name in one.busy or (one.name or one.id,)})
@@ -221,10 +215,8 @@ class GroupsMoveStep:
 
 @dataclass(frozen=True, slots=True)
 class MoveGroups:
-    """Where groups shall be at home; `to` empty: only look.
-
-    `force`: even if the old home does not answer. `gather_s`: how long to wait for members at work. `hold_s`: how long
-    they may wait for a switch after that.
+    """`to`: the new home; empty: only look. `force`: even if the old home is silent. `gather_s`: how long to wait for
+    members at work. `hold_s`: how long they may wait for a switch after that.
     """
 
     to: str = ""
@@ -234,7 +226,7 @@ class MoveGroups:
 
 
 def plan(asked: MoveGroups, settings: Settings, store: Store | None) -> Plan[GroupsMoveStep]:
-    """Plan the move. ConfigError if the cluster is not behind the proxy."""
+    """ConfigError if the cluster is not behind the proxy."""
     names = settings.of(SECTION).clusters
     if asked.to and asked.to not in names:
         raise ConfigError(f"{asked.to} is none of the clusters behind the proxy: {join_names(names, NAMED_MAX)}")
@@ -332,7 +324,7 @@ def _judged(seen: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[Refus
 def act(
     asked: MoveGroups, meant: Plan[GroupsMoveStep], settings: Settings, store: Store | None, by: str
 ) -> Generator[GroupsMoveStep, None, None]:
-    """Move groups, and yield each finished step. After an earlier error, members go on at the old home."""
+    """Yields each finished step. On an error before groups have moved, members go on at the old home."""
     if not meant.steps:
         return
     first = meant.steps[0]
@@ -368,11 +360,11 @@ class _Gently:
         to = self.asked.to
         said = self._say(told, HomeState.ANNOUNCED, PROXIES_HOLD_S + self.asked.gather_s + self.asked.hold_s)
         try:
-            # Behind the word: whoever begins a reset looks for it behind his own.
+            # After the record: a reset looks for the record after writing its own row.
             check_no_reset_under_way(store)
             _none_newer(self.old, settings)
             _wait_for_members(self.words, said, self.asked.gather_s)
-            _none_newer(self.old, settings)  # by now every proxy has heard, and lets none of them join
+            _none_newer(self.old, settings)  # by now every proxy knows, and lets none of them join
             yield GroupsMoveStep(GroupsMoveStage.GATHER, self.old, to)
             said = self._say(said, HomeState.HELD, PROXIES_HOLD_S)
             _wait_for_proxies(self.words, said)
@@ -395,7 +387,7 @@ class _Gently:
 
 
 def _wait_for_members(words: GroupsHomeRecords, said: HomeRecord, gather_s: float) -> None:
-    """Wait for members that have not rejoined, since they could commit after the copy."""
+    """Wait for members that have not rejoined: they could commit after the copy."""
     time.sleep(GATHER_MIN_S)
     until_s = time.monotonic() + gather_s - GATHER_MIN_S
     while late := words.gathering(said):
@@ -417,9 +409,9 @@ def _wait_for_proxies(words: GroupsHomeRecords, said: HomeRecord) -> None:
 
 
 def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple[dict[str, GroupOnBothSides], str]:
-    """Copy the committed offsets, and describe the result.
+    """Copy the offsets, and describe the result.
 
-    Waits for offsets that are not replicated yet or that an open transaction may move; no new ones come by now.
+    Waits for offsets not replicated yet, or that an open transaction may move; no new ones come.
     """
     links = links_between(settings, store, old, to)
     until_s = time.monotonic() + OFFSETS_COPY_TIMEOUT_S
@@ -443,9 +435,9 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
 
 
 def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Settings, store: Store, by: str) -> str:
-    """Remove members from the old home, and resume the sync of offsets there. Returns what is left to do by hand.
+    """Remove members from the old home, and resume the sync there. Returns what is left to do by hand.
 
-    Without that, the offsets in twins there would count as changed by others.
+    Else offsets in twins would count as changed by others.
     """
     moves = {name: [goal for goal in one.goals if goal.back] for name, one in seen.items()}
     try:
@@ -461,7 +453,7 @@ def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Sett
 
 
 def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settings: Settings) -> RefusedError | None:
-    """Returns why groups do not move, if some would lose offsets in topics that both clusters have and no link syncs.
+    """Returns why groups cannot move: offsets in topics of both clusters that no link syncs.
 
     `seen`: what links sync.
     """
@@ -474,7 +466,7 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
     named = []
     for name, group in sorted(places.items()):
         taken = seen.get(name, GroupOnBothSides())
-        known = {goal.left_topic for goal in taken.goals}  # a group that has just begun may have more places by now
+        known = {goal.left_topic for goal in taken.goals}  # a group that has just begun may have more offsets by now
         left = {where[0] for where in group.places if f"{where[0]}-{where[1]}" not in taken.lost} & (both - known)
         if left:
             named.append(f"{name} in {join_names(sorted(left), NAMED_MAX)}")
@@ -488,8 +480,7 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
 
 
 def _none_newer(home: str, settings: Settings) -> None:
-    """RefusedError if a group of the newer protocol (KIP-848) has members, since nothing makes these commit and wait.
-    """
+    """RefusedError if a group of the newer protocol (KIP-848) has members, who cannot be made to commit and wait."""
     with closing(_cluster(home, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
         found = groups.listed()
     if found.away:
@@ -513,9 +504,9 @@ def _words(settings: Settings, stack: ExitStack, store: Store | None) -> GroupsH
 
 
 def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Plan[GroupsMoveStep]:
-    """Plan to move groups together with a switch.
+    """Plan to move groups with a switch.
 
-    Several waves are refused: consumers wait from before the hold until the switch is done, which would take too long.
+    Several waves are refused: consumers wait from before the hold until the end, which is too long.
     """
     if isinstance(switch, WavesPlan):
         hint = f"switch without --groups, then `twinshore proxy groups --to {to}`"
@@ -524,10 +515,10 @@ def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPl
 
 
 class GroupsWithSwitch:
-    """Moves groups together with a switch.
+    """Moves groups with a switch.
 
-    Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them
-    right after the topics. Without `go_on` and `end`, groups stay, and members go on when the context exits.
+    Members wait from `begin` on, as long as the switch may hold writers and some time more. `go_on` moves them right
+    after the topics. Without `go_on` and `end`, members go on at the old home on exit.
     """
 
     def __init__(
@@ -568,7 +559,7 @@ class GroupsWithSwitch:
             self._refused = error
 
     def end(self) -> None:
-        """Finish after the switch. Raises if groups were not moved."""
+        """Call after the switch. Raises if groups were not moved."""
         self.go_on()
         if self._refused is not None:
             raise self._refused
@@ -581,7 +572,7 @@ class GroupsWithSwitch:
 
 
 def move_groups_by_force(to: str, settings: Settings, where: object, by: str, tell: Callable[[str], None]) -> None:
-    """Move groups after a forced switch, even if their home does not answer. `where`: the store, if available."""
+    """Move groups after a forced switch, even if their home is silent. `where`: the store, if available."""
     store = where if isinstance(where, Store) else None
     asked = MoveGroups(to, force=True)
     meant = plan(asked, settings, store)

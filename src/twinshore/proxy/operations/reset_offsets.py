@@ -1,4 +1,4 @@
-"""Resets the offsets of a proxy clients' group while its members run."""
+"""Resets a group's offsets while its members run."""
 
 from __future__ import annotations
 
@@ -45,18 +45,14 @@ UNFINISHED_HINT: Final = "finish it with --resume, or have places as they were w
 
 
 class UnfinishedResetAction(StrEnum):
-    """What to do with an unfinished reset."""
-
     RESUME = "resume"
     UNDO = "undo"
 
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """A requested reset.
-
-    `topics`: with partitions, None for all; empty: all topics with a committed offset. `target`: None to only look, or
-    with an `unfinished_action`. `gather_s`: how long to wait for members, so that they return together.
+    """`topics`: with partitions, None for all; empty: all with a committed offset. `target`: None to only look, or with
+    an `unfinished_action`. `gather_s`: how long to wait for members, so that they return together.
     """
 
     group: str
@@ -79,7 +75,7 @@ def parse_reset_request(
     undo: bool = False,
     gather_s: float = GATHER_TIMEOUT_S,
 ) -> ResetOffsets:
-    """Parse the options. ConfigError if they contradict."""
+    """ConfigError if options contradict."""
     if resume and undo:
         raise ConfigError("--resume and --undo are two things")
     target = parse_target(
@@ -94,7 +90,7 @@ def parse_reset_request(
 
 
 class OffsetResetStage(StrEnum):
-    """The stages, in order."""
+    """In order."""
 
     HOLD = "hold"
     GATHER = "gather"
@@ -115,7 +111,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetStep:
-    """`counts`: the numbers in its sentence."""
+    """`counts`: the numbers of the sentence."""
 
     stage: OffsetResetStage
     group: str
@@ -127,7 +123,7 @@ class OffsetResetStep:
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetPlan(Plan[OffsetResetStep]):
-    """`known`: the run of the earlier reset at planning. `term`: how often groups had moved by then."""
+    """`known`: the earlier reset's run when planned. `term`: how often groups had moved."""
 
     home: str = ""
     term: int = 0
@@ -136,7 +132,7 @@ class OffsetResetPlan(Plan[OffsetResetStep]):
 
 
 def plan(asked: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPlan:
-    """Plan the reset. ConfigError if there is no such group, topic or partition."""
+    """ConfigError if there is no such group, topic or partition."""
     before = next((row for row in store.proxy_resets.all()[1] if row.group == asked.group), None)
     if before is not None and is_reset_under_way(before) and _changes(asked):
         raise RefusedError(_under_way(before), hint=f"it ends by {format_time(before.until_ms)} at the latest")
@@ -244,7 +240,7 @@ def _refused(
 def act(
     asked: ResetOffsets, meant: OffsetResetPlan, settings: Settings, store: Store, by: str
 ) -> Iterator[OffsetResetStep]:
-    """Reset, and yield each finished step. On an error before offsets are set, members go on at the old ones."""
+    """Yields each finished step. On an error before offsets are set, members go on at the old ones."""
     if not meant.steps:
         return
     with ExitStack() as stack:
@@ -287,7 +283,7 @@ def act(
 
 
 def _came(asked: ResetOffsets, goals: Sequence[ResetGoal]) -> str:
-    """Describe the goals of a shift, since members may have committed after the plan was shown."""
+    """Describe a shift's goals: members may have committed since the plan was shown."""
     if asked.target is None or asked.target.way is not ResetTargetKind.SHIFT:
         return ""
     return ": " + join_names([f"{one.topic}-{one.partition}: {one.was} -> {one.to}" for one in goals], NAMED_MAX)

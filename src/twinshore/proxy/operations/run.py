@@ -1,4 +1,4 @@
-"""Operations of a proxy on this machine: preview, serve, and a table for the users file."""
+"""A proxy on this machine: preview, serve, and a table for the users file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PREVIEW_TIMEOUT_S = 4.0
 
 
 def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPreview:
-    """Preview what a proxy started now would serve. ConfigError if it could not start."""
+    """Preview what a proxy would serve now. ConfigError if it could not start."""
     asked, clusters = settings.of(SECTION), select_clusters(settings)
     layout, said = build_addressing(asked, clusters), list[str]()
     with ExitStack() as stack:
@@ -50,7 +50,7 @@ def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPrevie
 
 
 def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
-    """Returns the home records; none if the cluster has fallen silent."""
+    """Returns the home records; none if the cluster is silent by now."""
     with (
         closing(KafkaCluster(cluster, patience_s=PREVIEW_TIMEOUT_S, call_s=PREVIEW_TIMEOUT_S)) as kafka,
         suppress(KafkaError),
@@ -60,9 +60,8 @@ def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
 
 
 def serve_proxy(settings: Settings, log: Callable[[str], None], processes: int = 0) -> None:
-    """Serve until Ctrl-C, SIGTERM or SIGHUP. Starts without a store too, and uses one that is created later.
-
-    `processes`: their number, in place of the settings, unless 0.
+    """Serve until Ctrl-C, SIGTERM or SIGHUP. A store may be created later. `processes`: unless 0, in place of the
+    settings.
     """
     select_clusters(settings)
     count = processes or settings.of(SECTION).processes
@@ -87,7 +86,7 @@ def _serve(settings: Settings, log: Callable[[str], None], part: Worker | None) 
 
 
 def format_user_table(name: str, password: Secret) -> str:
-    """Returns the user's table for the users file. ConfigError without a password."""
+    """Returns a user's table for the users file. ConfigError without a password."""
     plain = password.read()
     if not plain:
         raise ConfigError(f"{password.file or password.env} holds no password")

@@ -63,7 +63,7 @@ def parse_query(by: str, sort: str, last: str, topic: str, client: str, page: in
 
 
 def query_traffic(asked: TrafficQuery, store: Store) -> TrafficPage:
-    """Returns a page over the windows that ended in the period."""
+    """Over the windows that ended in the period."""
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - asked.last_s * 1000, now_ms)
     meant = [
