@@ -296,7 +296,7 @@ class ProxyUserSection:
 
 @dataclass(slots=True)
 class _User:
-    """`proven`: keyed hash of a correct password, since checking a salted one takes long."""
+    """A user. `proven`: keyed hash of a correct password, since checking a salted one takes long."""
 
     keys: ScramKeys | None
     password: Secret
@@ -368,7 +368,7 @@ def _read(password: Secret) -> str:
 
 
 def read_users(file: str) -> UsersOfFile:
-    """ConfigError lists all errors in the file."""
+    """Read a users file. ConfigError lists all errors."""
     try:
         text = Path(file).read_text(encoding="utf-8")
         raw: dict[str, Any] = tomllib.loads(text)
@@ -437,7 +437,7 @@ class Authenticator:
 
     @property
     def tls_context(self) -> ssl.SSLContext | None:
-        """None if ports are plain TCP."""
+        """The TLS context for a new client; None if ports are plain TCP."""
         return self._tls_context.value if self._tls_context else None
 
     @property

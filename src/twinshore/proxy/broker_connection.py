@@ -67,7 +67,7 @@ class TokenCache:
         self._lock = threading.Lock()
 
     def of(self, security: Security, timeout_s: float) -> str:
-        """KafkaError if no token is available."""
+        """Returns a token for this user. KafkaError if there is none."""
         if not security.token_url:
             return self._fetch(security, timeout_s).text
         with self._lock:
@@ -211,7 +211,10 @@ class ConnectionOwner(Protocol):
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """`framer` holds the frame last passed to `done`. `end_reason`: why it ended; `was_refused`: for login or TLS."""
+    """A connection to a broker.
+
+    `framer` holds the frame last passed to `done`. `end_reason`: why it ended; `was_refused`: for login or TLS.
+    """
 
     def __init__(self, place: BrokerId, owner: ConnectionOwner, access: BrokerAccess) -> None:
         self.place, self.framer, self.bytes_in = place, FrameReader(), 0

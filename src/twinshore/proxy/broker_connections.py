@@ -81,7 +81,10 @@ class InFlightWrites:
 
 
 class BrokerConnections:
-    """`pace` is called when a connection accepts no more, `go_on` when more. `who`: the client's principal."""
+    """One client's connections.
+
+    `pace` is called when one accepts no more, `go_on` when it accepts more. `who`: the client's principal.
+    """
 
     def __init__(self, house: ProxyContext, pace: Callable[[], None], go_on: Callable[[], None]) -> None:
         self._house, self._pace, self._go_on = house, pace, go_on

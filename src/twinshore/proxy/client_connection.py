@@ -246,7 +246,7 @@ class ParkedRequest:
 
     @property
     def request(self) -> Request:
-        """There must be one."""
+        """The parked request; there must be one."""
         assert self.whole is not None
         return read_request(self.whole[SIZE_BYTES:])
 
@@ -360,7 +360,10 @@ class ClientQuota:
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """`place`: the broker of the port. `address`: from a PROXY header. `is_in`: admitted and counted already."""
+    """A client's connection.
+
+    `place`: the broker of the port. `address`: from a PROXY header. `is_in`: admitted and counted already.
+    """
 
     def __init__(self, place: BrokerId | None, house: ProxyContext, address: str = "", *, is_in: bool = False) -> None:
         self._house, self._told_address, self._is_in = house, address, is_in

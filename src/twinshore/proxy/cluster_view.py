@@ -113,13 +113,13 @@ class HomeWatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Call in the event loop."""
+        """Start, in the event loop."""
         self._began_s = steady_s()
         self._loop = asyncio.get_running_loop()
         self._centre.start()
 
     def stop(self) -> None:
-        """Switches no longer wait for this proxy: call once nothing is written."""
+        """Stop, once nothing is written: switches no longer wait for this proxy."""
         self._loop = None
         for task in self._learning.values():
             task.cancel()
@@ -158,7 +158,7 @@ class HomeWatcher:
         )
 
     def _heard(self) -> None:
-        """Runs in the tracker's thread."""
+        """Take news in the tracker's thread."""
         if (loop := self._loop) is not None:
             with suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(self._hear)
@@ -310,9 +310,10 @@ NAMED_MAX = 5
 
 
 class ClusterWatcher:
-    """`look` runs until `stop`. `seen` is replaced, never changed, and stays the same object until something is new.
+    """Polls the clusters and the store; `look` runs until `stop`.
 
-    `follows`: home records will be read. `is_own`: whether each site has the topic for itself.
+    `seen` is replaced, never changed, and stays the same object until something is new. `follows`: home records will be
+    read. `is_own`: whether each site has the topic for itself.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class LazyStore:
         self._refused: StoreVersionError | None = None
 
     def get(self) -> Store | None:
-        """None if there is none yet; StoreError without an answer."""
+        """Returns the store; None if there is none yet. StoreError without an answer."""
         with self._guard:
             if self._store is None and steady_s() >= self._looked_s + OPEN_RETRY_INTERVAL_S:
                 # After an error the store does not count as missing.
@@ -54,7 +54,7 @@ class LazyStore:
             return self._store
 
     def check_version(self) -> None:
-        """StoreVersionError if opening has found another version's tables; does not ask the store."""
+        """Raise StoreVersionError if opening has found another version's tables. Does not ask the store."""
         if self._refused is not None:
             raise self._refused
 

@@ -238,7 +238,7 @@ class Listeners:
 
 
 def create_client_protocol(place: BrokerId | None, house: ProxyContext) -> asyncio.BufferedProtocol:
-    """`place`: the broker of the port; None for the first port."""
+    """Create a client's protocol. `place`: the broker of the port; None for the first port."""
     if house.balancers is None:
         return _enter(place, house, "")
     return ProxyProtocolHandler(house.balancers, partial(_enter, place, house), house.hung_up)

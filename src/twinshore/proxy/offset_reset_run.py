@@ -68,7 +68,7 @@ COORDINATOR_RETRY_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
-    """Where a group stands. `partitions`: those with a committed offset, or asked for.
+    """A group's positions. `partitions`: those with a committed offset, or asked for.
 
     `silent`: clusters that do not answer, whose offsets are unknown. `term`: how often groups have moved.
     """
@@ -188,7 +188,7 @@ def read_group_positions(
 
 
 def check_no_site_topics(topics: Iterable[str], seen: RoutingTable, settings: Settings) -> None:
-    """RefusedError if a topic exists separately at each site, so that its log is ambiguous."""
+    """Refuse topics that exist separately at each site, whose log is ambiguous. RefusedError."""
     rules = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics)
     for topic in sorted(topics):
         several = sum(topic in one.topics for one in seen.clusters.values()) > 1
@@ -339,7 +339,7 @@ def is_reset_unfinished(row: ResetRow | None) -> bool:
 
 
 def check_no_reset_under_way(store: Store) -> None:
-    """RefusedError during a reset, which would set offsets where no client reads any more."""
+    """Raise RefusedError during a reset, which would set offsets where no client reads any more."""
     if rows := [row for row in store.proxy_resets.all()[1] if is_reset_under_way(row)]:
         raise RefusedError(
             f"{rows[0].set_by} sets group {rows[0].group} to other places since {format_time(rows[0].since_ms)}",

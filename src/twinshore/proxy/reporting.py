@@ -203,7 +203,7 @@ class TrafficTopic:
         self._topic = topic
 
     def take(self, rows: Sequence[TrafficRow]) -> None:
-        """Never raises."""
+        """Write the rows. Never raises."""
         if not rows:
             return
         entries = [(row.key.client.encode(), json.dumps(row.as_values()).encode()) for row in rows]
@@ -228,7 +228,10 @@ T = TypeVar("T")
 
 
 class TrafficReporter:
-    """`serves`: this process. `heard` gets each window and its length in seconds. `topic`: where windows go too."""
+    """Reports traffic windows.
+
+    `serves`: this process. `heard` gets each window and its length in seconds. `topic`: where windows go too.
+    """
 
     def __init__(
         self,

@@ -155,7 +155,7 @@ def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part
 
 
 def select_clusters(settings: Settings) -> list[Cluster]:
-    """ConfigError if there are none."""
+    """Returns the clusters behind the proxy. ConfigError if there are none."""
     clusters = [settings.cluster(name) for name in settings.of(SECTION).clusters]
     if not clusters:
         raise ConfigError("[proxy] clusters: there is no cluster in the settings", hint="docs/proxy.md has an example")
@@ -368,7 +368,7 @@ class _Serving:
             self._log(one.sentence)
 
     def _metrics_server(self) -> MetricsServer | None:
-        """A worker's is for the supervisor, which asks all workers."""
+        """Start the metrics server. A worker's is for the supervisor, which asks all workers."""
         address, port = self._asked.metrics_address, self._asked.metrics_port
         if self._part is not None:
             address, port = "127.0.0.1", 0
@@ -421,7 +421,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """0 while there is no process."""
+        """The process id; 0 while there is none."""
         return self._child.pid if self._child is not None else 0
 
     def start(self) -> None:

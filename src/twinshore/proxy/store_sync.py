@@ -74,7 +74,7 @@ class ResetSync:
         self._told: dict[str, int] = {}
 
     def read(self, store: Store) -> _ResetHeard | None:
-        """Runs in a thread. None if unchanged."""
+        """Read the resets, in a thread; None if unchanged."""
         resets = store.proxy_resets
         return None if resets.revision() == self._book.revision else resets.all()
 
@@ -112,7 +112,10 @@ _FUSES: Final = TypeAdapter(_Heard)
 
 
 class StoreSync:
-    """`serves`: this process, as others see it. `memory`: the file with the breakers, for a start without the store."""
+    """Exchanges breakers and resets with the store.
+
+    `serves`: this process, as others see it. `memory`: the file with the breakers, for a start without the store.
+    """
 
     def __init__(
         self,
@@ -276,7 +279,7 @@ def parse_cached_breakers(text: str) -> _Heard | None:
 
 
 def _read(store: Store, known: int) -> _Heard | None:
-    """None if unchanged."""
+    """Read the breakers; None if unchanged."""
     return None if store.proxies.revision() == known else store.proxies.fuses()
 
 
@@ -292,7 +295,7 @@ TopicIds = Mapping[str, frozenset[str]]
 
 
 class MirrorLagPoller:
-    """`seen` returns the current routing table."""
+    """Polls the lag of twins. `seen` returns the current routing table."""
 
     def __init__(
         self,

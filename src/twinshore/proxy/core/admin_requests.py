@@ -606,12 +606,12 @@ def route_describe_transactions(request: Request, place: BrokerId | None, seen: 
 
 
 def respond_empty(request: Request) -> RequestDecision:
-    """Answer for the first port, which stands for no broker."""
+    """Answer for the first port, which belongs to no broker."""
     return RespondNow(encode_message(build_message(get_response_type(request.key, request.version))))
 
 
 class GroupDeletion:
-    """For one client; `committed` knows the coordinators elsewhere."""
+    """Deletes groups and offsets for one client; `committed` knows coordinators elsewhere."""
 
     def __init__(self, committed: OffsetRequests) -> None:
         self._committed = committed
@@ -762,7 +762,7 @@ def _alter_users(kind: Any, asked: Any) -> Any:
 
 
 def _elect(kind: Any, asked: Any) -> Any:
-    """Without named partitions the response has only an error code."""
+    """Refuse an election. Without named partitions the response has only an error code."""
     if asked.topic_partitions is None:
         return build_message(kind, error_code=_REFUSED)
     topic, part = (

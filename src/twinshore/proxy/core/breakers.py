@@ -52,7 +52,7 @@ class DemandRate(NamedTuple):
 
 
 class TripState(NamedTuple):
-    """`since_s`: since when the condition to change holds, if it does."""
+    """Whether a breaker is tripped. `since_s`: since when the condition to change holds, if it does."""
 
     tripped: bool = False
     since_s: float | None = None
@@ -124,17 +124,19 @@ class _Meter:
 
 
 class _Judged(NamedTuple):
-    """For one topic and client: the breaker that cuts, and the meters."""
+    """The breaker that cuts a topic and client, and the meters."""
 
     cuts: BreakerRow | None
     meters: tuple[_Meter, ...]
 
 
 class CircuitBreakers:
-    """`revision`: of the breakers in force. `now_s`, `now_ms`: monotonic and wall time of the last `tick`. `looks`:
-    kinds with an open breaker or limits; `times`: whether latency is measured. `ended`: drops of closed breakers, not
-    in the store yet. `gaps`: producers with dropped batches, whose sequences have gaps at brokers. `known`: breakers
-    were read from store or memory file, or there is no store.
+    """The circuit breakers of a process.
+
+    `revision`: of those in force. `now_s`, `now_ms`: monotonic and wall time of the last `tick`. `looks`: kinds with an
+    open breaker or limits; `times`: whether latency is measured. `ended`: drops of closed breakers, not in the store
+    yet. `gaps`: producers with dropped batches, whose sequences have gaps at brokers. `known`: breakers were read from
+    store or memory file, or there is no store.
     """
 
     def __init__(self) -> None:
@@ -272,7 +274,7 @@ def matches_name(pattern: str, name: str) -> bool:
 
 
 def _widest(row: BreakerRow) -> tuple[bool, int, bool, int]:
-    """Whole names before prefixes, long before short, the client first."""
+    """Sort whole names before prefixes, long before short, the client first."""
     return row.client.endswith(WILDCARD_SUFFIX), -len(row.client), row.topic.endswith(WILDCARD_SUFFIX), -len(row.topic)
 
 

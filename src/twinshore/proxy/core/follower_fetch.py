@@ -72,7 +72,7 @@ class NetworkTable:
 
 
 def parse_ip_address(address: str) -> _Address | None:
-    """None if invalid. An IPv4-mapped IPv6 address becomes IPv4."""
+    """Returns the address, IPv4-mapped IPv6 as IPv4; None if invalid."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -131,7 +131,7 @@ class MirrorLag:
         self.since_s = home.caught_up_since_s(end) if end <= home.end else -math.inf
 
     def away(self) -> None:
-        """The partition is not replicated any more."""
+        """Mark the partition as not replicated any more."""
         self.since_s = -math.inf
 
     def judge(self, now_s: float, behind_s_max: float) -> bool:

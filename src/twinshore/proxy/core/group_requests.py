@@ -195,7 +195,7 @@ _GroupsPiece = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Any]
 
 
 class Subscription(NamedTuple):
-    """`pattern`: as brokers read it, or empty. `begins`: prefixes of matching names."""
+    """A member's topics. `pattern`: as brokers read it, or empty. `begins`: prefixes of matching names."""
 
     names: tuple[str, ...]
     pattern: str
@@ -476,7 +476,7 @@ def describe_missing_topics(
 
 
 def list_pattern_prefixes(pattern: str) -> tuple[str, ...]:
-    """Returns prefixes, one of which every matching name has.
+    """Returns prefixes; every matching name has one.
 
     Brokers have their own pattern rules, so only literal characters that begin an alternative count.
     """
@@ -528,7 +528,7 @@ _Piece: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse],
 
 
 class OffsetRequests:
-    """Commits and fetches of one client. Remembers coordinators on other clusters."""
+    """OffsetCommit and OffsetFetch of one client. Remembers coordinators on other clusters."""
 
     def __init__(self, counting: RequestCounter | None = None) -> None:
         self._coordinators: dict[tuple[str, str], int] = {}

@@ -18,7 +18,7 @@ _SAID_MAX: Final = 1000
 
 
 class ByteQuotas:
-    """`bytes_s`: for each client id, sent and received; 0: no limit."""
+    """Byte rates of client ids, sent and received. `bytes_s`: the limit of each; 0: none."""
 
     def __init__(self, bytes_s: int) -> None:
         self._bytes_s = bytes_s

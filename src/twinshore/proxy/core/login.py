@@ -75,7 +75,10 @@ LoginStep: TypeAlias = ContinueLogin | AcceptLogin | RefuseLogin | CheckCredenti
 
 
 class ClientLogin:
-    """`keys`: a user's SCRAM keys, made up for unknown users. `software`: the client library."""
+    """The login of one client.
+
+    `keys`: a user's SCRAM keys, made up for unknown users. `software`: the client library.
+    """
 
     def __init__(self, keys: Callable[[str], ScramKeys], mechanisms: Sequence[str], nonce: Callable[[], str]) -> None:
         self._keys, self._mechanisms, self._nonce = keys, mechanisms, nonce
@@ -84,7 +87,7 @@ class ClientLogin:
         self._scram: ScramServer | None = None
 
     def step(self, frame: memoryview, offers: ApiVersionRanges) -> LoginStep:
-        """WireError if the frame is unreadable."""
+        """Process a frame. WireError if unreadable."""
         if self._bare:
             return self._message(bytes(frame), _as_bare)
         request = read_request(frame)

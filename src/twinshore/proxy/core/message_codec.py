@@ -50,7 +50,7 @@ _NOWHERE: Final = (1 << 63) - 1
 
 
 def get_epoch_base(topic: str, seen: RoutingTable) -> int | None:
-    """None if the topic's epochs are hidden."""
+    """Returns the base; None if the topic's epochs are hidden."""
     lead = seen.leads.get(topic)
     return (lead.term - 1) * LEADER_EPOCHS_PER_TERM if lead is not None and lead.term <= TERMS_MAX else None
 
@@ -200,13 +200,13 @@ def build_metadata_request(names: Sequence[str], version: int) -> Parts:
 
 
 def decode_request(request: Request) -> Any:
-    """WireError if invalid."""
+    """Decode a request. WireError if invalid."""
     kind = get_request_type(request.key, request.version)
     return _read(kind, request.view[request.position :], request.key, ARRAY_ELEMENTS_MAX)
 
 
 def decode_response(key: int, version: int, body: memoryview) -> Any:
-    """WireError if invalid."""
+    """Decode a response. WireError if invalid."""
     return _read(get_response_type(key, version), body, key)
 
 
@@ -222,7 +222,7 @@ def _read(kind: Any, body: memoryview, key: int, elements_max: int = sys.maxsize
 
 
 def _check_arrays(entity: Any) -> None:
-    """WireError for null in an array that must not be null; kio accepts that."""
+    """Refuse null in an array that must not be null, as kio accepts that."""
     kind: Any = type(entity)
     for name, may_be_null in _arrays(kind):
         value = getattr(entity, name)
@@ -291,7 +291,7 @@ def to_error_code(code: int) -> ErrorCode:
 
 
 def build_error_response(request: Request, code: Code, **values: Any) -> Parts:
-    """For APIs with a top-level error."""
+    """Build a response with this top-level error."""
     return encode_message(
         build_message(get_response_type(request.key, request.version), error_code=to_error_code(code), **values)
     )

@@ -540,7 +540,7 @@ def refuse_all_partitions(request: Request, asked: Any, code: Code) -> RespondNo
 
 
 def _wait_s(asked: Any) -> float:
-    """DeleteRecords waits for replicas as long as the client allows."""
+    """Returns the timeout: DeleteRecords waits for replicas as long as the client allows."""
     timeout = getattr(asked, "timeout", timedelta(0))
     return RESPONSE_TIMEOUT_S + max(0.0, min(timeout.total_seconds(), RESPONSE_TIMEOUT_S))
 

@@ -63,7 +63,7 @@ class BrokerId(NamedTuple):
 class BrokerAddressing:
     """The addresses of brokers for clients.
 
-    `port` stands for no broker, the ports above for one each. `cluster_id`, `host`: what clients see. `node_hosts`: a
+    `port` belongs to no broker, the ports above to one each. `cluster_id`, `host`: what clients see. `node_hosts`: a
     broker's host name, with `*` for the number; then `port` is the only one.
     """
 
@@ -140,7 +140,7 @@ def get_cluster_mark(cluster_id: str) -> int:
 
 
 def check_cluster_marks(ids: Mapping[str, str]) -> None:
-    """ConfigError if two clusters have the same mark. `ids`: cluster ids by name."""
+    """Check that marks differ. ConfigError if two clusters have the same. `ids`: cluster ids by name."""
     names: dict[int, str] = {}
     for name, cluster_id in ids.items():
         if (first := names.setdefault(get_cluster_mark(cluster_id), name)) != name:
@@ -151,7 +151,7 @@ def check_cluster_marks(ids: Mapping[str, str]) -> None:
 
 
 def extract_cluster_mark(producer_id: int) -> int:
-    """Below 1 if no proxy marked the id."""
+    """Returns the mark; below 1 if no proxy marked the id."""
     return producer_id >> _MARK_SHIFT
 
 
@@ -184,7 +184,7 @@ def remove_term_stamp(producer_id: int) -> int:
 
 
 def extract_term_stamp(producer_id: int) -> int | None:
-    """None if no proxy marked the id."""
+    """Returns the stamp; None if no proxy marked the id."""
     return producer_id >> _STAMP_SHIFT & TERM_STAMPS - 1 if extract_cluster_mark(producer_id) > 0 else None
 
 
@@ -563,7 +563,7 @@ class RoutingTable:
         return self.routes.get(topic)
 
     def written_at(self, topic: str) -> str | None:
-        """The same; for committed offsets, the groups' home."""
+        """Returns the leader cluster; for committed offsets, the groups' home."""
         return self.group_home() if topic == GROUPS_HOME_NAME else self.routes.get(topic)
 
     def is_elsewhere(self, topic: str, cluster: str) -> bool:

@@ -68,7 +68,7 @@ class ResetTargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """`number`: the offset, the time in milliseconds, or the shift in offsets."""
+    """Where to reset to. `number`: the offset, the time in milliseconds, or the shift in offsets."""
 
     way: ResetTargetKind
     number: int = 0
@@ -277,7 +277,7 @@ def commits_key(group: str) -> str:
 
 
 def late_commits_key(group: str) -> str:
-    """The same for commits that no coordinator checks, while members gather."""
+    """Returns the same for commits that no coordinator checks, while members gather."""
     return f"late places of {group}"
 
 
@@ -412,7 +412,7 @@ class ResetFilter:
             self._waits = group
 
     def of_members(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """JoinGroup waits while the group is held, others pass."""
+        """Judge a member request. JoinGroup waits while the group is held."""
         move = self._members(request, place, seen)
         asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))

@@ -25,7 +25,7 @@ _MORE_MAX: Final = 4096
 
 
 class ProxyHeader:
-    """`address`: the client's; empty if the header has none, as in health checks."""
+    """A header being read. `address`: the client's; empty if there is none, as in health checks."""
 
     def __init__(self) -> None:
         self.address = ""

@@ -18,8 +18,10 @@ TOPICS_NAMED_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ProxyPreview:
-    """`asked`: topics that the operator names; if none, only topics with a problem are listed. `is_own`: whether each
-    site has the topic for itself. `remarks`: messages from the look.
+    """What clients would see.
+
+    `asked`: topics that the operator names; if none, only topics with a problem are listed. `is_own`: whether each site
+    has the topic for itself. `remarks`: messages from the look.
     """
 
     seen: RoutingTable
@@ -54,7 +56,7 @@ class ProxyPreview:
 
     @property
     def exit_code(self) -> int:
-        """1 if an operator should look before clients connect."""
+        """The exit code: 1 if an operator should look first."""
         silent = len(self.seen.answering()) < len(self.seen.clusters)
         return int(silent or bool(self.clashes) or bool(self.unknown))
 

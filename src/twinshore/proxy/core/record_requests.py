@@ -86,8 +86,8 @@ MOVED_PRODUCERS_MAX = 1000
 
 
 class SequenceCheck(Enum):
-    """IN_ORDER: next in sequence, or unknown. TWICE: written already. OUT_OF_ORDER: a batch before is missing, unless
-    the new home has it. FENCED: an old producer epoch.
+    """How a batch fits. IN_ORDER: next in sequence, or unknown. TWICE: written already. OUT_OF_ORDER: a batch before is
+    missing, unless the new home has it. FENCED: an old producer epoch.
     """
 
     IN_ORDER = auto()
@@ -104,7 +104,7 @@ class ProducerBatch(NamedTuple):
 
 
 def parse_batch(records: memoryview | bytes | None) -> ProducerBatch | None:
-    """None if invalid, which the broker then refuses."""
+    """Parse a batch; None if invalid, which the broker then refuses."""
     view = memoryview(records or b"")
     try:
         found = next_batch(view, 0, 0)
@@ -174,7 +174,9 @@ class ProducerPartition(NamedTuple):
 
 
 class ProduceVerdict(NamedTuple):
-    """`asked`: the request to send; `changed`: whether it differs. `refused`: errors; `there`: offsets of duplicates.
+    """What may be written.
+
+    `asked`: the request to send; `changed`: whether it differs. `refused`: errors; `there`: offsets of duplicates.
     `early`: producers that may write only if the new home knows them. `begins`: producers that the new home knows
     afterwards.
     """
@@ -196,7 +198,7 @@ class MovedProducers:
         self._unsure: dict[ProducerPartition, int] = {}
 
     def judge(self, asked: produce.ProduceRequest, seen: RoutingTable, here: frozenset[str]) -> ProduceVerdict:
-        """`here`: topics at home on the cluster asked."""
+        """Judge a request. `here`: topics at home on the cluster asked."""
         kept: list[produce.ProduceRequestPartition] = []
         refused: dict[tuple[str, int], Code] = {}
         there: dict[tuple[str, int], int] = {}
@@ -318,7 +320,9 @@ FETCH_SESSIONS_MAX = 4
 
 @dataclass(slots=True)
 class _Session:
-    """`judged`: the state in which all partitions, maybe thousands, were read here. `looked`: when none was to be read
+    """A fetch session.
+
+    `judged`: the state in which all partitions, maybe thousands, were read here. `looked`: when none was to be read
     elsewhere. `only`: the single topic, or empty.
     """
 
@@ -396,7 +400,10 @@ class FetchSessions:
 
 
 class RecordRequests:
-    """For one client. `stale` is called if a broker no longer leads a partition. `reading`: follower fetch."""
+    """Produce and Fetch of one client.
+
+    `stale` is called if a broker no longer leads a partition. `reading`: follower fetch.
+    """
 
     def __init__(
         self,

@@ -368,7 +368,9 @@ def _appended(one: produce.ProduceRequestPartition, code: Code) -> produce.Produ
 
 
 class ClientSession:
-    """`place`: the broker of the client's port; None for the first port. `news` asks for a new look at the clusters.
+    """Decides one client's requests.
+
+    `place`: the broker of the client's port; None for the first port. `news` asks for a new look at the clusters.
     `box`: circuit breakers; `at_work`: members of all clients; `flows`: traffic; `near`: follower fetch; `now`: the
     routing table when a response comes.
     """
@@ -430,7 +432,7 @@ class ClientSession:
         return frozenset(_JUDGES) | frozenset(self._of_admins())
 
     def _of_admins(self) -> Mapping[int, AdminRequestRule]:
-        """Built on first use: few clients need the admin rules."""
+        """Build the admin rules on first use: few clients need them."""
         if self._admin is None:
             self._admin = build_admin_rules(self._layout, self._committed, self._news)
         return self._admin

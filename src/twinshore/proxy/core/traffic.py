@@ -88,7 +88,9 @@ class ResentRecords:
 
 
 class TrafficTable:
-    """`most`: the limit of each kind, for tests. `kept`: the key to keep a flow beyond the limit, None to count it for
+    """The flows of a process.
+
+    `most`: the limit of each kind, for tests. `kept`: the key to keep a flow beyond the limit, None to count it for
     others. `samples_left`: compression samples left in this window.
     """
 
@@ -126,7 +128,7 @@ class TrafficTable:
         return found
 
     def _has_room(self, key: TrafficKey) -> bool:
-        """Whether there is room, after dropping idle flows if needed."""
+        """Whether a flow fits, after dropping idle ones if needed."""
         if _is_unknown(key) and self._unknown >= UNKNOWN_TOPICS_MAX:
             return False
         idlest = self._idlest.get(key.kind, [])
@@ -391,7 +393,7 @@ TAIL_QUANTILE: Final = 0.99
 
 
 class TrafficGrouping(StrEnum):
-    """PROXY_TO_CLUSTER: so between sites. FLOW: each separately."""
+    """What to group by. PROXY_TO_CLUSTER: so between sites. FLOW: each separately."""
 
     TOPIC = "topic"
     CLIENT = "client"
@@ -401,7 +403,7 @@ class TrafficGrouping(StrEnum):
 
 
 class TrafficOrder(StrEnum):
-    """Largest first."""
+    """What to sort by, largest first."""
 
     BYTES = "bytes"
     REQUESTS = "requests"
@@ -422,7 +424,7 @@ class TrafficLine:
     topics: int
 
     def as_values(self) -> dict[str, Any]:
-        """Rates are per second."""
+        """Returns JSON values; rates are per second."""
         flow, per_s = self.flow, 1 / self.lasted_s
         return {
             "subject": self.subject,
@@ -481,7 +483,7 @@ def aggregate_traffic(rows: Iterable[TrafficRow], by: TrafficGrouping, sort: Tra
 
 
 def _subject(row: TrafficRow, by: TrafficGrouping) -> str | None:
-    """None if the row has no such subject."""
+    """Returns the row's subject, if any."""
     key = row.key
     if by is TrafficGrouping.CLIENT:
         return key.client

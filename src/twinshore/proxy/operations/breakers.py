@@ -87,7 +87,9 @@ class SetBreakerLimits:
 
 @dataclass(frozen=True, slots=True)
 class BreakerStep:
-    """`row`: the new breaker; `before`: the earlier one in words, or empty; `seen`: the revision planned on."""
+    """A change. `row`: the new breaker; `before`: a description of the earlier one, or empty; `seen`: the revision
+    planned on.
+    """
 
     row: BreakerRow
     before: str
@@ -120,19 +122,19 @@ def describe_breaker(row: BreakerRow) -> str:
 
 
 def select_breakers(topic: str, client: str, *, produce: bool, fetch: bool) -> BreakerSelection:
-    """Both kinds if neither or both are asked for."""
+    """Select both kinds if neither or both are asked for."""
     if produce == fetch:
         return BreakerSelection(topic, client)
     return BreakerSelection(topic, client, (BreakerKind.PRODUCE if produce else BreakerKind.FETCH,))
 
 
 def build_limits(records_s: int, bytes_s: int, latency_ms: int, above_s: int, quiet_s: int) -> BreakerLimits:
-    """Planning refuses invalid limits."""
+    """Build the limits; planning refuses invalid ones."""
     return BreakerLimits(records_s, bytes_s, latency_ms, above_s, quiet_s)
 
 
 def parse_policy(text: str) -> BreakerPolicy:
-    """ConfigError if unknown."""
+    """Parse a policy. ConfigError if unknown."""
     try:
         return BreakerPolicy(text)
     except ValueError:
@@ -148,7 +150,7 @@ def parse_seconds(text: str, option: str = "--for") -> int:
 
 
 def plan_open(asked: OpenBreakers, store: Store, *, by: str) -> Plan[BreakerStep]:
-    """ConfigError for an invalid selection or an empty reason."""
+    """Plan to open. ConfigError for an invalid selection or an empty reason."""
 
     def becomes(old: BreakerRow | None, now_ms: int) -> tuple[BreakerState, int, BreakerLimits]:
         until_ms = now_ms + asked.for_s * 1000 if asked.for_s else 0
@@ -158,7 +160,7 @@ def plan_open(asked: OpenBreakers, store: Store, *, by: str) -> Plan[BreakerStep
 
 
 def plan_limits(asked: SetBreakerLimits, store: Store, *, by: str) -> Plan[BreakerStep]:
-    """ConfigError for an invalid selection, an empty reason or invalid limits."""
+    """Plan limits. ConfigError for an invalid selection or limits, or an empty reason."""
     limits = asked.limits
     if not limits.any or min(limits.records_s, limits.bytes_s, limits.latency_ms) < 0:
         raise ConfigError("no limit is given", hint="--records-s, --bytes-s or --latency-ms, each above 0")
@@ -182,7 +184,7 @@ def _planned(
     by: str,
     becomes: Callable[[BreakerRow | None, int], tuple[BreakerState, int, BreakerLimits]],
 ) -> Plan[BreakerStep]:
-    """`becomes` returns state, end and limits, from the old breaker and the time."""
+    """Plan one step for each kind. `becomes` returns state, end and limits, from the old breaker and the time."""
     _check(asked.named, asked.reason)
     seen, rows = _known(store)
     steps, now_ms = [], wall_ms()
@@ -319,5 +321,5 @@ def list_breakers(store: Store) -> list[dict[str, Any]]:
 
 
 def list_dropped_records(store: Store, limit: int = 100) -> tuple[DroppedRecordsRow, ...]:
-    """Newest first."""
+    """Returns dropped records, newest first."""
     return store.proxies.drops(limit)

@@ -137,7 +137,7 @@ class GroupsHomeRecords:
         self._held_until_s = began_s + line.hold_ms / 1000 if line.hold_ms else inf
 
     def check_still_held(self) -> None:
-        """RefusedError if a proxy may have ended the hold.
+        """Raise RefusedError if a proxy may have ended the hold.
 
         Proxies count from reading the record, this process from before the write.
         """
@@ -202,7 +202,7 @@ _DONE = {
 
 @dataclass(frozen=True, slots=True)
 class GroupsMoveStep:
-    """`told`: the result."""
+    """A step. `told`: the result."""
 
     stage: GroupsMoveStage
     old: str
@@ -215,7 +215,9 @@ class GroupsMoveStep:
 
 @dataclass(frozen=True, slots=True)
 class MoveGroups:
-    """`to`: the new home; empty: only look. `force`: even if the old home is silent. `gather_s`: how long to wait for
+    """A requested move.
+
+    `to`: the new home; empty: only look. `force`: even if the old home is silent. `gather_s`: how long to wait for
     members at work. `hold_s`: how long they may wait for a switch after that.
     """
 
@@ -226,7 +228,7 @@ class MoveGroups:
 
 
 def plan(asked: MoveGroups, settings: Settings, store: Store | None) -> Plan[GroupsMoveStep]:
-    """ConfigError if the cluster is not behind the proxy."""
+    """Plan the move. ConfigError if the cluster is not behind the proxy."""
     names = settings.of(SECTION).clusters
     if asked.to and asked.to not in names:
         raise ConfigError(f"{asked.to} is none of the clusters behind the proxy: {join_names(names, NAMED_MAX)}")
@@ -435,7 +437,7 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
 
 
 def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Settings, store: Store, by: str) -> str:
-    """Remove members from the old home, and resume the sync there. Returns what is left to do by hand.
+    """Remove members from the old home, and resume the sync there. Returns what an operator has to do.
 
     Else offsets in twins would count as changed by others.
     """
@@ -480,7 +482,7 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
 
 
 def _none_newer(home: str, settings: Settings) -> None:
-    """RefusedError if a group of the newer protocol (KIP-848) has members, who cannot be made to commit and wait."""
+    """Raise RefusedError if a group of the newer protocol (KIP-848) has members, which cannot be made to wait."""
     with closing(_cluster(home, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
         found = groups.listed()
     if found.away:
@@ -559,7 +561,7 @@ class GroupsWithSwitch:
             self._refused = error
 
     def end(self) -> None:
-        """Call after the switch. Raises if groups were not moved."""
+        """Finish after the switch. Raises if groups were not moved."""
         self.go_on()
         if self._refused is not None:
             raise self._refused

@@ -51,8 +51,10 @@ class UnfinishedResetAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """`topics`: with partitions, None for all; empty: all with a committed offset. `target`: None to only look, or with
-    an `unfinished_action`. `gather_s`: how long to wait for members, so that they return together.
+    """A requested reset.
+
+    `topics`: with partitions, None for all; empty: all with a committed offset. `target`: None to only look, or with an
+    `unfinished_action`. `gather_s`: how long to wait for members, so that they return together.
     """
 
     group: str
@@ -75,7 +77,7 @@ def parse_reset_request(
     undo: bool = False,
     gather_s: float = GATHER_TIMEOUT_S,
 ) -> ResetOffsets:
-    """ConfigError if options contradict."""
+    """Parse the options. ConfigError if they contradict."""
     if resume and undo:
         raise ConfigError("--resume and --undo are two things")
     target = parse_target(
@@ -90,7 +92,7 @@ def parse_reset_request(
 
 
 class OffsetResetStage(StrEnum):
-    """In order."""
+    """The stages, in order."""
 
     HOLD = "hold"
     GATHER = "gather"
@@ -111,7 +113,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetStep:
-    """`counts`: the numbers of the sentence."""
+    """A stage. `counts`: the numbers of the sentence."""
 
     stage: OffsetResetStage
     group: str
@@ -123,7 +125,7 @@ class OffsetResetStep:
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetPlan(Plan[OffsetResetStep]):
-    """`known`: the earlier reset's run when planned. `term`: how often groups had moved."""
+    """A planned reset. `known`: the earlier reset's run. `term`: how often groups had moved."""
 
     home: str = ""
     term: int = 0
@@ -132,7 +134,7 @@ class OffsetResetPlan(Plan[OffsetResetStep]):
 
 
 def plan(asked: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPlan:
-    """ConfigError if there is no such group, topic or partition."""
+    """Plan a reset. ConfigError if there is no such group, topic or partition."""
     before = next((row for row in store.proxy_resets.all()[1] if row.group == asked.group), None)
     if before is not None and is_reset_under_way(before) and _changes(asked):
         raise RefusedError(_under_way(before), hint=f"it ends by {format_time(before.until_ms)} at the latest")

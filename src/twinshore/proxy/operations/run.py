@@ -60,9 +60,7 @@ def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
 
 
 def serve_proxy(settings: Settings, log: Callable[[str], None], processes: int = 0) -> None:
-    """Serve until Ctrl-C, SIGTERM or SIGHUP. A store may be created later. `processes`: unless 0, in place of the
-    settings.
-    """
+    """Serve until Ctrl-C, SIGTERM or SIGHUP. A store may be created later. `processes`: 0 for the settings' number."""
     select_clusters(settings)
     count = processes or settings.of(SECTION).processes
     if count > 1:

@@ -15,7 +15,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class TrafficQuery:
-    """`last_s`: the period. `topic`, `client`: patterns, as of breakers. `page` from 1, `size` lines each."""
+    """A query. `last_s`: the period. `topic`, `client`: patterns, as of breakers. `page` from 1, `size` lines each."""
 
     by: TrafficGrouping = TrafficGrouping.TOPIC
     sort: TrafficOrder = TrafficOrder.BYTES
@@ -51,7 +51,7 @@ class TrafficPage:
 
 
 def parse_query(by: str, sort: str, last: str, topic: str, client: str, page: int, size: int) -> TrafficQuery:
-    """ConfigError if an option is invalid."""
+    """Parse the options. ConfigError if invalid."""
     try:
         return TrafficQuery(
             TrafficGrouping(by), TrafficOrder(sort), parse_seconds(last, "--last"), topic, client, page, size
@@ -63,7 +63,7 @@ def parse_query(by: str, sort: str, last: str, topic: str, client: str, page: in
 
 
 def query_traffic(asked: TrafficQuery, store: Store) -> TrafficPage:
-    """Over the windows that ended in the period."""
+    """Returns a page over the windows that ended in the period."""
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - asked.last_s * 1000, now_ms)
     meant = [
