@@ -425,7 +425,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._go_on()
 
     def hang_up(self, why: str) -> None:
-        """Disconnect at once; `why` is for the log."""
         if self._transport is not None and not self._transport.is_closing():
             self._house.hung_up(self.peer, why)
             self._transport.abort()
@@ -438,14 +437,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._told_address or (str(found[0]) if found else "unknown")
 
     def drain(self) -> None:
-        """Read nothing more, and end once all is answered."""
         self._draining = True
         self._refuse_held()
         self._pace()
         self._end_if_drained()
 
     def look(self, now_s: float) -> None:
-        """Check time limits, once a second."""
         if self._brokers.look(now_s):
             return
         if self._held.is_parked_longer(PARKED_REQUEST_TIMEOUT_S):
@@ -611,7 +608,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether a write counts; else disconnect.
 
         While no switch waited for this proxy, as when the process was suspended, the topic may have moved. What the old
-        home took then is lost, so the client must send again.
+        home took then may be lost, so the client must send again.
         """
         if self._house.leases_unbroken_since(leases):
             return True

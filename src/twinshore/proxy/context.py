@@ -41,8 +41,6 @@ class ProxyCounts:
 
 
 class ConnectedClient(Protocol):
-    """A connected client."""
-
     def look(self, now_s: float) -> None:
         """Check time limits, once a second."""
 
@@ -50,7 +48,7 @@ class ConnectedClient(Protocol):
         """Disconnect once all is answered."""
 
     def hang_up(self, why: str) -> None:
-        """Disconnect at once."""
+        """Disconnect at once; `why` is for the log."""
 
     def judge_again(self) -> None:
         """Judge the parked request again."""

@@ -453,14 +453,12 @@ class OffsetReset:
         return there
 
     def set_places(self) -> None:
-        """Remove members and set offsets."""
         self._reckon()
         self._write()
 
     def _reckon(self) -> None:
-        """Remove members, and refresh the goals with what they have committed since planning.
-
-        A shift starts there, and an undo returns there. RefusedError if a shift is impossible.
+        """Remove members, and refresh the goals with what they have committed since planning: a shift starts there, and
+        an undo returns there. RefusedError if a shift is impossible.
         """
         self._set_at_home({})
         there = self.look_again(are_set=self.shifts)

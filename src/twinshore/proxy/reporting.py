@@ -161,9 +161,8 @@ class ProxyCollector(Collector):
         }
 
     def trouble(self) -> str:
-        """Returns why clients are not served, else empty.
-
-        One silent cluster is no reason to restart the proxy: the others' clients would suffer.
+        """Returns why clients are not served, else empty. One silent cluster is no reason to restart the proxy: the
+        others' clients would suffer.
         """
         if not self._house.seen.answering():
             return "no cluster answers"
@@ -254,7 +253,6 @@ class TrafficReporter:
         self._threads = ThreadPoolExecutor(1, "traffic")
 
     async def run(self) -> None:
-        """Run until cancelled."""
         while True:
             await asyncio.sleep(self._every_s)
             await self.tell()

@@ -92,7 +92,6 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """The name for operators and other processes."""
         return f"process {self.number} of {self.count}"
 
 
@@ -551,9 +550,9 @@ class WorkersCollector(Collector):
 
 
 def describe_unhealthy_workers(processes: Mapping[str, Any]) -> str:
-    """Returns why to restart the proxy, else empty. One healthy worker is enough: others are restarted.
+    """Returns why to restart the proxy, else empty. One healthy worker is enough, since others are restarted.
 
-    The given states decide, since a second request could get other answers.
+    Only the given states count: a second request could get other answers.
     """
     if any(one["serves"] and one["ok"] for one in processes.values()):
         return ""

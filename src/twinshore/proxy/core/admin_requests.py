@@ -266,9 +266,9 @@ def _held(names: Sequence[str], cluster: ProxiedCluster, said: BrokerResponse, v
 
 
 def find_topic_homes(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, str]]:
-    """Returns the topics' homes; asks the clusters only for unknown topics.
+    """Returns the topics' homes; only for unknown topics the clusters are asked.
 
-    A topic at home on a cluster not behind the proxy is left out.
+    Topics at home on other clusters than the proxy's are left out.
     """
     names = set(topics) - seen.leaderless.keys()
     known = {name: home for name in names if (home := seen.route(name)) is not None}
@@ -383,9 +383,8 @@ CREATE_PARTITIONS_ARRAYS: Final = RequestArrays("topics", "results", lambda one:
 def route_create_topics(
     request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
 ) -> RequestDecision:
-    """Create each topic at its earlier home, else by the name rules.
-
-    A topic on another cluster counts as existing, since clients would be led there.
+    """Create each topic at its earlier home, else by the name rules. A topic on another cluster counts as existing,
+    since clients would be led there.
     """
     return FanOut(_create(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
 
@@ -451,9 +450,8 @@ def _assigned(topic: Any, cluster: str, layout: BrokerAddressing, seen: RoutingT
 def route_delete_topics(
     request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
 ) -> RequestDecision:
-    """Delete each topic on the only cluster that has it.
-
-    Replicated topics are refused: the mirror decides about the twin, and clients would be led there.
+    """Delete each topic on the only cluster that has it. Replicated topics are refused: the mirror decides about the
+    twin, and clients would be led there.
     """
     return FanOut(_delete(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
 
@@ -617,9 +615,8 @@ class GroupDeletion:
         self._committed = committed
 
     def delete_groups(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Delete groups on all clusters, but not while groups move or a cluster is away.
-
-        A later group of that name would start at offsets left there.
+        """Delete groups on all clusters, but not while groups move or a cluster is away: a later group of that name
+        would start at offsets left there.
         """
         asked = decode_request(request)
         if place is None or place.cluster != seen.group_home():
@@ -811,7 +808,6 @@ AdminRequestRule: TypeAlias = Callable[[Request, BrokerId | None, RoutingTable],
 def build_admin_rules(
     layout: BrokerAddressing, committed: OffsetRequests, news: Callable[[], None]
 ) -> Mapping[int, AdminRequestRule]:
-    """Build the rules for one client."""
     ends = GroupDeletion(committed)
     found: dict[int, AdminRequestRule] = {
         CREATE_TOPICS: lambda request, _, seen: route_create_topics(request, layout, seen, news),
@@ -853,10 +849,7 @@ _GUARDED_NAMES: Final[Mapping[int, Callable[[Any], Iterable[str]]]] = {
 
 
 def refuse_guarded(request: Request, seen: RoutingTable) -> RequestDecision | None:
-    """Refuse changes of Kafka's and Twinshore's own topics, and requests as a replica; None if allowed.
-
-    The whole request is refused; reads are allowed.
-    """
+    """Refuse changes of Kafka's and Twinshore's own topics, as a whole, and requests as a replica; None if allowed."""
     if request.version >= _OF_REPLICAS.get(request.key, 1 << 15):
         return _as_replica(request)
     if (names := _GUARDED_NAMES.get(request.key)) is None:

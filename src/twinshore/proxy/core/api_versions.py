@@ -134,7 +134,6 @@ _OFFERED_FROM: Final = {PRODUCE: 0}
 
 
 def intersect_versions(offers: Iterable[ApiVersionRanges]) -> dict[int, tuple[int, int]]:
-    """Returns the versions that all support."""
     found: dict[int, tuple[int, int]] | None = None
     for one in offers:
         if found is None:
@@ -157,7 +156,6 @@ def without_consumer_protocol(offers: ApiVersionRanges) -> ApiVersionRanges:
 
 
 def compute_offered_versions(clusters: Iterable[ApiVersionRanges]) -> ApiVersionRanges:
-    """Returns the versions that clients may send."""
     found = intersect_versions([HANDLED_API_VERSIONS, *clusters])
     if not all(key in found for key in _OF_NEWER_GROUPS):
         found = dict(without_consumer_protocol(found))

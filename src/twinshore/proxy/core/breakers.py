@@ -96,8 +96,6 @@ class PartitionProducer(NamedTuple):
 
 @dataclass(slots=True)
 class BreakerCounts:
-    """What one breaker answered."""
-
     requests: int = 0
     records: int = 0
     bytes: int = 0
@@ -183,7 +181,6 @@ class CircuitBreakers:
         return key in self._meters and self._meters[key].gauge.tripped
 
     def all_tripped(self) -> set[BreakerKey]:
-        """Returns breakers that limits have opened."""
         return {key for key, meter in self._meters.items() if meter.gauge.tripped}
 
     def _open_now(self) -> frozenset[BreakerKey]:
@@ -292,8 +289,6 @@ _BEYOND_MS = LATENCY_BUCKETS_MS[-1] * 2
 
 
 class AlarmChange(NamedTuple):
-    """An alarm that has started or ended."""
-
     name: str
     stands: bool
     sentence: str

@@ -1,8 +1,8 @@
 """Decides where a client reads a replicated topic: at the twin of its own site while fresh, else at home.
 
-A twin has the offsets of its home, so a client may change at any record.
+A twin has the offsets of its home, so a client may change between them at any record.
 
-A twin whose log ends no earlier than home's did at some moment has all that home had then. Its lag is the age of the
+A twin whose log ends no earlier than home's did at some moment has all that home had then. The lag is the age of the
 newest such moment, by the proxy's clock alone. While a cluster does not answer, the lag grows.
 
 A client is redirected as brokers redirect consumers to a replica (KIP-392); the leader stays at home, so no client
@@ -334,7 +334,6 @@ class FollowerFetch:
         self._wanted[topic] = since_s, self.now_s
 
     def wanted(self) -> list[str]:
-        """Returns the topics to check."""
         return list(self._wanted)
 
     def view(self, site: str) -> Mapping[TopicPartitionKey, BrokerId]:
@@ -599,7 +598,6 @@ class ClientFollowerFetch:
 
 
 def build_empty_fetch(wanted: Iterable[fetch.FetchRequestPartition]) -> fetch.FetchResponse:
-    """Build a response without records and errors."""
     return fetch.FetchResponse(0, 0, 0, [_nothing(one) for one in wanted])
 
 

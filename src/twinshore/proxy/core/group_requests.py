@@ -687,9 +687,8 @@ class OffsetRequests:
         return BrokerId(cluster, answer.node_id)
 
     def moved(self, group: str, place: BrokerId, codes: Sequence[int]) -> bool:
-        """Whether the coordinator there has moved or is silent, and so is looked up again.
-
-        The client knows only the coordinator at home, and must not look for that one.
+        """Whether the coordinator there has moved or is silent, and so is looked up again. The client only knows that
+        at home.
         """
         moved = any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes)
         if moved:
@@ -705,9 +704,8 @@ def _members_told(view: memoryview, at: int, version: int) -> Parts | None:
 
 
 def _by_member(whole: Any) -> Any:
-    """Answer UNKNOWN_MEMBER_ID to a member of a group that has moved, who then rejoins.
-
-    GROUP_ID_NOT_FOUND would reach the application.
+    """Answer UNKNOWN_MEMBER_ID to a member of a group that has moved, who then rejoins. GROUP_ID_NOT_FOUND would reach
+    the application.
     """
     if all(part.error_code != Code.GROUP_ID_NOT_FOUND for one in whole.topics for part in one.partitions):
         return whole
@@ -799,9 +797,8 @@ def _is_place(part: Any) -> bool:
 
 
 def _no_places(request: Request, group: Any, code: Code) -> Any:
-    """Build an error response. Older versions have the error at each partition.
-
-    Newer versions list no partitions, since clients would take those for lost.
+    """Build an error response. Older versions have the error at each partition; newer ones list none, since clients
+    would take those for lost.
     """
     kind = get_response_type(OFFSET_FETCH, request.version)
     kind = get_element_type(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind

@@ -118,9 +118,8 @@ def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
 
 
 def strip_commit_epochs(asked: Any, seen: RoutingTable) -> Any:
-    """Remove converted epochs from a commit; the same object if there are none.
-
-    Readers of the offsets would take them for the cluster's own.
+    """Remove converted epochs from a commit, which readers would take for the cluster's own. The same object if there
+    are none.
     """
     topics = tuple(strip_topic_epochs(one) if get_epoch_base(str(one.name), seen) else one for one in asked.topics)
     changed = any(one is not before for one, before in zip(topics, asked.topics, strict=True))
@@ -128,9 +127,8 @@ def strip_commit_epochs(asked: Any, seen: RoutingTable) -> Any:
 
 
 def strip_topic_epochs(topic: Any) -> Any:
-    """Remove leader epochs from committed offsets.
-
-    A client that starts there would check the epoch, perhaps on another cluster, where it means nothing.
+    """Remove leader epochs from committed offsets. A client would check them, perhaps on another cluster, where they
+    mean nothing.
     """
     if topic.partitions and hasattr(topic.partitions[0], "committed_leader_epoch"):
         partitions = tuple(replace(one, committed_leader_epoch=NO_EPOCH) for one in topic.partitions)
@@ -263,7 +261,6 @@ def build_message(kind: Any, /, **values: Any) -> Any:
 
 
 def convert_message(kind: Any, entity: Any) -> Any:
-    """Convert a message to another version's type."""
     values = {one.name: getattr(entity, one.name) for one in dataclasses.fields(entity)}
     for name, some in values.items():
         if isinstance(some, tuple) and some and dataclasses.is_dataclass(some[0]):
@@ -286,7 +283,6 @@ def _without_null(kind: Any) -> Any:
 
 
 def to_error_code(code: int) -> ErrorCode:
-    """Convert to kio's type."""
     return ErrorCode(int(code))
 
 

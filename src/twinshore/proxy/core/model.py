@@ -93,7 +93,6 @@ class BrokerAddressing:
 
     @property
     def last_port(self) -> int:
-        """The highest port of a broker."""
         return self.port if self.node_hosts else self.port + self.nodes_per_cluster * len(self.clusters)
 
     def parse_broker_name(self, name: str) -> int | None:
@@ -135,7 +134,6 @@ UNKNOWN_RECORDS: Final = 1 << 62
 
 
 def get_cluster_mark(cluster_id: str) -> int:
-    """Returns the cluster's mark in producer ids."""
     return crc32c(cluster_id.encode()) % _MARKS + 1
 
 
@@ -547,7 +545,6 @@ class RoutingTable:
         return [name for name, one in self.clusters.items() if not one.has_answered]
 
     def writes_paused(self, topic: str) -> bool:
-        """Whether writes to the topic must wait."""
         lead = self.leads.get(topic)
         lapsed = self.routes.get(topic) in self.lapsed
         return lapsed or topic in self.learns or (lead is not None and lead.held)
@@ -573,7 +570,7 @@ class RoutingTable:
     def group_home(self) -> str:
         """Returns the cluster of groups by the home record, else the first one.
 
-        Also while that is away: a group on two clusters would read everything twice.
+        Also while that is away: on two clusters, a group would read everything twice.
         """
         lead = self.leads.get(GROUPS_HOME_NAME)
         return lead.cluster if lead and lead.cluster else next(iter(self.clusters))

@@ -392,7 +392,7 @@ class ResetFilter:
     def _gives_up(self, asked: Any) -> bool:
         """Whether the client discards what it reads if only JoinGroup tells of the removal.
 
-        Cooperative members of others may keep positions, so a heartbeat must tell them.
+        Other clients' cooperative members may keep positions, so a heartbeat must tell them.
         """
         name, _, version = self._software.partition(" ")
         if name == _JAVA:
@@ -465,7 +465,7 @@ class ResetFilter:
     def _while_held(
         self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable, *, outside: bool
     ) -> RequestDecision:
-        """Judge a commit of a held group. It stays undecided as long as the reset, which may be given up."""
+        """Judge a commit of a held group. Undecided commits are parked, since the reset may be given up."""
         group, member = str(asked.group_id), str(asked.member_id)
         known = self._ids.get(group, "") if outside else member
         if outside and not known:
@@ -545,7 +545,8 @@ class ResetFilter:
     def commit_in_transaction(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
         """Judge TxnOffsetCommit: the coordinator checks members.
 
-        Reset offsets without a member id abort while the group is held, in newer versions also for a while after.
+        Commits of reset offsets without a member id abort while the group is held, in newer versions also for a while
+        after.
         """
         asked = decode_request(request)
         group = str(asked.group_id)

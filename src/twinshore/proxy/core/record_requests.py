@@ -154,7 +154,6 @@ def sequence_distance(sequence: int, last: int) -> int:
 
 
 def with_producer(batch: ProducerBatch, producer_id: int) -> Buffer:
-    """Returns the batch with this producer id."""
     return b"".join((with_producer_id(batch.header, producer_id), batch.data[HEADER_BYTES:]))
 
 
@@ -343,8 +342,8 @@ class _Session:
 class FetchSessions:
     """Partitions of one client's fetch sessions at one broker, so that a session ends once a topic of it moves.
 
-    The broker's session is opened with all partitions, and later requests name changes. The client opens a session that
-    is unknown here again.
+    A broker's session is opened with all partitions, and later requests name changes. Clients open sessions that are
+    unknown here again.
     """
 
     def __init__(self) -> None:
@@ -685,8 +684,7 @@ def _without_leaders(answer: produce.ProduceResponse) -> produce.ProduceResponse
 def _body_with_epochs(version: int, asked: fetch.FetchRequest, seen: RoutingTable, cluster: str) -> Parts | None:
     """Returns the request with the cluster's epochs; None if there are none.
 
-    librdkafka clients without an epoch name that of the last batch read. The broker would refuse that after another
-    leader.
+    librdkafka clients without an epoch name that of the last batch read, which brokers refuse after another leader.
     """
     if all(one.leader_epoch < 0 and one.last_fetched_epoch < 0 for one in asked.wanted):
         return None

@@ -382,7 +382,6 @@ def parse_client_software(request: Request) -> str:
 
 
 def record_latency(flows: Iterable[TrafficCounter], took_ms: float) -> None:
-    """Add a broker's response time."""
     at, took_us = bisect_left(LATENCY_BUCKETS_MS, took_ms), int(took_ms * 1000)
     for flow in flows:
         flow.answered_us += took_us

@@ -411,9 +411,8 @@ def _wait_for_proxies(words: GroupsHomeRecords, said: HomeRecord) -> None:
 
 
 def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple[dict[str, GroupOnBothSides], str]:
-    """Copy the offsets, and describe the result.
-
-    Waits for offsets not replicated yet, or that an open transaction may move; no new ones come.
+    """Copy the offsets, and describe the result. Waits for offsets not replicated yet, or that an open transaction may
+    move.
     """
     links = links_between(settings, store, old, to)
     until_s = time.monotonic() + OFFSETS_COPY_TIMEOUT_S
@@ -506,9 +505,8 @@ def _words(settings: Settings, stack: ExitStack, store: Store | None) -> GroupsH
 
 
 def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Plan[GroupsMoveStep]:
-    """Plan to move groups with a switch.
-
-    Several waves are refused: consumers wait from before the hold until the end, which is too long.
+    """Plan to move groups with a switch. Several waves are refused: consumers would wait from before the hold until the
+    end.
     """
     if isinstance(switch, WavesPlan):
         hint = f"switch without --groups, then `twinshore proxy groups --to {to}`"

@@ -70,7 +70,6 @@ def serve_proxy(settings: Settings, log: Callable[[str], None], processes: int =
 
 
 def serve_worker(settings: Settings, part: Worker) -> None:
-    """Serve as one of several processes."""
     _serve(settings, partial(part.tell, WorkerMessage.LOG), part)
 
 
