@@ -1,4 +1,4 @@
-"""`python -m twinshore.proxy` is one of several processes; see `part`."""
+"""`python -m twinshore.proxy` runs one of several worker processes; see `server`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes in, and as whom they are led on: certificates, users and credentials, as settings and their files say."""
+"""Authentication of clients, and logins to brokers for them, by settings and their files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from twinshore.proxy.core.model import ApiVersionRanges, DisconnectClient, Parts
 
 T = TypeVar("T")
 _Stamp: TypeAlias = list[tuple[int, int, int] | None]
-# What OpenSSL says of bytes that are no TLS at all.
+# OpenSSL's reasons for bytes that are not TLS.
 _NO_TLS: Final = (
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
@@ -48,7 +48,7 @@ _NO_TLS: Final = (
     "BAD_RECORD_TYPE",
 )
 _TOO_OLD: Final = ("UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "NO_SHARED_CIPHER")
-# As Java and so Kafka abbreviates them.
+# The abbreviations of Java, and so of Kafka.
 _SHORT: Final = {
     "commonName": "CN",
     "organizationName": "O",
@@ -61,23 +61,25 @@ _SHORT: Final = {
     "userId": "UID",
 }
 LOGIN_TIMEOUT_S: Final = 30.0
-# As brokers make a client wait whose login they refuse (connection.failed.authentication.delay.ms), and longer.
+# The delay of a refusal, longer than a broker's (connection.failed.authentication.delay.ms).
 LOGIN_FAILURE_DELAY_S: Final = 0.5
-# As many as Kafka's own tool takes where it is not told.
+# The default of Kafka's own tool.
 SCRAM_ITERATIONS: Final = 4096
 SALT_BYTES: Final = 24
 _DIGEST_BYTES: Final = 64
 _MECHANISM: Final = SaslMechanism.SCRAM_SHA_512
-# So many logins are tried at once.
+# Logins checked at once.
 LOGIN_CHECK_THREADS = 4
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 _WRONG = (Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
 
 
 class ReloadedFile(Generic[T]):
-    """What is made of files, and made anew when they change: certificates, users. `value` is as of the files' last good
-    state: what cannot be made of them is said, and what was made before stays. The first time that is a ConfigError.
-    `what` is whose sentences these are."""
+    """A value made from files, and made again when they change.
+
+    A failed reload is logged, and the last good `value` stays; the constructor raises ConfigError. `what`: prefix of
+    log lines.
+    """
 
     def __init__(self, what: str, files: Sequence[str], make: Callable[[], T], log: Callable[[str], None]) -> None:
         self._what, self._make, self._log, self._told = what, make, log, RepeatFilter(log)
@@ -87,8 +89,10 @@ class ReloadedFile(Generic[T]):
         self.value = make()
 
     def look(self) -> None:
-        """Now and then. Files that are exchanged one after the other do not fit each other in between: what is wrong is
-        said once it was wrong twice."""
+        """Reload if the files have changed; call periodically.
+
+        Files replaced one after the other may not match for a moment, so only a repeated error is logged.
+        """
         stamp = self._stamp()
         if stamp == self._good:
             self._bad = []
@@ -117,7 +121,7 @@ def _stamp_of(file: Path) -> tuple[int, int, int] | None:
 
 
 class _Inside(ssl.SSLObject):
-    """A connection that remembers by which name the client came."""
+    """A TLS connection that remembers the name the client asked for (SNI)."""
 
     sni_hostname = ""
 
@@ -128,12 +132,12 @@ def _remember(inside: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SS
 
 
 def get_sni_hostname(inside: object) -> str:
-    """The name that the client has asked for in its handshake (SNI); empty where it came by an address."""
+    """Returns the host name of the TLS handshake (SNI); empty without one."""
     return inside.sni_hostname if isinstance(inside, _Inside) else ""
 
 
 def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
-    """For clients' connections, of the files as they are now; ConfigError where they cannot be used."""
+    """Create the context for client connections. ConfigError if a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -156,7 +160,7 @@ def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
 
 
 def format_subject(certificate: Mapping[str, Any] | None) -> str:
-    """The subject as Kafka names a principal: `CN=app,O=corp`, the narrowest part first; empty without one."""
+    """Format the subject as Kafka names a principal, `CN=app,O=corp`; empty without a certificate."""
     parts = [
         "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part)
         for part in (certificate or {}).get("subject", ())
@@ -170,7 +174,7 @@ def _escaped(value: str) -> str:
 
 
 def describe_handshake_failure(error: Exception) -> str:
-    """Why a client is hung up on; empty where it went by itself, as what only looks whether a port is open does."""
+    """Returns why a client is disconnected; empty if the client left, as port checks do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -194,25 +198,27 @@ def _spoken(reason: str) -> str:
 
 
 class LoginHandler(Protocol):
-    """Who lets the client in."""
+    """What a login calls."""
 
     def say(self, frame: Parts) -> None:
-        """Sends this."""
+        """Send this response."""
 
     def let_in(self, who: ClientPrincipal) -> None:
-        """From now on it is served."""
+        """Serve the client as this principal from now on."""
 
     def see_out(self, frame: Parts, why: str) -> None:
-        """Sends this as its last word, and hangs up; `why` is for the log."""
+        """Send this response and disconnect; `why` is for the log."""
 
     def hang_up(self, why: str) -> None:
-        """At once."""
+        """Disconnect at once."""
 
 
 class SaslHandshake:
-    """A client before it is served: it logs in, or it is refused, after a pause that makes guessing slow. That of one
-    client. While `busy` nothing more of it is read. `judge` says why somebody is not who he says; empty where he is;
-    None where nobody can be asked. `refuses` says why somebody is not let in who is who he says."""
+    """The login of one client. Refusals are delayed, which slows down guessing.
+
+    While `busy`, the client is not read. `judge` returns why the credentials are wrong, empty if right, None if no
+    cluster can check. `refuses` returns why an authenticated principal is not admitted, else empty.
+    """
 
     def __init__(
         self,
@@ -232,15 +238,14 @@ class SaslHandshake:
 
     @property
     def software(self) -> str:
-        """The library that the client says that it is."""
+        """The client library."""
         return self._login.software
 
     def late(self, now_s: float) -> bool:
-        """Whether the client has had time enough."""
         return now_s > self._until_s
 
     def take(self, frame: memoryview, offers: ApiVersionRanges, host: LoginHandler) -> None:
-        """One frame of the client's. WireError where it cannot be read."""
+        """Process a frame. WireError if unreadable."""
         match self._login.step(frame, offers):
             case ContinueLogin(said):
                 host.say(said)
@@ -258,7 +263,6 @@ class SaslHandshake:
                 host.hang_up(why)
 
     def close(self) -> None:
-        """The client is gone."""
         if self._pause is not None:
             self._pause.cancel()
         if self._judging is not None:
@@ -292,7 +296,7 @@ class ProxyUserSection:
 
 @dataclass(slots=True)
 class _User:
-    """`proven`: a password that was right, in no form in which it could be read. To try one takes long."""
+    """A user. `proven`: keyed hash of a correct password, since checking a salted one takes long."""
 
     keys: ScramKeys | None
     password: Secret
@@ -301,10 +305,12 @@ class _User:
 
 
 class UsersOfFile:
-    """The users that may log in at the proxy, of a TOML file: a table for each, with where its password is kept. A
-    password that stands in a separate file is read again at each login. Of a salted one nobody can be logged in
-    elsewhere. A user that is not in the file has keys as well, which no password fits: a client learns from no answer,
-    and from no time that it takes, which users exist. `seal`: from which salts follow, the same in each process."""
+    """The users of a TOML file, one table each.
+
+    A password file is read again at each login. A salted password cannot be used for logins elsewhere. Unknown users
+    get keys that no password fits, so that neither response nor timing shows which users exist. `seal`: the seed of
+    derived salts, the same in each process.
+    """
 
     def __init__(self, users: Mapping[str, _User], seal: bytes = b"") -> None:
         self._users = users
@@ -324,7 +330,7 @@ class UsersOfFile:
         return found.keys
 
     def _of_nobody(self, user: str) -> ScramKeys:
-        """As one of the salted users has them, if there are any; they are the same each time."""
+        """Returns keys for an unknown user, like those of a salted user, and always the same for a name."""
         number = int.from_bytes(self._drawn(user, 4))
         like = self._salted[number % len(self._salted)] if self._salted else None
         size, iterations = (len(like.salt), like.iterations) if like else (SALT_BYTES, SCRAM_ITERATIONS)
@@ -354,7 +360,7 @@ class UsersOfFile:
 
 
 def _read(password: Secret) -> str:
-    """Nothing where it cannot be read now: then nobody logs in with it."""
+    """Returns the password; empty if unreadable now, so that no login succeeds."""
     try:
         return password.read()
     except ConfigError:
@@ -362,7 +368,7 @@ def _read(password: Secret) -> str:
 
 
 def read_users(file: str) -> UsersOfFile:
-    """ConfigError with all that is wrong in it."""
+    """Read a users file. ConfigError lists all errors."""
     try:
         text = Path(file).read_text(encoding="utf-8")
         raw: dict[str, Any] = tomllib.loads(text)
@@ -393,7 +399,7 @@ def _user(raw: object, place: str, complaints: Complaints) -> _User:
 
 
 class Authenticator:
-    """That of a process; without settings anybody comes in, by plain TCP. ConfigError where a file cannot be used."""
+    """Authentication for one process; without settings any client is admitted. ConfigError if a file cannot be used."""
 
     def __init__(
         self,
@@ -421,34 +427,33 @@ class Authenticator:
             log("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
 
     def look(self) -> None:
-        """Now and then: at files that may have changed."""
+        """Reload changed files; call periodically."""
         for one in (self._tls_context, self._users, *self._contexts.values()):
             if one is not None:
                 one.look()
 
     def close(self) -> None:
-        """Nobody waits to be let in any more."""
         self._judges.shutdown(wait=False, cancel_futures=True)
 
     @property
     def tls_context(self) -> ssl.SSLContext | None:
-        """For a client that comes now; None where ports speak no TLS."""
+        """The TLS context for a new client; None if ports are plain TCP."""
         return self._tls_context.value if self._tls_context else None
 
     @property
     def tls(self) -> bool:
-        """Whether any side speaks it."""
+        """Whether clients or any cluster use TLS."""
         return self._tls_context is not None or bool(self._contexts)
 
     def entry(self) -> SaslHandshake | None:
-        """How a client logs in; None where nobody need do so."""
+        """Returns a new client's login; None if not required."""
         if not self._asked.sasl:
             return None
         login = ClientLogin(self._scram_keys, self._asked.sasl, lambda: secrets.token_urlsafe(24))
         return SaslHandshake(login, self._judge, steady_s(), self.refuses)
 
     def refuses(self, who: ClientPrincipal) -> str:
-        """Why this principal is not let in, whatever it has proven; empty where it is."""
+        """Returns why an authenticated principal is not admitted, else empty."""
         known = {principal for principal, _ in self._asked.logins}
         if not known or who.name in known or self._asked.credentials_else == OWN_CREDENTIALS:
             return ""
@@ -458,13 +463,13 @@ class Authenticator:
         return (self._users.value if self._users else UsersOfFile({})).scram_keys(user)
 
     def who(self, transport: asyncio.BaseTransport) -> ClientPrincipal:
-        """Whom a client's certificate names."""
+        """Returns the principal of the client's certificate; unnamed if none is required."""
         return ClientPrincipal(
             format_subject(transport.get_extra_info("peercert")) if self._asked.client_ca_file else ""
         )
 
     def access(self, cluster: str, who: ClientPrincipal) -> BrokerAccess:
-        """How this client is led to the cluster's brokers."""
+        """Returns how to connect to the cluster for this client."""
         known = self._clusters.get(cluster) or Cluster(cluster, ())
         context = self._contexts[cluster].value if cluster in self._contexts else None
         security = known.security
@@ -476,8 +481,10 @@ class Authenticator:
         return BrokerAccess(replace(known, security=security), self._tokens, context)
 
     async def _judge(self, who: ClientPrincipal) -> str | None:
-        """By the users file; without one by what the first cluster says that asks for logins and answers. Whoever tries
-        many passwords waits for his like, and holds up nobody who is known."""
+        """Check with the users file; without one, with the first cluster that requires logins and answers.
+
+        Checks have their own threads, so guessing delays no client that is logged in.
+        """
         loop = asyncio.get_running_loop()
         if self._users is not None:
             known = await loop.run_in_executor(self._judges, self._users.value.check_password, who.name, who.password)
@@ -497,7 +504,7 @@ def _context_of(cluster: Cluster, log: Callable[[str], None]) -> ReloadedFile[ss
 
 
 def _try(cluster: Cluster, who: ClientPrincipal) -> str | None:
-    """Why the cluster does not let in whoever this is; empty where it does, None where it does not answer."""
+    """Returns why the cluster refuses the login; empty if accepted, None without an answer."""
     security = replace(cluster.security, username=who.name)
     for text in cluster.bootstrap:
         address = parse_address(text, cluster.name)

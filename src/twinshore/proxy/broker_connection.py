@@ -1,7 +1,6 @@
-"""One connection to a broker, which is one client's alone: requests go out in order, answers come back in that order.
+"""One client's connection to a broker: responses come in the order of requests.
 
-What the way there asks for, TLS and a login, is done before the first request; a login that ends is made anew in time,
-once all that is under way is answered.
+TLS and login come first. A login is renewed in time, once all requests are answered.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from twinshore.kafka.protocol.sasl import authenticate, negotiate_mechanism
 from twinshore.kafka.transport import DEAD_PEER_TIMEOUT_S, explain_tls_error
 from twinshore.proxy.core.model import BrokerEndpoint, BrokerId
 
-# One that does not say when it ends serves so long.
+# How long a token without an expiry serves.
 OPAQUE_TOKEN_LIFETIME_S: Final = 10.0
-# As long as a connection may take to be there, with all that is said before the first request.
+# The time to connect, including TLS and login.
 CONNECT_TIMEOUT_S: Final = 10.0
 # Log in again before the broker ends the session.
 REAUTHENTICATE_AT_FRACTION: Final = 0.8
-# As much as one record of TLS holds.
+# The size of a TLS record.
 _TLS_BYTES: Final = 16 << 10
 # A broker that lets logins end at once would be logged in to without end.
 SESSION_LIFETIME_MIN_S = 0.1
@@ -51,9 +50,11 @@ class _Kept:
 
 
 class TokenCache:
-    """Tokens of an endpoint, for all connections of a cluster's user: thousands of clients must not fetch one each.
-    Those of a process. A token serves for half of its life: then a session that it opens lasts as long again. One in a
-    file is read each time. Safe for several threads; who comes while one is fetched waits for it."""
+    """OAuth tokens of a process, one for each cluster's user, not for each client.
+
+    A token serves for half its life: a session opened with it then lasts as long again. A token file is read each time.
+    Thread-safe; concurrent callers wait for the fetch.
+    """
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class TokenCache:
         self._lock = threading.Lock()
 
     def of(self, security: Security, timeout_s: float) -> str:
-        """A token for whoever this is; KafkaError where none is to be had."""
+        """Returns a token for this user. KafkaError if there is none."""
         if not security.token_url:
             return self._fetch(security, timeout_s).text
         with self._lock:
@@ -86,8 +87,7 @@ SendQuestion = Callable[[RequestBody], Awaitable[memoryview]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerAccess:
-    """How a broker is reached: plainly, by TLS, with a login of the cluster's own user or of the client's. To the
-    brokers of a cluster. `given`: a password that the client showed, in place of one that is kept."""
+    """How to connect to a cluster's brokers. `given`: the client's password, in place of a stored one."""
 
     cluster: Cluster
     tokens: TokenCache
@@ -95,14 +95,14 @@ class BrokerAccess:
     given: str = field(default="", repr=False)
 
     async def log_in(self, broker: BrokerEndpoint, ask: SendQuestion) -> float:
-        """After so many seconds it must log in again; 0 for never. KafkaError where it is refused."""
+        """Log in. Returns the seconds until the next login, 0 for never. KafkaError if refused."""
         security = self.cluster.security
         mechanism = security.sasl
         if mechanism is None:
             return 0.0
         place = self._place(broker)
         await _hold(negotiate_mechanism(mechanism, place), ask)
-        # Tokens are fetched, files are read, and a proof of SCRAM takes long: other clients go on meanwhile.
+        # In threads, since fetching tokens, reading files and SCRAM proofs take long.
         given = self.given
         if mechanism is SaslMechanism.OAUTHBEARER:
             given = await asyncio.to_thread(self.tokens.of, security, CONNECT_TIMEOUT_S)
@@ -110,7 +110,7 @@ class BrokerAccess:
         return REAUTHENTICATE_AT_FRACTION * await _hold(authenticate(credentials, place), ask)
 
     def why(self, error: Exception, broker: BrokerEndpoint) -> str:
-        """Why the broker is not reached."""
+        """Returns why the broker cannot be reached."""
         if isinstance(error, TwinshoreError):
             return str(error)
         if isinstance(error, ssl.SSLError):
@@ -130,8 +130,6 @@ class BrokerAccess:
 
 @dataclass(frozen=True, slots=True)
 class _End(Generic[LoginResult]):
-    """What a talk came to."""
-
     learnt: LoginResult
 
 
@@ -152,14 +150,18 @@ async def _hold(talk: Dialogue[LoginResult], ask: SendQuestion) -> LoginResult:
 
 
 def shrink_tls_buffers() -> None:
-    """Python's own loop receives into a buffer of each TLS connection, of a quarter of a megabyte: of thousands of
-    clients that are idle it is most of what they take. It is what they receive at once, and no more."""
+    """Shrink asyncio's TLS receive buffers from 256 to 16 KiB, for the whole process.
+
+    They take most of an idle client's memory, and only limit what one call receives.
+    """
     sslproto.SSLProtocol.max_size = _TLS_BYTES
 
 
 def set_socket_options(transport: asyncio.BaseTransport) -> None:
-    """An idle peer that vanished without a word is noticed within `DEAD_PEER_TIMEOUT_S`. One that reads slowly is left
-    alone, so what waits to be sent has no such limit."""
+    """Set keepalive: a vanished idle peer is detected within `DEAD_PEER_TIMEOUT_S`.
+
+    Unsent data has no time limit, so slow readers stay.
+    """
     sock = transport.get_extra_info("socket")
     if sock is None:
         return
@@ -172,7 +174,7 @@ def set_socket_options(transport: asyncio.BaseTransport) -> None:
 
 
 def is_closed_by_peer(transport: asyncio.BaseTransport) -> bool:
-    """Whether the peer has closed a connection that is not read just now."""
+    """Whether the peer has closed, for a connection that is not read."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return True
@@ -184,14 +186,12 @@ def is_closed_by_peer(transport: asyncio.BaseTransport) -> bool:
 
 
 def retains_write_buffers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether a transport keeps what it cannot send at once where it lies. Python's own copied it before 3.12, so that
-    the buffer can be received into again at once."""
+    """Whether unsent data stays in the caller's buffer. asyncio copied before Python 3.12."""
     return sys.version_info >= (3, 12) or not isinstance(loop, asyncio.SelectorEventLoop)
 
 
 class PendingBrokerRequest(NamedTuple):
-    """A request that the broker has not answered yet. `done` gets the answer's frame, which is good until it returns;
-    None where there will be none."""
+    """An unanswered request. `done` gets the response frame, valid until `done` returns; None if none comes."""
 
     key: int
     number: int
@@ -200,26 +200,26 @@ class PendingBrokerRequest(NamedTuple):
 
 
 class ConnectionOwner(Protocol):
-    """Whose connection it is."""
-
     def choked(self, upstream: BrokerConnection) -> None:
-        """It takes no more for now."""
+        """The connection accepts no more for now."""
 
     def flows(self, upstream: BrokerConnection) -> None:
-        """It takes more."""
+        """The connection accepts more."""
 
     def lost(self, upstream: BrokerConnection) -> None:
-        """It is gone; whatever was asked hears so next."""
+        """The connection has ended; pending requests get None next."""
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """`framer` is whose last frame `done` was given; `end_reason` is why it is gone, and `was_refused` whether that
-    was for its login or its TLS."""
+    """A connection to a broker.
+
+    `framer` holds the frame last passed to `done`. `end_reason`: why it ended; `was_refused`: for login or TLS.
+    """
 
     def __init__(self, place: BrokerId, owner: ConnectionOwner, access: BrokerAccess) -> None:
         self.place, self.framer, self.bytes_in = place, FrameReader(), 0
         self._owner, self._access = owner, access
-        # Lists, as few are under way at once, and an empty deque takes ten times as much of each idle client.
+        # Lists, since few requests are pending, and an empty deque takes ten times the memory.
         self._asked: list[PendingBrokerRequest] = []
         self._early: list[tuple[PendingBrokerRequest | None, bytes]] = []
         self._transport: asyncio.Transport | None = None
@@ -231,17 +231,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def due_s(self) -> float | None:
-        """When the next answer is late."""
+        """The next response's deadline."""
         due = self._asked[0] if self._asked else next((asked for asked, _ in self._early if asked is not None), None)
         return due.deadline_s if due is not None else None
 
     @property
     def takes(self) -> bool:
-        """Whether what is written now goes out soon."""
+        """Whether a request sent now goes out soon."""
         return self._open and not self._slow
 
     def dial(self, broker: BrokerEndpoint) -> None:
-        """Until the connection is there, what is asked waits."""
+        """Start connecting; requests wait."""
         self._broker = broker
         self._dialling = asyncio.get_running_loop().create_task(self._dial())
 
@@ -258,7 +258,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._begin()
 
     async def _log_in(self) -> None:
-        # Whoever reads slowly has no answers under way here, and must not lose the connection for it.
+        # Read even if paused for a slow client, which must not lose the connection. No other response is pending.
         self._logging_in = True
         self._pace()
         lasts_s = await self._access.log_in(self._broker, self._ask_first)
@@ -269,7 +269,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._session_ends = asyncio.get_running_loop().call_later(lasts_s, self._expire)
 
     def _expire(self) -> None:
-        """Between a login's questions a broker takes no others: what comes now waits until it is made anew."""
+        """Log in again. Brokers accept no requests during a login, so new ones wait."""
         self._open, self._expired = False, True
         self._owner.choked(self)
         self._log_in_if_idle()
@@ -289,12 +289,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._begin()
 
     def _fail(self, what: str, error: Exception) -> None:
-        # A broker that speaks no TLS, or another, hangs up in the middle of the handshake.
+        # A broker without TLS, or with other TLS settings, closes the connection during the handshake.
         self.was_refused = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
         self._end(what + self._access.why(error, self._broker))
 
     async def _ask_first(self, question: RequestBody) -> memoryview:
-        """A question of the login's, behind which nothing else is asked."""
+        """Send a login request and return the response body."""
         transport, shape, number = self._transport, api_format(question.key, question.version), next(self._numbers)
         assert transport is not None
         heard: asyncio.Future[memoryview | None] = asyncio.get_running_loop().create_future()
@@ -313,7 +313,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return found[read_response_header(found, shape.tags_in_response)[1] :]
 
     def _begin(self) -> None:
-        """Sends what waited, and takes more."""
+        """Send requests that waited, and accept more."""
         if self._ended or self._transport is None:
             return
         self._open = True
@@ -326,7 +326,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._owner.flows(self)
 
     def ask(self, asked: PendingBrokerRequest | None, frame: Sequence[Buffer]) -> None:
-        """Sends a whole frame; without `asked` it has no answer. The buffers are the caller's again afterwards."""
+        """Send a whole frame; without `asked` no response comes.
+
+        The caller may reuse the buffers, unless bytes are `unsent` and the transport keeps them
+        (`retains_write_buffers`).
+        """
         if not self._open or self._transport is None:
             self._early.append((asked, b"".join(frame)))
             self._owner.choked(self)
@@ -338,11 +342,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait here."""
+        """Bytes waiting to be sent."""
         return self._transport.get_write_buffer_size() if self._transport else 0
 
     def close(self) -> None:
-        """At once; nobody hears of it."""
+        """Close at once, without callbacks."""
         self._ended = True
         for pending in (self._dialling, self._session_ends):
             if pending is not None:
@@ -353,7 +357,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._early.clear()
 
     def pause(self, paused: bool) -> None:
-        """Reads nothing more, so that the broker waits, or reads on."""
+        """Stop reading, so that the broker waits, or resume."""
         self._held = paused
         self._pace()
 
@@ -420,7 +424,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._end("the broker closed the connection" if exc is None else f"connection lost: {exc}")
 
     def look(self, now_s: float) -> bool:
-        """Now and then: gives back memory, and ends the connection where an answer is too late; whether it did."""
+        """Give back memory; end the connection if a response is late, and return whether it ended."""
         self.framer.rest()
         due_s = self.due_s
         if due_s is None or now_s < due_s:
@@ -441,5 +445,4 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
 
 def deadline_after(wait_s: float) -> float:
-    """So long from now."""
     return steady_s() + wait_s

@@ -1,4 +1,4 @@
-"""One client's connections to brokers: each its own, dialled when it is first needed."""
+"""One client's connections to brokers, opened on first use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ ARRIVAL_GRACE_S: Final = 2.0
 
 
 class InFlightWrites:
-    """What one client has on its way to brokers, so that a switch learns when nothing more arrives at an old home.
-    `ask` has a broker answer something behind all that it was sent, and calls back once it has."""
+    """One client's writes on their way, so that a switch learns when nothing more arrives at an old home.
+
+    `ask` sends a broker a request behind all others, and calls back once answered.
+    """
 
     def __init__(self, house: ProxyContext, ask: Callable[[BrokerId, Callable[[], None]], None]) -> None:
         self._house, self._ask = house, ask
@@ -30,16 +32,15 @@ class InFlightWrites:
         self._asked: set[BrokerId] = set()
 
     def begins(self, topics: tuple[str, ...]) -> None:
-        """A request to write there goes out."""
         self._open[topics] = self._open.get(topics, 0) + 1
         self._house.writes(topics)
 
     def has_in_flight(self, topics: frozenset[str]) -> bool:
-        """Whether an answer is waited for that is about one of these."""
+        """Whether a write to one of these topics is unanswered."""
         return any(not topics.isdisjoint(some) for some in self._open)
 
     def ends(self, topics: tuple[str, ...], *, lost: bool = False) -> None:
-        """It is answered, or its broker is `lost`, which may still write it."""
+        """Remove a write; if the broker is `lost`, after a delay, since the broker may still write."""
         left = self._open.get(topics, 0) - 1
         if left > 0:
             self._open[topics] = left
@@ -51,26 +52,26 @@ class InFlightWrites:
             self._house.written(topics)
 
     def begin_unacknowledged(self, place: BrokerId, topics: Iterable[str]) -> None:
-        """A request that is never answered goes out."""
+        """Count a write without a response."""
         sent = self._unanswered.setdefault(place, set())
         new = set(topics) - sent
         sent |= new
         self._house.writes(new)
 
     def prove(self) -> None:
-        """Asks behind requests that are never answered, where their topics wait."""
+        """Send a request behind unacknowledged writes to paused topics."""
         for place, topics in self._unanswered.items():
             if place not in self._asked and any(map(self._house.seen.writes_paused, topics)):
                 self._asked.add(place)
                 self._ask(place, partial(self._proven, place))
 
     def _proven(self, place: BrokerId) -> None:
-        """Brokers answer in order, so they have taken all of it."""
+        """Remove the writes: brokers answer in order, so all have arrived."""
         self._asked.discard(place)
         self._house.written(self._unanswered.pop(place, set()))
 
     def close(self) -> None:
-        """The client is gone. What it had under way may arrive for a while."""
+        """Remove all writes after a delay, since they may still arrive."""
         late = [topic for topics, count in self._open.items() for topic in topics * count]
         late += [topic for topics in self._unanswered.values() for topic in topics]
         self._open.clear()
@@ -80,8 +81,10 @@ class InFlightWrites:
 
 
 class BrokerConnections:
-    """`pace` is called where one takes no more for now, `go_on` where it takes more. `who`: as what it has shown
-    itself."""
+    """One client's connections.
+
+    `pace` is called when one accepts no more, `go_on` when it accepts more. `who`: the client's principal.
+    """
 
     def __init__(self, house: ProxyContext, pace: Callable[[], None], go_on: Callable[[], None]) -> None:
         self._house, self._pace, self._go_on = house, pace, go_on
@@ -92,27 +95,25 @@ class BrokerConnections:
 
     @property
     def is_congested(self) -> bool:
-        """Whether one of them takes no more for now."""
+        """Whether a connection accepts no more for now."""
         return bool(self._choked)
 
     def pause(self, paused: bool) -> None:
-        """Reads nothing more of them, or reads on."""
         self._paused = paused
         for line in self._lines.values():
             line.pause(paused)
 
     def look(self, now_s: float) -> bool:
-        """Now and then, at all of them; whether one was ended whose answer is too late."""
+        """Check response deadlines. Returns whether a connection ended."""
         return any(line.look(now_s) for line in list(self._lines.values()))
 
     def close(self) -> None:
-        """The client is gone."""
         for line in self._lines.values():
             line.close()
         self._lines.clear()
 
     def to(self, place: BrokerId) -> BrokerConnection | None:
-        """The client's own connection there, dialled where it has none; None where there is no such broker now."""
+        """Returns the connection to this broker, opened if needed; None if there is no such broker."""
         if place.node == ANY_BROKER:
             place = self._anybody(place.cluster)
         known = self._lines.get(place)
@@ -128,7 +129,7 @@ class BrokerConnections:
         return made
 
     def _anybody(self, cluster: str) -> BrokerId:
-        """A broker of the cluster, one to which there is a connection already where there is one."""
+        """Returns a broker of the cluster, preferably a connected one."""
         for place in self._lines:
             if place.cluster == cluster:
                 return place
@@ -136,10 +137,9 @@ class BrokerConnections:
         return BrokerId(cluster, random.choice(nodes) if nodes else ANY_BROKER)
 
     def ask(self, ask: BrokerRequest, client_id: str, wait_s: float, heard: Callable[[BrokerResponse], None]) -> None:
-        """Asks in the client's name, over its own connection to that broker."""
         line = self.to(ask.place)
         if line is None:
-            # Not at once: the errand has more to ask before it hears anything.
+            # Not at once: the fan-out has more requests to send before it gets a response.
             asyncio.get_running_loop().call_soon(heard, None)
             return
         shape = api_format(ask.key, ask.version)
@@ -149,15 +149,14 @@ class BrokerConnections:
             if found is None:
                 heard(None)
                 return
-            # The next answer of that broker comes into the same buffer.
+            # The broker's next response comes into the same buffer.
             heard(memoryview(bytes(found[read_response_header(found, shape.tags_in_response)[1] :])))
 
         asked = PendingBrokerRequest(ask.key, number, deadline_after(wait_s), done)
         line.ask(asked, frame_request(ask.key, ask.version, number, client_id, ask.body, shape.tags_in_request))
 
     def ask_after_writes(self, place: BrokerId, heard: Callable[[], None]) -> None:
-        """Has the broker answer something behind all that it was sent; once it is gone, what it was sent may still
-        arrive for a while."""
+        """Call `heard` once a request behind all others is answered; if the broker is lost, after a delay."""
         line = self._lines.get(place)
         if line is None:
             asyncio.get_running_loop().call_later(ARRIVAL_GRACE_S, heard)

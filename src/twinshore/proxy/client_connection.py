@@ -1,6 +1,6 @@
-"""One client's connection: its requests are read in order, and answered in that order, whoever is asked for them.
+"""One client's connection: requests are answered in order.
 
-Bytes are sent from where they were received. While one side takes no more, the other is not read.
+Bytes are sent from the buffer that received them. While one side accepts no more, the other is not read.
 """
 
 from __future__ import annotations
@@ -57,22 +57,24 @@ REQUEST_BYTES_MAX: Final = 100 << 20
 SMALL_REQUEST_BYTES_MAX: Final = 1 << 20
 INITIAL_BUFFER_BYTES: Final = 64 << 10
 PARTIAL_REQUEST_TIMEOUT_S: Final = 30.0
-# A client that sends so slowly keeps room from others.
+# A slow client keeps memory from others.
 SLOW_REQUEST_TIMEOUT_S: Final = 120.0
-# What nobody has is never counted there.
+# A placeholder, never reported.
 _NOBODYS: Final = TrafficCounter()
 IN_FLIGHT_REQUESTS_MAX: Final = 64
 IDLE_TIMEOUT_S: Final = 11 * 60.0
 UNREAD_RESPONSE_TIMEOUT_S: Final = 300.0
-# A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
+# A held request is refused after this, so that the client retries before it gives up.
 PARKED_REQUEST_TIMEOUT_S: Final = 15.0
 _SMALL_BYTES: Final = 16 << 10
 
 
 class RequestFramer(FrameReader):
-    """What one client sends, until each request is whole. Only the first bytes of a large one are believed: for the
-    rest it must have room in the budget that all clients share, and its API must allow so much. `waits`: whether a
-    request that has begun has no room yet; `go_on` is called once it has."""
+    """Buffers requests until each is whole.
+
+    Beyond its first bytes, a large request needs memory from the shared budget, and an API that allows the size.
+    `waits`: a request waits for memory; `go_on` is called once granted.
+    """
 
     __slots__ = ("_budget", "_charged", "_go_on", "_paused_s", "_reserved", "_since_s", "waits")
 
@@ -83,7 +85,7 @@ class RequestFramer(FrameReader):
         self._since_s, self._paused_s, self.waits = 0.0, -math.inf, False
 
     def request(self, bytes_max: int) -> memoryview | None:
-        """The next whole request, without its size. WireError where it is larger than its API allows."""
+        """Returns the next whole request without size field. WireError if too large for the API."""
         found = self.next(bytes_max)
         if found is not None:
             self._reserved = 0
@@ -108,7 +110,7 @@ class RequestFramer(FrameReader):
         self._go_on()
 
     def settle(self) -> None:
-        """What was given out is on its way: of the budget it keeps what its buffer takes, unless others wait."""
+        """Give memory back once requests are sent on; keep what the buffer takes, unless others wait."""
         if self._charged and self._budget.is_short:
             self.rest()
         held = len(self.buffer)
@@ -118,8 +120,11 @@ class RequestFramer(FrameReader):
             self._budget.give(charged - keeps)
 
     def look(self, now_s: float, quiet_s: float, *, paused: bool, busy: bool) -> str:
-        """Once a second: gives back memory; why its client is hung up on, empty where it is not. `quiet_s`: for so long
-        it sent nothing; `paused`: nothing more of it is read; `busy`: something of it is not answered yet."""
+        """Give back memory, once a second. Returns why to disconnect, else empty.
+
+        `quiet_s`: time since the client sent something; `paused`: the client is not read; `busy`: a request is
+        unanswered.
+        """
         self.rest()
         if paused:
             self._paused_s = now_s
@@ -136,7 +141,6 @@ class RequestFramer(FrameReader):
         return ""
 
     def close(self) -> None:
-        """The client is gone."""
         self._budget.leave(self._granted)
         charged, self._charged = self._charged, 0
         self._budget.give(charged)
@@ -152,7 +156,7 @@ OnResponse = Callable[[memoryview | None], None]
 
 
 def with_breaker_timing(done: OnResponse, box: CircuitBreakers, move: ForwardRequest, client: str | None) -> OnResponse:
-    """The same, and the counts and the box hear how long it took."""
+    """Wrap `done`: traffic counts and breakers get the response time."""
 
     def told(took_ms: float) -> None:
         record_latency(move.flows, took_ms)
@@ -163,12 +167,12 @@ def with_breaker_timing(done: OnResponse, box: CircuitBreakers, move: ForwardReq
 
 
 def with_flow_timing(done: OnResponse, flows: Sequence[TrafficCounter]) -> OnResponse:
-    """The same, and the counts hear how long it took."""
+    """Wrap `done`: traffic counts get the response time."""
     return _clocked(done, partial(record_latency, flows)) if flows else done
 
 
 def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
-    """From now until it is called; `told` hears it first, in milliseconds."""
+    """Wrap `done`: `told` gets the milliseconds until the call."""
     began_s = steady_s()
 
     def heard(found: memoryview | None) -> None:
@@ -179,9 +183,11 @@ def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
 
 
 class RunningFanOut:
-    """An errand under way: its questions go out together, and it goes on once all of them are answered or lost. `ask`
-    asks a broker, and calls back once, later. `done` gets the answer for the client, and whether a broker was not
-    heard; `failed` why there is none."""
+    """Sends a fan-out's requests together, and continues once all are answered or lost.
+
+    `ask` calls back once, later. `done` gets the response, and whether a broker did not answer; `failed` gets the
+    error.
+    """
 
     def __init__(
         self,
@@ -196,11 +202,10 @@ class RunningFanOut:
         self._over = self._unheard = False
 
     def begin(self) -> None:
-        """Asks the first questions."""
         self._step(None)
 
     def close(self) -> None:
-        """The client is gone: what is still answered is of no use."""
+        """Ignore further responses: the client is gone."""
         self._over = True
         self._errand.close()
 
@@ -210,7 +215,7 @@ class RunningFanOut:
         except StopIteration as end:
             self._done(end.value, self._unheard)
             return
-        except Exception as error:  # a client whose errand ended here would wait for ever
+        except Exception as error:  # else the client would wait for ever
             self._failed(f"an answer of a broker cannot be used: {describe_error(error)}")
             return
         self._found, self._left = [None] * len(asks), len(asks)
@@ -228,7 +233,7 @@ class RunningFanOut:
 
 
 class ParkedRequest:
-    """The one request of a client that waits: for a switch to end, or to hear where its topic is."""
+    """The one request of a client that waits for a switch or for its topic's home."""
 
     def __init__(self, guest: ConnectedClient, house: ProxyContext) -> None:
         self._guest, self._house = guest, house
@@ -241,12 +246,12 @@ class ParkedRequest:
 
     @property
     def request(self) -> Request:
-        """There must be one."""
+        """The parked request; there must be one."""
         assert self.whole is not None
         return read_request(self.whole[SIZE_BYTES:])
 
     def keep(self, whole: memoryview, move: ParkRequest) -> None:
-        """It waits from now on; or goes on to wait, for another reason perhaps."""
+        """Park the request, or keep it parked with a new decision."""
         if self.whole is None:
             self.whole, self._since_s = memoryview(bytes(whole)), steady_s()
             self._house.holding.add(self._guest)
@@ -254,23 +259,22 @@ class ParkedRequest:
         self._move = move
 
     def is_parked_longer(self, than_s: float) -> bool:
-        """Whether its client may take it for lost."""
+        """Whether the client may have given up."""
         return self.whole is not None and steady_s() - self._since_s > than_s
 
     def refusal(self, *, is_last: bool) -> Parts | None:
-        """What tells its client to ask again. None where the connection must end with it. `is_last`: nothing more of
-        the client is read."""
+        """Returns the response that causes a retry; None to disconnect. `is_last`: the client is not read any more."""
         return self._move.refusal if is_last or not self._move.goes_first else None
 
     def let_go(self) -> memoryview | None:
-        """It waits no more."""
+        """Unpark and return the request."""
         whole, self.whole = self.whole, None
         self._house.holding.discard(self._guest)
         return whole
 
 
 class ResponseSlot:
-    """The place of an answer among those that are due."""
+    """A response's turn."""
 
     __slots__ = ("parts", "request")
 
@@ -280,8 +284,7 @@ class ResponseSlot:
 
 
 class ResponseOrderer:
-    """The order of answers: each waits for those of earlier requests, whoever gives it. Those of one client. They are
-    few, and an empty list is a tenth of what an empty deque takes."""
+    """Keeps one client's responses in order. A list, since an empty deque takes ten times the memory."""
 
     __slots__ = ("_due",)
 
@@ -292,13 +295,12 @@ class ResponseOrderer:
         return len(self._due)
 
     def begin(self, request: Request) -> ResponseSlot:
-        """The place of its answer, behind all others."""
         turn = ResponseSlot(request)
         self._due.append(turn)
         return turn
 
     def take(self, turn: ResponseSlot, parts: Parts) -> bool:
-        """Whether these may be sent now. Else they are copied, and come up in their turn."""
+        """Whether to send the response now; else it is copied for `ready`."""
         if self._due and self._due[0] is turn:
             del self._due[0]
             return True
@@ -306,20 +308,20 @@ class ResponseOrderer:
         return False
 
     def ready(self) -> Iterator[Parts]:
-        """What waited for the one that was sent."""
+        """Yields responses that waited for the one just sent."""
         while self._due and (parts := self._due[0].parts) is not None:
             del self._due[0]
             yield parts
 
     def clear(self) -> None:
-        """Nobody waits any more."""
         self._due.clear()
 
 
 class ClientQuota:
-    """What one client has had: counted with what all had, and above its quota nothing more of it is read for a while.
-    `go_on` is called once it may have more; `slowed`: whether it may not. `software`: what it said of itself before it
-    logged in."""
+    """Counts one client's traffic, and pauses a client above the quota.
+
+    `slowed`: paused; `go_on` is called to resume. `software`: the library named before login.
+    """
 
     def __init__(self, house: ProxyContext, go_on: Callable[[], None]) -> None:
         self._house, self._go_on = house, go_on
@@ -328,7 +330,6 @@ class ClientQuota:
         self.slowed, self.software = False, ""
 
     def asks(self, request: Request, size: int) -> None:
-        """The client sent that."""
         if not self._there:
             self._there, self._client = True, request.client_id or ""
             self._flow = self._house.flows.comes(self._client)
@@ -338,7 +339,7 @@ class ClientQuota:
         self.spend(request, size)
 
     def spend(self, request: Request, size: int) -> None:
-        """It has sent or received that."""
+        """Count bytes sent or received."""
         self._flow.bytes += size
         if not self._house.quotas.there:
             return
@@ -349,7 +350,6 @@ class ClientQuota:
             asyncio.get_running_loop().call_later(wait_s, self._hurry)
 
     def close(self) -> None:
-        """The client is gone."""
         if self._there:
             self._house.flows.goes(self._client, self._flow)
             self._there = False
@@ -360,8 +360,10 @@ class ClientQuota:
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """`place`: the broker that its port stands for. `address`: where the client is, if a balancer says it. `is_in`: it
-    was let in already, and is counted."""
+    """A client's connection.
+
+    `place`: the broker of the port. `address`: from a PROXY header. `is_in`: admitted and counted already.
+    """
 
     def __init__(self, place: BrokerId | None, house: ProxyContext, address: str = "", *, is_in: bool = False) -> None:
         self._house, self._told_address, self._is_in = house, address, is_in
@@ -393,10 +395,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._entry is None and (why := self._house.gate.refuses(self._brokers.who)):
             self.hang_up(why)
             return
-        self._read()  # behind a handshake of TLS something may have come already
+        self._read()  # data may have come right behind the TLS handshake
 
     def set_broker(self, place: BrokerId | None) -> None:
-        """The client came by the name of this broker, as its handshake has said."""
+        """Set the broker named in the TLS handshake."""
         self._session.place = place
 
     def get_buffer(self, _: int) -> memoryview:
@@ -423,7 +425,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._go_on()
 
     def hang_up(self, why: str) -> None:
-        """Ends the connection at once; `why` is for the log."""
         if self._transport is not None and not self._transport.is_closing():
             self._house.hung_up(self.peer, why)
             self._transport.abort()
@@ -431,19 +432,17 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """Where the client is, without its port."""
+        """The client's address without port."""
         found = self._transport.get_extra_info("peername") if self._transport else None
         return self._told_address or (str(found[0]) if found else "unknown")
 
     def drain(self) -> None:
-        """Reads nothing more, and ends once what was read is answered."""
         self._draining = True
         self._refuse_held()
         self._pace()
         self._end_if_drained()
 
     def look(self, now_s: float) -> None:
-        """Once a second: ends what takes too long, and gives back memory."""
         if self._brokers.look(now_s):
             return
         if self._held.is_parked_longer(PARKED_REQUEST_TIMEOUT_S):
@@ -460,7 +459,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.hang_up(f"it has asked nothing for {IDLE_TIMEOUT_S:g} s")
 
     def _read(self) -> None:
-        """Takes what was received, one request after another. What one of them leads to may end the connection."""
+        """Process received requests in order. A request may end the connection."""
         if self._reading:
             return
         self._reading = True
@@ -481,7 +480,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _full(self) -> bool:
-        """Whether nothing more may be begun now."""
+        """Whether no request may start now."""
         return (
             self._transport is None
             or (self._entry is not None and self._entry.busy)
@@ -496,7 +495,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def _pace(self) -> None:
-        """Reads on, or nothing more, as what is under way demands."""
         transport = self._transport
         if transport is None or self._leaving or transport.is_closing():
             return
@@ -515,7 +513,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Something may be begun again: first what was received already."""
+        """Continue, first with received requests."""
         self._read()
         self._end_if_drained()
 
@@ -528,7 +526,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._carry_out(request, self._session.move(request, self._house.known()), self._framer.frame_with_size(found))
 
     def judge_again(self) -> None:
-        """Of the request that was held: more is known now."""
         if not self._held or self._transport is None:
             return
         if is_closed_by_peer(self._transport):
@@ -543,13 +540,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def prove(self, torn: frozenset[str]) -> None:
-        """Brokers prove what nobody acknowledges. What is under way to homes left by force counts no more."""
+        """Have brokers confirm unacknowledged writes. Disconnect if writes to `torn` topics are unanswered."""
         self._writing.prove()
         if torn and self._writing.has_in_flight(torn):
             self.hang_up("its topic left by force a home that has not answered it")
 
     def _refuse_held(self) -> None:
-        """It is not sent later: its client does not wait for its answer any more."""
+        """Refuse the parked request, never to be sent: the client stops waiting."""
         if self._held:
             request, refusal = self._held.request, self._held.refusal(is_last=self._draining)
             self._held.let_go()
@@ -608,8 +605,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._answer(turn, body)
 
     def _may_tell(self, leases: Mapping[str, int]) -> bool:
-        """Whether what was written counts. While no switch waited for this proxy, as when it stood still, the topic may
-        have moved: what its old home took then is nowhere else, and the client is to send it again."""
+        """Whether a write counts; else disconnect.
+
+        While no switch waited for this proxy, as when the process was suspended, the topic may have moved. What the old
+        home took then may be lost, so the client must send again.
+        """
         if self._house.leases_unbroken_since(leases):
             return True
         self.hang_up("it wrote while no switch waited for this proxy")
@@ -661,7 +661,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             tags = api_format(request.key, request.version).tags_in_response
             parts = move.rewrite(found, read_response_header(found, tags)[1]) if move.rewrite else None
-        except Exception as error:  # the client would wait for its answer for ever
+        except Exception as error:  # else the client would wait for ever
             self.hang_up(f"an answer of its broker cannot be used: {describe_error(error)}")
             return
         if isinstance(parts, RespondLater):
@@ -676,7 +676,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._finish(turn, response_frame(request.key, request.version, request.number, body), None)
 
     def _finish(self, turn: ResponseSlot, parts: Sequence[Buffer], owner: BrokerConnection | None) -> None:
-        """The answer goes out in its turn. `owner`: whose buffer it may lie in."""
+        """Send a response in its turn. `owner`: the connection whose buffer may hold the bytes."""
         if not self._turns.take(turn, parts):
             return
         self._write(parts, owner)
@@ -704,18 +704,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._brokers.ask(ask, client, wait_s, heard)
 
     def _end_if_drained(self) -> None:
-        """Says that nothing more comes. The client closes: else what was sent last may be taken back."""
+        """Send EOF once drained. The client closes: a close from here could discard the last response."""
         if self._draining and not self._turns and not self._leaving and self._transport is not None:
             self._leaving = True
             if self._transport.can_write_eof():
                 self._transport.write_eof()
                 self._transport.resume_reading()
-            else:  # TLS has a word for it, which the client answers
+            else:  # TLS has a close message, which the client answers
                 self._transport.resume_reading()
                 self._transport.close()
 
     def _end(self) -> None:
-        """Forgets the client, and ends its connections to brokers."""
         if self._transport is None:
             return
         self._transport = None

@@ -1,10 +1,8 @@
-"""The proxy as a follower of homes: it hears of switches from the clusters themselves, holds writers for them, and says
-so once nothing is on its way to an old home any more.
+"""Watches the clusters behind the proxy: brokers, topics and homes.
 
-What there is behind the proxy: clusters, their brokers and topics, and the homes that the store knows.
+Clusters tell of switches. The proxy holds writers for a switch, and reports once no write to an old home is on its way.
 
-Each cluster is looked at by itself, so that one which is silent holds up no other. What cannot be seen stays as it was
-known: neither a cluster nor a store that is away ends what clients do elsewhere.
+Clusters are polled separately, so that a silent one delays no other. What cannot be read stays as known.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ from twinshore.routing.core.leader_cluster import describe_decision as led_in_wo
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 from twinshore.routing.homes_topic import TwinsTopic
 
-# A client gives up a record after two minutes by default; what its producer wrote before is of no use long after that.
+# A client gives up a record after two minutes by default; producer tails are useless long after that.
 PRODUCER_STATES_KEPT_S: Final = 900.0
 PRODUCER_STATES_TIMEOUT_S: Final = 2.0
 TOPICS_NAMED_MAX: Final = 5
@@ -68,9 +66,12 @@ ProducerTails = Mapping[tuple[str, int], Mapping[int, ProducerTail]]
 
 @dataclass(frozen=True, slots=True)
 class HomesUpdate:
-    """What is known of homes by now. `learns`: topics of which is being asked who wrote what last. `unsure`: partitions
-    of which not all is known that had crossed by force. `until_s`: how long a switch waits for this proxy before it
-    moves topics of each cluster. `unheard`: clusters whose words were not read yet."""
+    """What is known of homes.
+
+    `learns`: topics whose producer tails are being read. `unsure`: partitions moved by force whose replicated offsets
+    are not all known. `until_s`: by cluster, until when switches wait for this proxy. `unheard`: clusters whose home
+    records are unread.
+    """
 
     leads: Mapping[str, HomeRoute] = field(default_factory=dict)
     wrote: ProducerTails = field(default_factory=dict)
@@ -82,7 +83,7 @@ class HomesUpdate:
 
 @dataclass(frozen=True, slots=True)
 class _Learnt:
-    """Of one topic in one term, since then: who wrote what last to each partition, and where not all is known."""
+    """The producer tails of one topic in one term."""
 
     since_s: float
     wrote: ProducerTails = field(default_factory=dict)
@@ -90,8 +91,7 @@ class _Learnt:
 
 
 class HomeWatcher:
-    """`changed` is called in the event loop with what is known by now. `store`: who knows what had crossed of topics
-    that come by force."""
+    """Follows home records. `changed` is called in the event loop. `store` has the tails for forced switches."""
 
     def __init__(
         self, name: str, clusters: Sequence[Cluster], log: Callable[[str], None], store: LazyStore | None = None
@@ -114,13 +114,13 @@ class HomeWatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """In the event loop."""
+        """Start, in the event loop."""
         self._began_s = steady_s()
         self._loop = asyncio.get_running_loop()
         self._centre.start()
 
     def stop(self) -> None:
-        """No switch waits for this proxy any more: call it once nothing is written."""
+        """Stop, once nothing is written: switches no longer wait for this proxy."""
         self._loop = None
         for task in self._learning.values():
             task.cancel()
@@ -129,26 +129,26 @@ class HomeWatcher:
         self._centre.stop()
 
     def quiet(self, topic: str) -> None:
-        """Nothing is on its way to the topic, and nothing more is sent there while it is held."""
+        """Report that no write to a held topic is on its way."""
         if topic in self._centre.held():
             self._centre.parked(topic)
 
     def held(self) -> frozenset[str]:
-        """Topics of which a switch wants to hear that."""
+        """Returns topics for which a switch waits for that report."""
         return self._centre.held()
 
     def at_work(self, groups: Sequence[str]) -> None:
-        """Groups have members who were told to gather, and have not yet; these are some of them."""
+        """Report some groups with members that have not gathered."""
         self._centre.busy(groups)
 
     def has_read_home_records(self) -> bool:
-        """Whether the words of all clusters were read; or those of some, and the others were waited for."""
+        """Whether home records of all clusters were read, or of some after a wait."""
         unheard = self._centre.unheard()
         waited = unheard < self._clusters.keys() and steady_s() >= self._began_s + SUBSCRIPTION_LEASE_S
         return not unheard or waited
 
     def trouble(self) -> str:
-        """Why writers wait though no switch holds them; empty where they do not."""
+        """Returns why writers wait without a switch, else empty."""
         now_s = steady_s()
         silent = sorted(name for name, until_s in self._led.until_s.items() if now_s >= until_s)
         if not silent or now_s < self._began_s + 2 * SUBSCRIPTION_LEASE_S:
@@ -159,7 +159,7 @@ class HomeWatcher:
         )
 
     def _heard(self) -> None:
-        """In a thread of the centre's."""
+        """Take news in the tracker's thread."""
         if (loop := self._loop) is not None:
             with suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(self._hear)
@@ -218,8 +218,10 @@ class HomeWatcher:
         self.changed(self._led)
 
     async def _learn(self, old: str, new: str, topics: Mapping[str, HomeRoute]) -> None:
-        """Who wrote what last to these topics, where nothing more of producers arrives: at their old home, and at the
-        new one in earlier terms. Writers wait for it, so all is asked at once, and not for long."""
+        """Read the tails at the old home, where no more batches arrive, and of earlier terms at the new one.
+
+        Writers wait for this, so all is asked at once and with a short timeout.
+        """
         found: dict[str, ProducerTails] = {topic: {} for topic in topics}
         try:
             assert self._loop is not None
@@ -243,7 +245,7 @@ class HomeWatcher:
             self._learnt(topics, {topic: _Learnt(steady_s(), wrote) for topic, wrote in found.items()})
 
     async def _learn_torn(self, link: str, topics: Mapping[str, HomeRoute]) -> None:
-        """What of these topics had crossed, as the mirror told the store: nobody else can be asked."""
+        """Read from the store what was replicated; only the mirror knows."""
         found = {topic: assume_unknown_tails(topic, lead) for topic, lead in topics.items()}
         try:
             found = await self._crossed(link, topics)
@@ -261,7 +263,7 @@ class HomeWatcher:
             self._learnt(topics, learnt)
 
     async def _crossed(self, link: str, topics: Mapping[str, HomeRoute]) -> dict[str, ReplicatedTails]:
-        """A store that hangs is not waited for."""
+        """Read the store with a timeout."""
         if self._store is None or self._loop is None:
             raise StoreError(NO_STORE_MESSAGE)
         asked = self._loop.run_in_executor(
@@ -281,7 +283,7 @@ class HomeWatcher:
         self._tell(self._led.leads)
 
     def _ask(self, name: str, topics: Sequence[str]) -> dict[str, dict[int, list[tuple[int, int, int]]]]:
-        """Ids, epochs and last sequences, by topic and partition."""
+        """Returns ids, epochs and last sequences by topic and partition."""
         cluster = self._clusters[name]
         with closing(KafkaCluster(cluster, client_id=PROXY_CLIENT_ID, patience_s=PRODUCER_STATES_TIMEOUT_S)) as kafka:
             known = kafka.metadata(topics).topics
@@ -295,22 +297,25 @@ class HomeWatcher:
 
 
 POLL_INTERVAL_S = 1.0
-# All topics of a large cluster are a long answer, and one that is not known yet is asked for by itself.
+# Listing all topics of a large cluster takes long; unknown topics are asked for separately.
 TOPICS_REFRESH_INTERVAL_S = 5.0
 # News may come many times a second; the clusters are not asked as often.
 POLL_INTERVAL_MIN_S = 0.2
 CLUSTER_TIMEOUT_S = 4.0
 REQUEST_TIMEOUT_S = 2.0
-# The clusters' own words are read once a second, where no switch was announced.
+# Home records are read once a second while no switch is announced.
 HOME_RECORDS_INTERVAL_S = 3.0
-# A mirror notes within that time that a copy which it has just made is a twin.
+# A mirror records within this time that a copy it has just made is a twin.
 TWIN_RECORD_GRACE_S = 10.0
 NAMED_MAX = 5
 
 
 class ClusterWatcher:
-    """`seen` is replaced, never changed; it stays the same object while nothing is new. `look` runs until `stop`.
-    `follows`: whether the clusters' own words will be heard; `is_own`: whether each site has the topic for itself."""
+    """Polls the clusters and the store; `look` runs until `stop`.
+
+    `seen` is replaced, never changed, and stays the same object until something is new. `follows`: home records will be
+    read. `is_own`: whether each site has the topic for itself.
+    """
 
     def __init__(
         self,
@@ -347,7 +352,7 @@ class ClusterWatcher:
         self._home_news, self._stopped = asyncio.Event(), asyncio.Event()
 
     def news(self) -> None:
-        """Looks again soon: something is other than it is known."""
+        """Look again soon."""
         for one in self._clusters:
             one.news()
         self._wake()
@@ -357,24 +362,22 @@ class ClusterWatcher:
             event.set()
 
     async def first(self) -> None:
-        """One look at everything, taken up whole."""
+        """Look once at all clusters and the store."""
         self._began_s = steady_s()
         looks = asyncio.gather(*(self._found_at(one) for one in self._clusters))
         await self._look_at_homes()
         self._take({one.name: one for one in await looks})
 
     async def look(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         looks = [self._again(self._news[one.name], partial(self._look_at, one)) for one in self._clusters]
         await asyncio.gather(self._again(self._home_news, self._look_at_homes), *looks)
 
     def stop(self) -> None:
-        """Looks no more."""
         self._stopped.set()
         self._wake()
 
     def close(self) -> None:
-        """Ends its connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for one in self._clusters:
             one.close()
@@ -395,17 +398,16 @@ class ClusterWatcher:
     async def _look_at(self, cluster: _Cluster) -> None:
         found = await self._found_at(cluster)
         if found.topics != self._found[cluster.name].topics:
-            await self._look_at_homes()  # a twin that has just been made has had a home before
+            await self._look_at_homes()  # a new twin had a home before
         self._take({**self._found, cluster.name: found})
 
     def led(self, led: HomesUpdate) -> None:
-        """What the clusters themselves say of homes."""
         self._take(self._found, led)
 
     async def _look_at_homes(self) -> None:
         try:
             stored = await asyncio.get_running_loop().run_in_executor(self._threads, self._read)
-        except Exception as error:  # whoever ended here would lead clients to old homes for ever
+        except Exception as error:  # else clients would go to old homes for ever
             self._told.say(f"{describe_error(error)}: topics are led to the homes that were known before")
             return
         self._told.well("the store answers again")
@@ -414,8 +416,7 @@ class ClusterWatcher:
             self._take(self._found)
 
     def _read(self) -> StoredHomes | None:
-        """The homes, also of topics whose twins a link carries, wherever these come from; None where they are as they
-        were."""
+        """Returns the stored homes; None if unchanged."""
         links = tuple(self._store.links())
         store = self._store.get()
         names = [one.name for one in self._clusters]
@@ -462,8 +463,10 @@ class ClusterWatcher:
     def _decide(
         self, clusters: Mapping[str, ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
     ) -> Mapping[str, LeaderDecision]:
-        """The same object while nothing is new. A topic that was led stays there while a mirror may still note that its
-        second copy is a twin."""
+        """Choose leaders; the same object until changed.
+
+        A topic keeps its leader while a mirror may still note that the second copy is a twin.
+        """
         now_s, late = steady_s(), heard.waited_s >= SUBSCRIPTION_LEASE_S
         there = tuple((one.has_answered, one.topics, one.twins) for one in clusters.values())
         asked = there, homes, heard.links, heard.unheard, late
@@ -485,9 +488,12 @@ class ClusterWatcher:
         return self._decided
 
     def _heard(self, leads: Mapping[str, HomeRoute]) -> tuple[Mapping[str, str], Mapping[str, HomeRoute]]:
-        """A switch says on the clusters first where its topics are. Whoever follows switches hears it there in a
-        moment, with all that is to be known of their producers: until then they are where they were. `_moves`: since
-        when. After that the store's higher term counts: the cluster with the higher word does not answer."""
+        """Combine stored homes and home records.
+
+        A switch writes home records first. A proxy that follows switches reads them soon, with the producer tails;
+        until then topics stay. `_moves`: since when. After that a higher term in the store counts: the cluster with
+        that record does not answer.
+        """
         homes, terms = self._stored
         if all(until_s == -math.inf for until_s in self._led.until_s.values()):
             return homes, leads
@@ -511,8 +517,7 @@ class ClusterWatcher:
         return homes, leads
 
     def _say(self, seen: RoutingTable) -> None:
-        """What an operator must know of leaders: topics that no link explains, and leaders that were chosen without a
-        cluster which could say otherwise."""
+        """Log topics that no link explains, and leaders chosen without a cluster that could disagree."""
         torn = sorted(
             topic
             for topic, one in seen.leaderless.items()
@@ -538,7 +543,7 @@ class ClusterWatcher:
 
 
 class _Cluster:
-    """One cluster; its looks run one at a time."""
+    """One cluster; looks run one at a time."""
 
     def __init__(self, cluster: Cluster, layout: BrokerAddressing, log: Callable[[str], None]) -> None:
         self.name = cluster.name
@@ -553,17 +558,17 @@ class _Cluster:
         self._looked_s = -TOPICS_REFRESH_INTERVAL_S
 
     def news(self) -> None:
-        """The next look is at all topics."""
+        """Have the next look cover all topics."""
         self._looked_s = -TOPICS_REFRESH_INTERVAL_S
 
     def close(self) -> None:
         self._kafka.close()
 
     def look(self) -> ProxiedCluster:
-        """The cluster as it is now, or as it was when it answered last."""
+        """Returns the cluster now, or as last seen."""
         try:
             found = self._look()
-        except Exception as error:  # one cluster's trouble is not the others'
+        except Exception as error:  # one cluster's error must not affect the others
             self._told.say(f"cluster {self.name}: {describe_error(error)}; its topics wait, the others go on")
             # A broker that comes back may be of another version.
             self._offers.clear()
@@ -608,7 +613,7 @@ class _Cluster:
         )
 
     def _noted(self) -> frozenset[str]:
-        """The ids of topics that are twins. None where the notes may not be read: then words and links alone say it."""
+        """Returns the ids of twins; none if the topic of twins may not be read."""
         try:
             noted = self._twins.read()
         except KafkaError as error:
@@ -622,9 +627,11 @@ class _Cluster:
         return noted
 
     def _learn_offers(self, brokers: Mapping[int, BrokerEndpoint], *, whole: bool) -> None:
-        """Of each broker that was not there before. One that cannot be asked now is asked at the next look. A cluster
-        may get groups of the newer protocol while its brokers run, so all are asked again with each `whole` look
-        before; what one of them says of that holds for all, also for one that has just begun."""
+        """Ask new brokers for API versions; one that fails is asked at the next look.
+
+        The newer group protocol may be enabled while brokers run: until then each `whole` look asks all. One answer
+        holds for all brokers.
+        """
         there = set(brokers.items())
         self._offers = {key: offers for key, offers in self._offers.items() if key in there}
         known = set() if whole and not self._newer_groups else self._offers.keys()

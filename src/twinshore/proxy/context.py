@@ -1,4 +1,4 @@
-"""What all guests of a process share: what is known of the clusters, what is counted, and who is there."""
+"""State that all client connections of a process share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from twinshore.proxy.core.traffic import TrafficTable
 
 @dataclass(slots=True)
 class ProxyCounts:
-    """Since the process began. `requests` by the key of the API."""
+    """Counts since the process began. `requests`: by API key."""
 
     requests: Counter[int] = field(default_factory=Counter)
     errands: int = 0
@@ -41,34 +41,31 @@ class ProxyCounts:
 
 
 class ConnectedClient(Protocol):
-    """A client that is there."""
-
     def look(self, now_s: float) -> None:
-        """Once a second."""
+        """Check time limits, once a second."""
 
     def drain(self) -> None:
-        """Ends once it is answered."""
+        """Disconnect once all is answered."""
 
     def hang_up(self, why: str) -> None:
-        """Ends at once."""
+        """Disconnect at once; `why` is for the log."""
 
     def judge_again(self) -> None:
-        """Of the request that was held: more is known now."""
+        """Judge the parked request again."""
 
     def prove(self, torn: frozenset[str]) -> None:
-        """Has brokers say that they have taken what nobody acknowledges, of topics that wait. `torn`: what a switch by
-        force has just taken from its home."""
+        """Have brokers confirm unacknowledged writes to paused topics. `torn`: topics just moved by force."""
 
 
 class ProxyContext:
-    """`now_s` is the time as of the last look, for what need not know it to the millisecond. `until_s`: how long a
-    switch that moves topics of each cluster waits for this proxy; none where it follows no switches. `lapses`: how
-    often that had run out. `under_way` counts requests that write to a topic and have no answer yet; `quiet`
-    is called once there is none. `holding`: guests whose request waits. `fuses`: what is cut, by hand or by itself.
-    `quotas`, `crowd`: how much a client may have, how many may come. `budget`: how many bytes large requests may take.
-    `at_work`: members of groups that have not gathered. `resets`: groups that are being set to other places. `flows`:
-    what goes through, of whom and where. `near`: where clients of each site read what is mirrored. `balancers`: who
-    says in a PROXY header whose connection it passes on."""
+    """State that all client connections of a process share.
+
+    `now_s`: time of the last `look`. `until_s`: by cluster, until when switches wait for this proxy; empty if switches
+    are not followed. `lapses`: by cluster, how often that time ran out. `in_flight_writes`: unanswered writes by topic;
+    `quiet` is called when a paused topic has none left. `holding`: clients with a parked request. `fuses`: circuit
+    breakers. `crowd`: connection limits. `budget`: memory of large requests. `at_work`: members that have not gathered.
+    `balancers`: networks that send a PROXY header.
+    """
 
     def __init__(
         self,
@@ -101,13 +98,12 @@ class ProxyContext:
         self._number = 0
 
     def session(self, place: BrokerId | None) -> ClientSession:
-        """For one client, who came in by this broker's door."""
+        """Create a session for a client at this broker's port."""
         shared = self.fuses, self.known, self.at_work, self.flows, self.resets, self.near
         return ClientSession(place, self.layout, self.news, *shared)
 
     def resolve_broker_name(self, name: str) -> BrokerId | None:
-        """The broker that a client means who came by this name; None where it means none in particular. ConfigError
-        where there can be no such broker."""
+        """Returns the broker of this host name; None for no particular one. ConfigError if there is no such broker."""
         number = self.layout.parse_broker_name(name)
         if number is None:
             return None
@@ -118,29 +114,27 @@ class ProxyContext:
         return place
 
     def number(self) -> int:
-        """For a question of the proxy's own to a broker."""
+        """Returns a correlation id for the proxy's own requests."""
         self._number = (self._number + 1) & 0x7FFFFFFF
         return self._number
 
     def came(self, guest: ConnectedClient) -> None:
-        """A client has connected."""
         self.counts.clients += 1
         self.guests.add(guest)
-        if self._draining:  # it was let in at the very moment
+        if self._draining:  # the client was admitted at that moment
             guest.drain()
 
     def drain(self) -> None:
-        """The process ends: what was asked is answered, and nothing more is read of anybody."""
+        """Answer what was read from clients, and read nothing more."""
         self._draining = True
         for guest in list(self.guests):
             guest.drain()
 
     def went(self, guest: ConnectedClient) -> None:
-        """It has gone."""
         self.guests.discard(guest)
 
     def admit_client(self, peer: str) -> bool:
-        """Whether one more of this address is let in: then it is counted, until the crowd is told that it goes."""
+        """Whether one more client may connect; if so it counts until `crowd.goes`."""
         why = self.crowd.comes(peer)
         if why:
             self.counts.turned_away += 1
@@ -149,24 +143,23 @@ class ProxyContext:
         return not why
 
     def hung_up(self, peer: str, why: str) -> None:
-        """A client's connection was ended here."""
+        """Count and log a disconnected client."""
         self.counts.hung_up += 1
         self._log.say(f"a client at {peer} was disconnected: {why}")
 
     def refused(self, peer: str, why: str) -> None:
-        """The same, of one whose login was refused."""
         self.counts.refused += 1
         self.hung_up(peer, why)
 
     def lost(self, shut_out: str = "") -> None:
-        """A connection to a broker is gone; `shut_out`: why the broker does not let it in, which somebody must mend."""
+        """Count a lost broker connection. `shut_out`: why the broker refused the client, for the operator."""
         self.counts.brokers_lost += 1
         if shut_out:
             self._log.say(f"a client is not let in by its broker: {shut_out}")
         self.news()
 
     def known(self) -> RoutingTable:
-        """What a request is judged by."""
+        """Returns the table for judging requests, with lapsed clusters marked."""
         return self.seen.without(self._lapsed()) if steady_s() >= self._all_until_s else self.seen
 
     def _lapsed(self) -> frozenset[str]:
@@ -174,7 +167,7 @@ class ProxyContext:
         return frozenset(name for name, until_s in self.until_s.items() if now_s >= until_s)
 
     def heard(self, until_s: Mapping[str, float]) -> bool:
-        """Switches wait for it until then, for each cluster; whether some wait again."""
+        """Set until when switches wait, by cluster. Returns whether some wait again after a lapse."""
         lapsed = self._lapsed()
         self.until_s, self._all_until_s = until_s, min(until_s.values(), default=math.inf)
         back = lapsed - self._lapsed()
@@ -182,34 +175,32 @@ class ProxyContext:
         return bool(back)
 
     def leases(self, topics: Iterable[str], at: str = "") -> Mapping[str, int]:
-        """Of clusters to which a request writes: how often their leases had run out. `at`: where one goes of which no
-        cluster is known to have its topic."""
+        """Returns the lapses of the clusters written to. `at`: the cluster for unknown topics."""
         return {name: self.lapses[name] for name in (self.seen.written_at(topic) or at for topic in topics)}
 
     def leases_unbroken_since(self, leases: Mapping[str, int]) -> bool:
-        """Whether a switch has waited for this proxy ever since, for each of these clusters."""
+        """Whether switches of these clusters have waited ever since."""
         lapsed = self._lapsed() if steady_s() >= self._all_until_s else ()
         return all(name not in lapsed and self.lapses[name] == count for name, count in leases.items())
 
     def writes(self, topics: Iterable[str]) -> None:
-        """A request to write there goes out."""
         under_way = self.in_flight_writes
-        for topic in topics:  # a Counter's own ways to add and to delete cost several times as much
+        for topic in topics:  # a Counter's own methods cost several times as much
             under_way[topic] = under_way.get(topic, 0) + 1
 
     def written(self, topics: Iterable[str]) -> None:
-        """It is answered, or nothing of it can arrive any more."""
+        """Remove writes that are answered or can no longer arrive."""
         for topic in topics:
             left = self.in_flight_writes.get(topic, 0) - 1
             if left > 0:
                 self.in_flight_writes[topic] = left
             else:
                 self.in_flight_writes.pop(topic, None)
-                if self.seen.writes_paused(topic):  # a word of the clusters that is not in force here yet holds nobody
+                if self.seen.writes_paused(topic):  # a hold that is not in force here yet stops no writes
                     self.quiet(topic)
 
     def changed(self, seen: RoutingTable) -> None:
-        """More is known: what was held is judged anew."""
+        """Replace the routing table, and judge parked requests."""
         torn = find_forced_topics(self.seen, seen)
         self.seen = seen
         self.near.tick(steady_s(), seen)
@@ -219,7 +210,7 @@ class ProxyContext:
             guest.judge_again()
 
     def look(self) -> None:
-        """Once a second, at all that is there."""
+        """Check all clients, once a second."""
         self.now_s = steady_s()
         self.gate.look()
         self.at_work.look(self.now_s)

@@ -1,4 +1,4 @@
-"""The store, which may be made after the proxy has begun: a mirror makes it."""
+"""The store, which a mirror may create after the proxy starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_STORE_MESSAGE = "there is no store, which the mirror tells who wrote what"
 
 
 class LazyStore:
-    """Threads may share it."""
+    """A store opened once it exists. Thread-safe."""
 
     def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
         self._settings, self._log = settings, log
@@ -36,10 +36,10 @@ class LazyStore:
         self._refused: StoreVersionError | None = None
 
     def get(self) -> Store | None:
-        """None where there is none yet; StoreError where it does not answer."""
+        """Returns the store; None if there is none yet. StoreError without an answer."""
         with self._guard:
             if self._store is None and steady_s() >= self._looked_s + OPEN_RETRY_INTERVAL_S:
-                # Where that fails it is not taken for one that is not there.
+                # After an error the store does not count as missing.
                 try:
                     self._store = open_if_exists(self._settings)
                 except StoreVersionError as error:
@@ -54,17 +54,15 @@ class LazyStore:
             return self._store
 
     def check_version(self) -> None:
-        """StoreVersionError where one that was asked before has another version's tables. It is asked nothing here."""
+        """Raise StoreVersionError if opening has found another version's tables. Does not ask the store."""
         if self._refused is not None:
             raise self._refused
 
     def links(self) -> Sequence[Link]:
-        """Those that there are now, as settings and store say."""
         store = self.get()
         return load_all_links(self._settings, store) if store is not None else tuple(self._settings.links)
 
     def close(self) -> None:
-        """Nobody asks it any more."""
         with self._guard:
             if self._store is not None:
                 self._store.close()
@@ -73,7 +71,7 @@ class LazyStore:
 
 
 def read_replicated_tails(store: LazyStore, link: str, topics: Mapping[str, HomeRoute]) -> dict[str, ReplicatedTails]:
-    """Of these topics, which `link` carried. StoreError where the store does not say it."""
+    """Read the tails that `link` replicated. StoreError if the store does not have them."""
     there = store.get()
     if there is None:
         raise StoreError(NO_STORE_MESSAGE)
@@ -82,7 +80,7 @@ def read_replicated_tails(store: LazyStore, link: str, topics: Mapping[str, Home
 
 
 def describe_unknown_tails(found: Mapping[str, ReplicatedTails]) -> str:
-    """What may be written twice all the same; empty where nothing may."""
+    """Returns what may be written twice, else empty."""
     unsure = {topic: sum(one.unsure.values()) for topic, one in found.items() if one.unsure}
     if not unsure:
         return ""

@@ -1,6 +1,4 @@
-"""Where clients come in: the first port, and one for each broker that clients are to see, unless names tell them
-apart.
-"""
+"""Listening ports: the first, and one for each broker unless brokers have host names."""
 
 from __future__ import annotations
 
@@ -20,20 +18,21 @@ from twinshore.proxy.core.model import BrokerId, RoutingTable
 from twinshore.proxy.core.proxy_header import ProxyHeader
 from twinshore.runtime.http import bind_error
 
-# Balancers send it with their first packet.
+# Load balancers send the header with their first packet.
 PROXY_HEADER_TIMEOUT_S: Final = 5.0
 TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
-# How long a client may take to agree that it ends.
+# How long a client may take to answer the TLS shutdown.
 TLS_SHUTDOWN_TIMEOUT_S: Final = 5.0
 BACKLOG: Final = 1024
 LISTENERS_INTERVAL_S: Final = 1.0
 
 
 class ProxyProtocolHandler(asyncio.BufferedProtocol):
-    """Before a door at which balancers knock: they say in a PROXY header who the client is, before anything else is
-    read. Whoever comes from elsewhere goes straight on. `enter` gives what the client is behind the header, by the
-    address that it says, empty where it says none or there is no header. `hung_up` is told where somebody was who is
-    not let in, and why."""
+    """Reads a load balancer's PROXY header before anything else; other clients pass at once.
+
+    `enter` gets the client's address, empty if unknown, and returns the next protocol. `hung_up` gets peer and reason
+    of a refusal.
+    """
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class ProxyProtocolHandler(asyncio.BufferedProtocol):
         )
 
     def get_buffer(self, _: int) -> memoryview:
-        # No byte is received that is not the header's: what follows is read by others.
+        # Receives no byte behind the header: the next protocol reads those.
         self._room = memoryview(bytearray(self._header.lacks))
         return self._room
 
@@ -107,10 +106,12 @@ class ProxyProtocolHandler(asyncio.BufferedProtocol):
 
 
 class TlsHandshake(asyncio.BufferedProtocol):
-    """Before the door of a port that speaks TLS: the handshake. Behind it the client is a guest like any other. Each
-    connection has the certificate that is in force when it comes. What a client sends right behind its handshake is
-    received for the guest that it becomes. A client is let in before its handshake, so that those who never end one are
-    counted too. `address`: where it is, if a balancer says it."""
+    """Does the TLS handshake, then `guest` takes over.
+
+    Each connection uses the certificate in force at its start. Data right behind the handshake goes to the buffer of
+    `guest`. The client counts before the handshake, so that unfinished ones count too. `address`: from a PROXY header,
+    if any.
+    """
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
         if not self._house.admit_client(self._peer):
             plain.abort()
             return
-        # What comes before the handshake has begun would be nobody's.
+        # No protocol would get data that comes before the handshake starts.
         plain.pause_reading()
         self._task = asyncio.get_running_loop().create_task(self._shake_hands(plain))
 
@@ -144,7 +145,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
                 ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT_S,
             )
-        except Exception as error:  # whatever it is, it is this client's alone
+        except Exception as error:  # any error affects this client alone
             why = describe_handshake_failure(error) if isinstance(error, OSError) else describe_error(error)
             if why:
                 self._house.hung_up(self._peer, why)
@@ -157,7 +158,7 @@ class TlsHandshake(asyncio.BufferedProtocol):
         self._guest.connection_made(inside)
 
     def _finds_its_place(self, inside: asyncio.Transport) -> bool:
-        """By the name by which it came, where brokers are told apart so."""
+        """Set the broker from the TLS host name. False, and disconnected, if there is no such broker."""
         if self._house.layout.node_hosts:
             try:
                 self._guest.set_broker(
@@ -183,8 +184,11 @@ class TlsHandshake(asyncio.BufferedProtocol):
 
 
 class Listeners:
-    """A door that was opened stays open: its broker may come back, and a client that knows it is told to look again.
-    `shared`: other processes serve at the same ports."""
+    """The listening ports of a process.
+
+    An open port stays open: the broker may come back, and clients there are told to refresh. `shared`: other processes
+    use the same ports. `shut`: why ports could not be opened.
+    """
 
     def __init__(self, address: str, house: ProxyContext, log: Callable[[str], None], *, shared: bool = False) -> None:
         self._address, self._house, self._log, self._shared = address, house, log, shared or None
@@ -192,11 +196,11 @@ class Listeners:
         self.shut: dict[int, str] = {}
 
     async def bind(self) -> None:
-        """Takes the first port; nobody comes in yet. ConfigError where it is not to be had."""
+        """Bind the first port without accepting clients. ConfigError if not available."""
         await self._first(self._add(self._house.layout.port, None, serving=False))
 
     async def open_first(self) -> None:
-        """Lets clients in. ConfigError where somebody else has been quicker."""
+        """Accept clients at the first port. ConfigError if another process was faster."""
         await self._first(self._open[self._house.layout.port].start_serving())
 
     async def _first(self, doing: Coroutine[None, None, None]) -> None:
@@ -206,11 +210,11 @@ class Listeners:
             raise bind_error("proxy", self._address, self._house.layout.port, error) from error
 
     async def open(self, seen: RoutingTable) -> None:
-        """Opens what is not open of the brokers' doors."""
+        """Open the brokers' missing ports. A failure is logged once."""
         for cluster in seen.clusters.values():
             for node in cluster.brokers:
                 port = self._house.layout.port_of(cluster.name, node)
-                if port in self._open:  # for all of them the first, where each has a name instead
+                if port in self._open:  # the first port, if brokers have host names
                     continue
                 try:
                     await self._add(port, BrokerId(cluster.name, node))
@@ -222,7 +226,6 @@ class Listeners:
                     self.shut[port] = f"{whose} cannot be served: {error.strerror or error}"
 
     def close(self) -> None:
-        """Lets nobody in any more."""
         for server in self._open.values():
             server.close()
 
@@ -235,7 +238,7 @@ class Listeners:
 
 
 def create_client_protocol(place: BrokerId | None, house: ProxyContext) -> asyncio.BufferedProtocol:
-    """What becomes of a connection at the door of this broker."""
+    """Create a client's protocol. `place`: the broker of the port; None for the first port."""
     if house.balancers is None:
         return _enter(place, house, "")
     return ProxyProtocolHandler(house.balancers, partial(_enter, place, house), house.hung_up)

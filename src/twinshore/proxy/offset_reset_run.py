@@ -1,9 +1,9 @@
-"""Where a group of the proxies' clients stands: its members at home, its places there and with topics elsewhere.
+"""Runs the reset of a consumer group's offsets.
 
-The hands of a reset: its row in the store, proxies that hold the group, members that leave, places that are set.
+A reset has a row in the store. It makes proxies hold the group, removes the members, and commits the new offsets.
 
-A broker takes a place from outside only for a group that is empty, and nothing of a member that has left. So whatever
-a proxy does that has not heard of the reset, no place of before comes behind the new one.
+A broker accepts commits from outside only for an empty group, and none of removed members. So no old offset overwrites
+a new one, even through a proxy that does not know of the reset.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ COORDINATOR_RETRY_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
-    """`spots`: partitions in which it has a place, and others that were asked for. `silent`: clusters that do not
-    answer, so that what is kept there is not seen. `term`: how often groups have moved."""
+    """A group's positions. `partitions`: those with a committed offset, or asked for.
+
+    `silent`: clusters that do not answer, whose offsets are unknown. `term`: how often groups have moved.
+    """
 
     home: str
     members: GroupMembers
@@ -82,7 +84,7 @@ class GroupPositions:
 def read_routing_table(
     clusters: Mapping[str, KafkaCluster], settings: Settings, store: Store
 ) -> tuple[RoutingTable, dict[str, KafkaError]]:
-    """As a proxy sees them; and which do not answer."""
+    """Returns a proxy's routing table, and the clusters that do not answer."""
     found, silent, lines = dict[str, ProxiedCluster](), dict[str, KafkaError](), list[Mapping[str, HomeRecord]]()
     for name, kafka in clusters.items():
         try:
@@ -106,26 +108,25 @@ def read_routing_table(
 def merge_home_records(
     lines: Sequence[Mapping[str, HomeRecord]], clusters: Mapping[str, ProxiedCluster], settings: Settings
 ) -> dict[str, HomeRoute]:
-    """Where these lines of the clusters say that topics are at home; nowhere for proxies that follow no switch."""
+    """Returns home routes from these home records; empty if proxies follow no switches."""
     if not settings.of(proxy.SECTION).follows_switches:
         return {}
     words = {topic: current_home([some.get(topic) for some in lines]) for some in lines for topic in some}
     said: dict[str, HomeRecord | HomeConflict] = {topic: one for topic, one in words.items() if one is not None}
-    # One that is silent is known by what the others say of it.
+    # A silent cluster is known from the others' records.
     names = {one.cluster_id: one.home for one in said.values() if isinstance(one, HomeRecord) and one.home in clusters}
     names |= {one.cluster_id: one.name for one in clusters.values() if one.answers}
     return build_routes(said, names, {}, 0)
 
 
 class StoredHomes(NamedTuple):
-    """The homes that the store remembers, and their terms where it has them."""
+    """The homes in the store, and their terms if known."""
 
     homes: Mapping[str, str] = {}
     terms: Mapping[str, int] = {}
 
 
 def list_cluster_pairs(links: Iterable[Link], clusters: Collection[str]) -> list[str]:
-    """The pairs that these clusters are in."""
     return sorted(
         {PAIR_SEPARATOR.join(sorted(pair)) for pair in combinations(clusters, 2)}
         | {pair_name(link) for link in select_same_named_links(links, clusters)}
@@ -133,12 +134,12 @@ def list_cluster_pairs(links: Iterable[Link], clusters: Collection[str]) -> list
 
 
 def select_same_named_links(links: Iterable[Link], clusters: Collection[str]) -> list[Link]:
-    """Those that give twins their source's name, from or to these clusters."""
+    """Returns links from or to these clusters whose twins have the source's name."""
     return [one for one in links if one.naming is TwinNaming.SAME and not {one.source, one.target}.isdisjoint(clusters)]
 
 
 def read_stored_homes(links: Sequence[Link], store: Store, clusters: Collection[str]) -> StoredHomes:
-    """Also of topics whose twins a link carries, wherever these come from."""
+    """Returns the stored homes, including topics whose twins a link replicates."""
     homes, terms = dict[str, str](), dict[str, int]()
     for link in select_same_named_links(links, clusters):
         homes |= {row.topic: link.source for row in store.twins.carried(link.name)}
@@ -158,8 +159,11 @@ def read_group_positions(
     store: Store,
     since_ms: int | None = None,
 ) -> GroupPositions:
-    """Of these topics, or of all in which it has a place. `since_ms`: the time whose offsets are wanted. ConfigError
-    where there is no such group or topic, RefusedError where it cannot be reset as it is."""
+    """Read positions in these topics, or in all with a committed offset.
+
+    `since_ms`: also find offsets of this time. ConfigError without such a group or topic, RefusedError if a reset is
+    impossible now.
+    """
     seen, silent = read_routing_table(clusters, settings, store)
     home = seen.group_home()
     if home not in clusters or home in silent:
@@ -186,7 +190,7 @@ def read_group_positions(
 
 
 def check_no_site_topics(topics: Iterable[str], seen: RoutingTable, settings: Settings) -> None:
-    """Which site's log of that name is meant nobody can say, and proxies keep its places beside each."""
+    """Refuse topics that exist separately at each site, whose log is ambiguous. RefusedError."""
     rules = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics)
     for topic in sorted(topics):
         several = sum(topic in one.topics for one in seen.clusters.values()) > 1
@@ -198,7 +202,7 @@ def check_no_site_topics(topics: Iterable[str], seen: RoutingTable, settings: Se
 
 
 def _groups(cluster: KafkaCluster) -> dict[str, GroupListing]:
-    """To ask for the coordinator of a group that was never there would make the topic of places."""
+    """List groups. Asking for the coordinator of an unknown group would create the offsets topic."""
     with closing(ConsumerGroups(cluster)) as groups:
         found = groups.listed()
     if found.away:
@@ -215,7 +219,7 @@ def _places(cluster: KafkaCluster, group: GroupListing) -> dict[TopicPartitionTu
 
 
 def find_coordinator_node(cluster: KafkaCluster, groups: ConsumerGroups, group: str) -> int:
-    """The broker that coordinates the group. One that has never had a group takes some seconds to become one."""
+    """Returns the group's coordinator. A cluster without groups needs some seconds to have one."""
     until_s = steady_s() + COORDINATOR_TIMEOUT_S
     while True:
         located = groups.located([group])
@@ -244,7 +248,7 @@ def _members(cluster: KafkaCluster, group: str, there: Mapping[str, GroupListing
 
 
 def _is_ours(group: GroupListing) -> bool:
-    empty = group.state == EMPTY_STATE and group.kind == CONSUMER_TYPE  # of whichever kind joins it next
+    empty = group.state == EMPTY_STATE and group.kind == CONSUMER_TYPE  # takes the protocol of the next member
     return empty or (group.kind == CLASSIC_TYPE and group.protocol in ("", "consumer"))
 
 
@@ -268,7 +272,7 @@ def _spots(
     for topic in wanted or sorted({topic for topic, _ in have}):
         route = seen.route(topic)
         if route is None:
-            continue  # the topic is gone, and the group's place in it has remained
+            continue  # the topic is deleted, and the committed offset has remained
         there = clusters[route].metadata([topic]).topics.get(topic)
         numbers = range(len(there.partitions)) if there is not None else range(0)
         chosen = wanted.get(topic) if wanted else frozenset(number for name, number in have if name == topic)
@@ -305,18 +309,18 @@ def _bounded(
 
 
 AUDIT_KIND: Final = "proxy offsets"
-# So long members wait where whoever holds them is gone, and the time that they are given besides.
+# How long members wait if the process that resets is gone, in addition to the gather time.
 GROUP_HOLD_S: Final = 45.0
-# So long before its end nothing more is written: what was sent has arrived by then.
+# Commits stop so long before the end of the hold, so that all have arrived by then.
 COMMIT_ARRIVAL_S: Final = 15.0
-# Heartbeats are three seconds apart by default: where nobody has come by then, none of them gathers.
+# Heartbeats come every three seconds by default: if no member has come by then, none gathers.
 FIRST_MEMBER_TIMEOUT_S: Final = 5.0
-# Those who hear only now that they are no members may come so much later.
+# Members that learn of their removal only now may come so much later.
 LATE_MEMBER_GRACE_S: Final = 4.0
-# A proxy that was killed counts for ten seconds more.
+# A killed proxy counts as serving for ten seconds more.
 PROXIES_TIMEOUT_S: Final = 13.0
 SETTLE_TIMEOUT_S: Final = 10.0
-# A client that has lost its membership and its connection commits, or joins anew, within seconds.
+# A client that has lost its membership and its connection commits, or rejoins, within seconds.
 OUTSIDE_COMMITS_MS: Final = 10_000
 _ROUNDS_MAX: Final = 5
 _PAUSE_S: Final = 0.1
@@ -328,17 +332,16 @@ _AGAIN: Final = frozenset(
 
 
 def is_reset_under_way(row: ResetRow) -> bool:
-    """Whether somebody is at it just now."""
     return row.holds(wall_ms())
 
 
 def is_reset_unfinished(row: ResetRow | None) -> bool:
-    """Whether places may be half set, and nobody is at it any more."""
+    """Whether a reset stopped with some offsets set."""
     return row is not None and row.state is ResetState.SETTING and not is_reset_under_way(row)
 
 
 def check_no_reset_under_way(store: Store) -> None:
-    """RefusedError where a group is being set to other places: it would be set where nobody reads it any more."""
+    """Raise RefusedError during a reset, which would set offsets where no client reads any more."""
     if rows := [row for row in store.proxy_resets.all()[1] if is_reset_under_way(row)]:
         raise RefusedError(
             f"{rows[0].set_by} sets group {rows[0].group} to other places since {format_time(rows[0].since_ms)}",
@@ -348,9 +351,12 @@ def check_no_reset_under_way(store: Store) -> None:
 
 @dataclass(slots=True)
 class OffsetReset:
-    """Of one group. `known`: the run of the row that stood as this was planned, which this one `takes_up` where it was
-    not finished. `undoes`: it ends with all as it was. `look`: how the group stands now; `term`: how often groups had
-    moved as this was planned. `target`: what was asked for, unless a reset is taken up."""
+    """The reset of one group.
+
+    `known`: the `run` of the row when planned; continued if `resumes_unfinished`. `undoes`: earlier offsets are
+    restored. `look`: reads the positions. `term`: how often groups had moved when planned. `target`: None if a reset is
+    resumed.
+    """
 
     group: str
     home: str
@@ -372,25 +378,25 @@ class OffsetReset:
     _row: ResetRow | None = None
 
     def begin(self) -> None:
-        """Proxies are asked to hold the group. RefusedError where somebody else has begun meanwhile."""
+        """Ask proxies to hold the group. RefusedError if another reset has begun."""
         self._settle()
         self._began_s, now_ms = time.monotonic(), wall_ms()
         before = self._there()
         late = before is not None and now_ms < before.since_ms + MEMBERS_DOUBTED_MS
         away = before.members if before is not None and late else frozenset()
         until_ms = now_ms + int((GROUP_HOLD_S + self.gather_s) * 1000)
-        # Of a reset that is taken up places go where they were to go first, whoever undoes this one.
+        # The row of a resumed reset keeps the first goals, for a later undo.
         goals = (
             _kept_now(before.goals, self.goals) if before is not None and self.resumes_unfinished else tuple(self.goals)
         )
-        # HELD says that nothing was touched: one that is taken up may be half set.
+        # HELD means that nothing was touched, but a resumed reset may be half set.
         state = ResetState.SETTING if self.resumes_unfinished else ResetState.HELD
         row = ResetRow(self.group, self.run, state, self.by, now_ms, until_ms, goals, away)
         self._put(row, self.known)
         self._row = row
 
     def _settle(self) -> None:
-        """One who is just joining would be told twice to begin anew: it is waited for a while."""
+        """Wait a while for joining members, since they would have to join twice."""
         until_s = time.monotonic() + SETTLE_TIMEOUT_S
         kafka = self.clusters[self.home]
         with closing(ConsumerGroups(kafka)) as groups:
@@ -403,7 +409,7 @@ class OffsetReset:
         return next((row for row in self.store.proxy_resets.all()[1] if row.group == self.group), None)
 
     def _put(self, row: ResetRow, known: str, told: Sequence[AuditRow] = ()) -> None:
-        """In place of the row of that run."""
+        """Replace the row of run `known`. RefusedError if there is another run."""
         while True:
             seen, rows = self.store.proxy_resets.all()
             there = next((one for one in rows if one.group == self.group), None)
@@ -416,7 +422,7 @@ class OffsetReset:
                 return
 
     def wait_for_proxies(self) -> int:
-        """How many hold the group, all that serve. RefusedError where one does not, and nothing was touched."""
+        """Wait until all serving proxies hold the group; returns their number. RefusedError after a timeout."""
         began_s = time.monotonic()
         while True:
             live = list_serving_proxies(self.store)
@@ -432,7 +438,7 @@ class OffsetReset:
             time.sleep(_PAUSE_S)
 
     def is_about_to_set(self) -> None:
-        """From now on proxies keep what no coordinator would judge. RefusedError as before."""
+        """Make proxies park commits that no coordinator checks. RefusedError as before."""
         assert self._row is not None
         before, self.run = self.run, secrets.token_hex(16)
         self._row = replace(self._row, run=self.run, state=ResetState.SETTING)
@@ -440,7 +446,7 @@ class OffsetReset:
         self.wait_for_proxies()
 
     def look_again(self, *, are_set: bool = False) -> GroupPositions:
-        """RefusedError where groups have moved since this was planned, or places cannot be set as they were meant."""
+        """Read the positions. RefusedError if groups have moved or a goal is stale."""
         there = self.look()
         if (there.home, there.term) != (self.home, self.term):
             raise RefusedError(f"groups have moved meanwhile: they are at home on {there.home}")
@@ -449,13 +455,13 @@ class OffsetReset:
         return there
 
     def set_places(self) -> None:
-        """Members leave, and places are set, until both is so."""
         self._reckon()
         self._write()
 
     def _reckon(self) -> None:
-        """What members have committed since this was planned counts, once all have left: so a shift begins there, and
-        whoever takes the reset back goes there. RefusedError where a place cannot be shifted so far."""
+        """Remove members, and refresh the goals with what they have committed since planning: a shift starts there, and
+        an undo returns there. RefusedError if a shift is impossible.
+        """
         self._set_at_home({})
         there = self.look_again(are_set=self.shifts)
         if self.resumes_unfinished:
@@ -469,7 +475,7 @@ class OffsetReset:
 
     @property
     def shifts(self) -> bool:
-        """Whether places are reckoned from where they stand, or from where their log begins."""
+        """Whether goals depend on the committed offset or the log's start."""
         return self.target is not None and self.target.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST)
 
     def _write(self) -> None:
@@ -479,7 +485,7 @@ class OffsetReset:
             self._set_at_home(here)
             for name, places in elsewhere.items():
                 self._set_elsewhere(name, places)
-            # What is kept elsewhere may be overwritten by whoever is a member here.
+            # A member here may overwrite offsets kept elsewhere.
             if not elsewhere or not self._members():
                 return
         raise KafkaError(f"group {self.group} was joined again and again past the proxies", retriable=True)
@@ -494,7 +500,7 @@ class OffsetReset:
             ).members
 
     def _set_at_home(self, places: dict[TopicPartitionTuple, CommittedOffset]) -> None:
-        """Where there are none, that nobody is in the group is seen by asking."""
+        """Remove members and commit until done. Without `places`, until the group is empty."""
         with closing(ConsumerGroups(self.clusters[self.home])) as groups:
             left = places
             while True:
@@ -514,8 +520,10 @@ class OffsetReset:
                 places = self._commit(groups, find_coordinator_node(groups.cluster, groups, self.group), places)
 
     def prove(self) -> None:
-        """RefusedError where groups have moved. A place that is another one by now is set once more, unless a member
-        who came past the proxies has read on from it."""
+        """Check the offsets, and set changed ones once more. RefusedError if groups have moved.
+
+        With members in the group, offsets at home are not checked: one that came past the proxies may have read on.
+        """
         if not self._are_others():
             return
         self._write()
@@ -529,7 +537,7 @@ class OffsetReset:
     def _commit(
         self, groups: ConsumerGroups, node: int, places: dict[TopicPartitionTuple, CommittedOffset]
     ) -> dict[TopicPartitionTuple, CommittedOffset]:
-        """What is to be tried again, since somebody has joined, or the coordinator is about to move."""
+        """Returns the offsets to retry: a member has joined, or the coordinator is moving."""
         if not self._may_write():
             raise KafkaError(f"the places of group {self.group} could not be set in time", retriable=True)
         self._touched |= bool(places)
@@ -545,14 +553,13 @@ class OffsetReset:
         return time.monotonic() < self._began_s + GROUP_HOLD_S + self.gather_s - COMMIT_ARRIVAL_S
 
     def gather(self) -> tuple[int, int]:
-        """How many members have committed what they have read and wait to join anew, and how many there are: once all
-        do, or the time for it is over."""
+        """Wait for members to commit and rejoin. Returns how many wait, and of how many."""
         there = self._members()
         came = self._wait_for(min(1, len(there)), min(FIRST_MEMBER_TIMEOUT_S, self.gather_s))
         return self._wait_for(len(there), self.gather_s) if came else came, len(there)
 
     def gather_late(self) -> int:
-        """How many members wait to join anew, once all do who were sent away, or a short time is over."""
+        """Wait a short time for removed members to rejoin; returns how many wait."""
         return self._wait_for(len(self.sent), min(LATE_MEMBER_GRACE_S, self.gather_s))
 
     def _wait_for(self, count: int, within_s: float) -> int:
@@ -565,7 +572,7 @@ class OffsetReset:
             time.sleep(_PAUSE_S)
 
     def end(self) -> None:
-        """Members go on at the new places; it is in the audit."""
+        """Let members go on at the new offsets, and write the audit."""
         assert self._row is not None
         state = ResetState.ROLLED_BACK if self.undoes else ResetState.DONE
         until_ms = wall_ms() + OUTSIDE_COMMITS_MS
@@ -573,8 +580,7 @@ class OffsetReset:
         self._put(row, self.run, self._told())
 
     def give_up(self) -> None:
-        """Members go on, wherever the places are by now. Where that cannot be said they do so a minute after the
-        beginning."""
+        """Let members go on at the current offsets; without the store, when the row's `until_ms` is over."""
         if self._row is not None:
             state = self._row.state if self.is_half_done else ResetState.GIVEN_UP
             row = replace(self._row, state=state, until_ms=wall_ms(), members=self._row.members | self.sent)
@@ -583,7 +589,7 @@ class OffsetReset:
 
     @property
     def is_half_done(self) -> bool:
-        """Whether some of the places may be set."""
+        """Whether some offsets may be set."""
         return self._touched or self.resumes_unfinished
 
     def _told(self) -> list[AuditRow]:
@@ -601,6 +607,6 @@ class OffsetReset:
 
 
 def _kept_now(before: Sequence[ResetGoal], now: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
-    """Those of before, where they are kept now."""
+    """Returns the goals of `before`, with the clusters of `now`."""
     keeps = {(one.topic, one.partition): one.cluster for one in now}
     return tuple(one._replace(cluster=keeps.get((one.topic, one.partition), one.cluster)) for one in before)

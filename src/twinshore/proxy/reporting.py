@@ -1,11 +1,7 @@
-"""What a proxy counts, for Prometheus, and whether it is well.
+"""Metrics and health of a proxy, and traffic windows for the store and a topic.
 
-What went through in each window of time, told to the store, which keeps it for some hours, and to a topic.
-
-A store that is away loses nothing: what could not be told is part of the next window. Counts that it refuses for what
-they are would be refused again, so they are left out.
-
-What the topic does not take is not sent later: the store keeps it, and a reader sees a gap between two times.
+Without the store, counts join the next window. Counts that the store refuses as invalid are left out. What the topic
+does not accept is not sent later: the store has it.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ from twinshore.state.store import Store
 
 
 class ProxyCollector(Collector):
-    """Read by another thread than the one that counts: each number is as of some moment."""
+    """Collects in another thread than the one that counts, so each number is of some moment."""
 
     def __init__(self, house: ProxyContext, doors: Listeners, totals: TrafficTotals, alarms: TrafficAlarms) -> None:
         self._house, self._doors, self._totals, self._alarms = house, doors, totals, alarms
@@ -102,7 +98,7 @@ class ProxyCollector(Collector):
         yield from self._traffic()
 
     def _traffic(self) -> Iterator[Metric]:
-        """As of the last window."""
+        """Traffic as of the last window."""
         labels = ["topic", "cluster", "kind"]
         for name, told in (
             ("requests", "requests of producers, answers to consumers, of the topic"),
@@ -159,15 +155,16 @@ class ProxyCollector(Collector):
         )
 
     def clusters(self) -> dict[str, Any]:
-        """How each cluster stands, for /health."""
+        """Returns each cluster's state, for /health."""
         return {
             name: {"answers": one.answers, "brokers": len(one.brokers), "topics": len(one.topics)}
             for name, one in list(self._house.seen.clusters.items())
         }
 
     def trouble(self) -> str:
-        """Why clients are not served as they should be; empty where they are. One cluster that is away is no reason to
-        start the proxy again: the others would suffer."""
+        """Returns why clients are not served, else empty. One silent cluster is no reason to restart the proxy: the
+        others' clients would suffer.
+        """
         if not self._house.seen.answering():
             return "no cluster answers"
         return next(iter(list(self._doors.shut.values())), "")
@@ -193,8 +190,7 @@ SHUTDOWN_TIMEOUT_S: Final = 3.0
 
 
 class TrafficTopic:
-    """Windows of traffic as records of a topic, for whoever reads them there: JSON, a record for each flow. Used by one
-    thread. The topic is made where it is not there."""
+    """Writes traffic windows to a topic, created if missing: JSON, one record a flow. For one thread."""
 
     def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
         self._kafka = KafkaCluster(
@@ -207,7 +203,7 @@ class TrafficTopic:
         self._topic = topic
 
     def take(self, rows: Sequence[TrafficRow]) -> None:
-        """Never raises: nothing else waits for it."""
+        """Write the rows. Never raises."""
         if not rows:
             return
         entries = [(row.key.client.encode(), json.dumps(row.as_values()).encode()) for row in rows]
@@ -217,14 +213,13 @@ class TrafficTopic:
                     self._notes.make(self._settings)
                 self._made = True
                 self._notes.append(entries, wall_ms())
-        except Exception as error:  # whoever ended here would take no window any more
+        except Exception as error:  # else no further window would be written
             self._made = False
             self._told.say(f"{describe_error(error)}: what goes through is not written to topic {self._topic}")
             return
         self._told.well(f"topic {self._topic} takes again what goes through")
 
     def close(self) -> None:
-        """Ends its connections."""
         self._kafka.close()
 
 
@@ -233,8 +228,10 @@ T = TypeVar("T")
 
 
 class TrafficReporter:
-    """`serves`: this process. `heard` is called with each window, whether the store is there or not, and with how many
-    seconds it lasted. `topic`: where windows are written besides."""
+    """Reports traffic windows.
+
+    `serves`: this process. `heard` gets each window and its length in seconds. `topic`: where windows go too.
+    """
 
     def __init__(
         self,
@@ -257,13 +254,12 @@ class TrafficReporter:
         self._threads = ThreadPoolExecutor(1, "traffic")
 
     async def run(self) -> None:
-        """Until it is cancelled."""
         while True:
             await asyncio.sleep(self._every_s)
             await self.tell()
 
     async def end(self) -> None:
-        """Tells the last."""
+        """Report the last window."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 await self.tell()
@@ -272,7 +268,7 @@ class TrafficReporter:
             self._topic.close()
 
     async def tell(self) -> None:
-        """One window ends."""
+        """End a window and report."""
         now_ms, grown = wall_ms(), self._flows.window()
         began_ms, self._looked_ms = self._looked_ms, now_ms
         self._heard(grown, max(0.001, (now_ms - began_ms) / 1000))
@@ -288,7 +284,7 @@ class TrafficReporter:
         rows = self._rows(self._since_ms, now_ms, list(self._untold.items()))
         try:
             refused = await self._in_thread(partial(self._store_takes, rows, now_ms))
-        except Exception as error:  # whoever ended here would never tell anything again
+        except Exception as error:  # else no further window would be reported
             self._told.say(f"{describe_error(error)}: what goes through is told later")
             return
         self._untold.clear()
@@ -307,7 +303,7 @@ class TrafficReporter:
         ]
 
     def _store_takes(self, rows: Sequence[TrafficRow], now_ms: int) -> int:
-        """How many rows it refused. Where there is no store yet nobody would look at it."""
+        """Returns how many rows the store refused. Without a store rows are dropped."""
         store = self._stores()
         if store is None:
             return 0

@@ -1,11 +1,10 @@
-"""One of several processes that serve at the same ports: what it is told by its keeper, and what it tells him.
+"""Runs the proxy: one process, or a supervisor with workers on the same ports.
 
-`python -m twinshore.proxy` reads its task from standard input, which stays open as long as it has a
-keeper: without one it ends in good order. What it tells are lines on standard output.
+A serving process has watcher, listeners and client connections in one event loop. The supervisor starts a worker for
+each core, restarts those that end, and ends all in good order.
 
-The process that serves clients until it is asked to end: lookout, doors and guests, in one event loop.
-
-Whoever looks after the parts: starts one for each core, and again where one ends; ends them all in good order.
+`python -m twinshore.proxy` is a worker. It reads its task from standard input, and ends in good order once that closes.
+Its messages are lines on standard output.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ FAILED_EXIT_CODE: Final = 2
 
 
 class WorkerMessage(StrEnum):
-    """How each line begins: a sentence for the log, the port at which it answers for itself, that it lets clients in,
-    that its loop goes round."""
+    """The first token of a line. HEALTH: the metrics port; READY: clients are admitted; HEARTBEAT: the loop runs."""
 
     LOG = "said"
     HEALTH = "health"
@@ -77,7 +75,7 @@ class WorkerMessage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What a part is to do: it is one of so many, and the settings are those that its keeper read."""
+    """A worker's task, with the supervisor's settings."""
 
     settings: Settings
     number: int
@@ -86,7 +84,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Which one this process is; `tell` tells its keeper."""
+    """This worker process; `tell` sends the supervisor a message."""
 
     number: int
     count: int
@@ -94,12 +92,11 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """As operators and other processes are to know it."""
         return f"process {self.number} of {self.count}"
 
 
 def parse_worker_message(line: str) -> tuple[WorkerMessage, str]:
-    """What a line says. One that no part wrote, such as a trace, is a sentence."""
+    """Parse a line. Other output, such as a traceback, is a LOG message."""
     first, _, rest = line.rstrip("\n").partition(" ")
     try:
         return WorkerMessage(first), rest
@@ -108,11 +105,11 @@ def parse_worker_message(line: str) -> tuple[WorkerMessage, str]:
 
 
 def main() -> None:
-    """Until its keeper ends it, or is gone."""
+    """Run a worker until the supervisor ends it or is gone."""
     disable_hypothesis()
     from twinshore.proxy.operations.run import serve_worker
 
-    task = pickle.load(sys.stdin.buffer)  # of the process that started this one
+    task = pickle.load(sys.stdin.buffer)  # from the supervisor
     assert isinstance(task, WorkerConfig)
     threading.Thread(target=_end_with_keeper, name="keeper", daemon=True).start()
     lines = LogWriter(sys.stdout.fileno(), dated=False)
@@ -138,15 +135,17 @@ def _end_with_keeper() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# Groups of which a mover of groups hears that they have members at work.
+# Groups with members at work that are named to a mover of groups.
 NAMED_MAX: Final = 5
-# How long what clients have asked may take once the process is to end.
+# The time to answer what was read, once the process is to end.
 DRAIN_TIMEOUT_S: Final = 10.0
 
 
 def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part: Worker | None = None) -> None:
-    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where the address is not to be had, or a certificate cannot be used.
-    `part`: which of several processes this one is."""
+    """Serve until Ctrl-C, SIGTERM or SIGHUP. ConfigError if the address or a certificate cannot be used.
+
+    `part`: this process as one of several.
+    """
     clusters = select_clusters(settings)
     shrink_tls_buffers()
     # Python's own loop: uvloop saves nothing of a small request, and takes 2.6 times the CPU for what consumers read.
@@ -155,7 +154,7 @@ def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part
 
 
 def select_clusters(settings: Settings) -> list[Cluster]:
-    """The clusters behind the proxy. ConfigError where there are none."""
+    """Returns the clusters behind the proxy. ConfigError if there are none."""
     clusters = [settings.cluster(name) for name in settings.of(SECTION).clusters]
     if not clusters:
         raise ConfigError("[proxy] clusters: there is no cluster in the settings", hint="docs/proxy.md has an example")
@@ -163,7 +162,6 @@ def select_clusters(settings: Settings) -> list[Cluster]:
 
 
 def build_addressing(asked: ProxySettings, clusters: Sequence[Cluster]) -> BrokerAddressing:
-    """By which numbers and ports clients know the brokers, by the settings."""
     names = tuple(one.name for one in clusters)
     new_topics = NewTopicRules(asked.new_topics, asked.new_topics_by_name)
     return BrokerAddressing(
@@ -178,7 +176,6 @@ def build_addressing(asked: ProxySettings, clusters: Sequence[Cluster]) -> Broke
 
 
 def build_follower_fetch(asked: near.NearSettings, clusters: Sequence[Cluster]) -> FollowerFetch:
-    """Where clients read what is mirrored, by the settings."""
     sites = {one.name: one.site for one in clusters}
     rules = FollowerFetchRules(sites, asked.next_sites, asked.behind_s_max, asked.own_topics)
     return FollowerFetch(rules, NetworkTable(asked.networks))
@@ -248,7 +245,7 @@ class _Serving:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unforeseen)
         for number in shutdown_signals():
-            with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
+            with suppress(RuntimeError):  # where signals cannot be handled, as in a test's thread
                 loop.add_signal_handler(number, self._asked_to_end.set)
         await self._doors.bind()
         server = self._metrics_server()
@@ -286,20 +283,23 @@ class _Serving:
         await self._asked_to_end.wait()
 
     async def _begin(self, server: MetricsServer | None) -> None:
-        """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen, as nothing before that says
-        what they may ask, and home words were read: readers would be led to old homes, and commit there."""
+        """Open the ports once clusters are known, and then those of new brokers.
+
+        API versions are unknown until a cluster answers. Without home records, readers would go to old homes and commit
+        there.
+        """
         await asyncio.gather(self._lookout.first(), self._control.first())
         check_cluster_marks(
             {name: one.cluster_id for name, one in self._lookout.seen.clusters.items() if one.has_answered}
         )
-        self._store.check_version()  # one that is merely away is waited for
+        self._store.check_version()  # a store that is only away is awaited
         tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
         looking = [asyncio.create_task(one) for one in tasks]
         try:
             while not (self._house.seen.offers and (self._follows is None or self._follows.has_read_home_records())):
                 await self._wait_for_news(server)
             await self._doors.open(self._house.seen)
-            # What is loaded by now stays: to look through it for garbage would hold up clients now and then.
+            # What is loaded by now stays: collecting it would delay clients now and then.
             gc.collect()
             gc.freeze()
             await self._doors.open_first()
@@ -314,7 +314,7 @@ class _Serving:
                 one.cancel()
 
     async def _wait_for_news(self, server: MetricsServer | None) -> None:
-        """Also once a second, for all that has limits in time."""
+        """Wait at most a second, and check time limits."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LISTENERS_INTERVAL_S):
                 await self._news.wait()
@@ -337,7 +337,7 @@ class _Serving:
         self._news.set()
 
     def _led(self, led: HomesUpdate) -> None:
-        """What the clusters say of homes; a switch hears at once of topics to which nothing is on its way."""
+        """Take home records, and tell switches at once which held topics have no writes in flight."""
         assert self._follows is not None
         was_deaf = self._house.heard(led.until_s)
         self._lookout.led(led)
@@ -349,7 +349,7 @@ class _Serving:
                 self._follows.quiet(topic)
 
     async def _drain(self) -> None:
-        """What was asked is answered, for so long; then all ends."""
+        """Answer what was read, for a limited time, then disconnect."""
         self._doors.close()
         self._house.drain()
         until_s = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
@@ -361,13 +361,13 @@ class _Serving:
             guest.hang_up("the proxy ends")
 
     def _heard(self, grown: FlowDeltas, lasted_s: float) -> None:
-        """A window of what went through has ended."""
+        """Take a window of traffic."""
         self._totals.take(grown)
         for one in self._alarms.look(grown, lasted_s, steady_s()):
             self._log(one.sentence)
 
     def _metrics_server(self) -> MetricsServer | None:
-        """That of one of several processes is for its keeper, who asks all of them."""
+        """Start the metrics server. A worker's is for the supervisor, which asks all workers."""
         address, port = self._asked.metrics_address, self._asked.metrics_port
         if self._part is not None:
             address, port = "127.0.0.1", 0
@@ -387,31 +387,29 @@ class _Serving:
         return server
 
     def _unforeseen(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """What nobody caught: the connection that it befell has ended, and the others go on."""
+        """Log an uncaught error. The affected connection has ended; others continue."""
         error = context.get("exception")
         what = describe_error(error) if isinstance(error, Exception) else ""
         self._log(f"{context.get('message', 'unforeseen')}: {what}")
 
 
-# A part says each second that its loop goes round. While it is loaded and looks at the clusters for the first time it
-# says nothing.
+# A worker sends a heartbeat each second, but none while it loads and looks at the clusters for the first time.
 WORKER_START_TIMEOUT_S: Final = 120.0
 WORKER_STALL_TIMEOUT_S: Final = 15.0
-# How soon one that has ended is started again: each time later, until one has lasted.
+# Restart delays, each longer than the last, until a worker has lasted.
 RESTART_DELAY_MIN_S: Final = 1.0
 RESTART_DELAY_MAX_S: Final = 30.0
 RESTART_DELAY_RESET_S: Final = 60.0
-# What it is given to answer what clients have asked, and to say goodbye to clusters and store.
+# The time to answer what was read, and to leave clusters and store.
 WORKER_STOP_TIMEOUT_S: Final = 30.0
 WORKER_METRICS_TIMEOUT_S: Final = 2.0
-# Whatever web proxy the environment names, parts are on this machine.
+# Workers are on this machine, so a web proxy of the environment is not used.
 _BY_ITSELF: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 SUPERVISOR_INTERVAL_S: Final = 0.2
 
 
 class WorkerProcess:
-    """A part as its keeper has it: started, heard, ended, and started again. `log` gets what it says. `port` is where
-    it answers for itself, 0 while it does not; `starts` counts."""
+    """A worker as the supervisor runs it. `port`: of its metrics, 0 while unknown. `starts`: number of starts."""
 
     def __init__(self, task: WorkerConfig, log: Callable[[str], None]) -> None:
         self.number, self.starts, self.port, self.serves = task.number, 0, 0, False
@@ -422,17 +420,17 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """0 while there is none."""
+        """The process id; 0 while there is none."""
         return self._child.pid if self._child is not None else 0
 
     def start(self) -> None:
-        """Begins it. In a separate session, since Ctrl-C is its keeper's to hear."""
+        """Start in a separate session, since the supervisor handles Ctrl-C."""
         command = [sys.executable, "-m", "twinshore.proxy"]
         pipe = subprocess.PIPE
         self._since_s = steady_s()
         try:
             child = self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-        except OSError as error:  # the machine has no room for it now
+        except OSError as error:  # the machine lacks resources now
             again = self._comes_again(self._since_s)
             self._log(f"process {self.number} cannot be started: {error.strerror}; it is tried again in {again:g} s")
             return
@@ -445,7 +443,7 @@ class WorkerProcess:
             child.stdin.flush()
 
     def look(self) -> None:
-        """Now and then: ends it where it stands still, and starts it where it has ended."""
+        """Kill the worker if its loop stalls, and restart one that has ended."""
         now_s = steady_s()
         if self._child is None:
             if now_s >= self._due_s:
@@ -465,7 +463,7 @@ class WorkerProcess:
         self._log(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
 
     def _comes_again(self, now_s: float) -> float:
-        """In so many seconds."""
+        """Schedule a restart, and return the delay in seconds."""
         again_s = self._again_s
         self._due_s = now_s + again_s
         self._again_s = min(2 * again_s, RESTART_DELAY_MAX_S)
@@ -498,13 +496,13 @@ class WorkerProcess:
                         self._heard_s = steady_s()
 
     def ask_to_end(self) -> None:
-        """It answers what was asked, and ends."""
+        """Ask the worker to answer what was read, and end."""
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError):
                 self._child.stdin.close()
 
     def end(self) -> None:
-        """Waits until it has ended, and ends it by force where that takes too long."""
+        """Wait for the end, and kill the worker after a timeout."""
         if self._child is None:
             return
         try:
@@ -517,7 +515,7 @@ class WorkerProcess:
 
 
 class WorkersCollector(Collector):
-    """Asks each part whenever somebody asks here. One that does not answer is missing."""
+    """Collects the metrics of all workers that answer."""
 
     def __init__(self, parts: Sequence[WorkerProcess]) -> None:
         self._parts = parts
@@ -542,7 +540,7 @@ class WorkersCollector(Collector):
         yield from found.values()
 
     def processes(self) -> dict[str, Any]:
-        """How each part stands, for /health."""
+        """Returns each worker's state, for /health."""
         return {str(one.number): self._stands(one) for one in self._parts}
 
     def _stands(self, one: WorkerProcess) -> dict[str, Any]:
@@ -552,8 +550,10 @@ class WorkersCollector(Collector):
 
 
 def describe_unhealthy_workers(processes: Mapping[str, Any]) -> str:
-    """Why the whole should be started again, by how each part stands; empty while one part is well, as its keeper sees
-    to the others. Nobody is asked a second time: they may say something else."""
+    """Returns why to restart the proxy, else empty. One healthy worker is enough, since others are restarted.
+
+    Only the given states count: a second request could get other answers.
+    """
     if any(one["serves"] and one["ok"] for one in processes.values()):
         return ""
     says = "; ".join(f"{number}: {one['says']}" for number, one in processes.items())
@@ -574,9 +574,9 @@ def _asked(one: WorkerProcess, page: str) -> tuple[int, str]:
 
 
 def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where no part could begin."""
+    """Run until Ctrl-C, SIGTERM or SIGHUP. ConfigError if no worker could start."""
     asked = settings.of(SECTION)
-    # Each part would say so by itself, again and again.
+    # Else each worker would report errors again and again.
     Authenticator(asked, select_clusters(settings), lambda _: None).close()
     _must_be_free(asked)
     parts = [WorkerProcess(WorkerConfig(settings, number, count), log) for number in range(1, count + 1)]
@@ -604,7 +604,7 @@ def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]
 
 
 def _must_be_free(asked: ProxySettings) -> None:
-    """Parts share a port with whoever is willing to: so it is asked for here by one who is not."""
+    """Check that the port is free, by a socket without SO_REUSEPORT, which would share it."""
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("[proxy] processes: this system lets no two processes serve at one port", hint="take 1")
     kind = socket.AF_INET6 if ":" in asked.address else socket.AF_INET

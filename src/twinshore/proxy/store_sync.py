@@ -1,13 +1,10 @@
-"""What a process hears of fuses and of resets of groups from the store, and what it says there: what it goes by, and
-what its fuses answered.
+"""Exchanges circuit breakers and offset resets with the store, and polls the lag of twins.
 
-A store that is away changes nothing: the fuses stay as they were heard of last, and what they answered is told later.
-A process that starts meanwhile goes by the file of the last one, or waits for the store a while.
+Without the store, breakers stay as last read, and counts are written later. A process that starts then uses the memory
+file, or waits a while.
 
-Asks, again and again, how level the twins are that clients read or may read: where logs end at both sides, and what
-the store says of links. Only topics that somebody wants are asked for, and `near` decides what follows.
-
-What is not answered is not told: then a twin counts as behind by itself, and its clients go home.
+The poller reads log ends of topics that clients want, and `near` decides. Without an answer the lag grows, and clients
+go home.
 """
 
 from __future__ import annotations
@@ -56,15 +53,17 @@ from twinshore.state.store import Store
 
 _ResetHeard = tuple[int, tuple[ResetRow, ...]]
 SYNC_INTERVAL_S: Final = 0.5
-# Where nothing has changed: so that it is seen to live.
+# Without changes, as a sign of life.
 REPORT_INTERVAL_S: Final = 2.0
 SHUTDOWN_TIMEOUT_S: Final = 3.0
-FIRST_SYNC_TIMEOUT_S: Final = 5.0  # how long a process that remembers no fuses waits for a store that does not answer
+FIRST_SYNC_TIMEOUT_S: Final = 5.0  # the wait for a silent store, without remembered breakers
 
 
 class ResetSync:
-    """What a process hears of resets of groups, and when it says that it holds one. `on_its_way`: whether something
-    that is counted by this name is. `changed` is called where other groups are held than before."""
+    """Reads resets, and reports when the process holds a group.
+
+    `on_its_way`: whether requests counted under this name are pending. `changed` is called if other groups are held.
+    """
 
     def __init__(
         self,
@@ -76,22 +75,21 @@ class ResetSync:
         self._told: dict[str, int] = {}
 
     def read(self, store: Store) -> _ResetHeard | None:
-        """In a thread. None where resets are as they were."""
+        """Read the resets, in a thread; None if unchanged."""
         resets = store.proxy_resets
         return None if resets.revision() == self._book.revision else resets.all()
 
     def take(self, heard: _ResetHeard | None) -> None:
-        """These hold from now on."""
         if heard is not None and self._book.take(heard[1], heard[0]):
             self._changed()
 
     def tick(self, now_ms: int) -> None:
-        """Whoever holds a group and is gone holds it no longer than he said."""
+        """Set the time: without its owner, a hold ends at `until_ms`."""
         if self._book.tick(now_ms):
             self._changed()
 
     def words(self, instance: str, now_ms: int) -> list[ResetStatusRow]:
-        """What is to be said now: a group is held once nothing of before is on its way, and some members wait."""
+        """Returns reports due: a group is held once no earlier request is pending; `waits` members wait."""
         held = self._book.held()
         self._told = {row.run: self._told[row.run] for row in held if row.run in self._told}
         found = []
@@ -105,7 +103,7 @@ class ResetSync:
         return any(map(self._on_its_way, list_awaited_keys(row)))
 
     def told(self, words: Sequence[ResetStatusRow]) -> None:
-        """The store has these."""
+        """Note that the store has these reports."""
         self._told |= {word.run: word.waits for word in words}
 
 
@@ -115,8 +113,10 @@ _FUSES: Final = TypeAdapter(_Heard)
 
 
 class StoreSync:
-    """`serves`: this process, as others are to see it. `memory`: the file that keeps fuses for one that starts while
-    the store is away."""
+    """Exchanges breakers and resets with the store.
+
+    `serves`: this process, as others see it. `memory`: the file with the breakers, for a start without the store.
+    """
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class StoreSync:
         self._log = log
 
     async def first(self) -> None:
-        """Hears which fuses there are, before any client is served."""
+        """Read the breakers before clients are served."""
         self._tick()
         await self._exchange()
         if (
@@ -159,11 +159,11 @@ class StoreSync:
             )
 
     async def run(self) -> None:
-        """Until it is cancelled. A store that hangs holds up no fuse that is to trip or to close by itself."""
+        """Run until cancelled. A store that hangs delays no breaker that opens or closes by itself."""
         await asyncio.gather(self._ticks(), self._exchanges())
 
     async def end(self) -> None:
-        """Says the last, and that the process serves no more."""
+        """Write the last counts, and that the process has ended."""
         if self._store is not None:
             self._told_s = -REPORT_INTERVAL_S
             with suppress(TimeoutError):
@@ -208,7 +208,7 @@ class StoreSync:
             self._box.known = True
             self._resets.take(await self._call(partial(self._resets.read, self._store)))
             await self._tell(self._store)
-        except Exception as error:  # whoever ended here would never hear of a fuse again
+        except Exception as error:  # else no further breaker would be read
             self._told.say(f"{describe_error(error)}: fuses stay as they are")
             return
         self._told.well("the store answers again: fuses are as it says")
@@ -245,7 +245,7 @@ class StoreSync:
             self._dropped.pop((one[0], one[1], one[2].since_ms), None)
 
     def _counts(self, now_ms: int) -> dict[BreakerKey, BreakerCountRow]:
-        """Those that are other than they were told last."""
+        """Returns counts changed since the last report."""
         found: dict[BreakerKey, BreakerCountRow] = {}
         for key, tally in self._box.tallies.items():
             row = BreakerCountRow(
@@ -272,7 +272,7 @@ class StoreSync:
 
 
 def parse_cached_breakers(text: str) -> _Heard | None:
-    """What `_keep` wrote; None where it is something else."""
+    """Parse what `_keep` wrote; None if invalid."""
     try:
         return _FUSES.validate_json(text)
     except ValueError:
@@ -280,23 +280,23 @@ def parse_cached_breakers(text: str) -> _Heard | None:
 
 
 def _read(store: Store, known: int) -> _Heard | None:
-    """None where fuses are as they were."""
+    """Read the breakers; None if unchanged."""
     return None if store.proxies.revision() == known else store.proxies.fuses()
 
 
-# Of all the time looks take no more than a part like this, however many topics there are.
+# Checks take at most this part of the time, however many topics there are.
 POLL_TIME_FRACTION: Final = 0.2
 COPIES_INTERVAL_S: Final = 2.0
-# Where logs begin, and who leads them, changes seldom.
+# Log starts and leaders change seldom.
 LOG_STARTS_INTERVAL_S: Final = 5.0
 CLUSTER_TIMEOUT_S: Final = 1.0
 
-# Which are asked for by topic: links may know several.
+# Ids to ask for by topic: links may know several.
 TopicIds = Mapping[str, frozenset[str]]
 
 
 class MirrorLagPoller:
-    """`seen` says what is known of the clusters now."""
+    """Polls the lag of twins. `seen` returns the current routing table."""
 
     def __init__(
         self,
@@ -315,11 +315,10 @@ class MirrorLagPoller:
         self._read_s = -COPIES_INTERVAL_S
 
     async def run(self) -> None:
-        """Until it is cancelled. Time goes on for twins also while a look waits for somebody."""
+        """Run until cancelled. Lag also grows while a look hangs."""
         await asyncio.gather(self._ticks(), self._looks())
 
     def close(self) -> None:
-        """Ends its connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for side in self._sides.values():
             side.close()
@@ -338,7 +337,7 @@ class MirrorLagPoller:
             await asyncio.sleep(max(SYNC_INTERVAL_S, (steady_s() - began_s) * (1 / POLL_TIME_FRACTION - 1)))
 
     async def _look(self, topics: frozenset[str]) -> None:
-        """The twins first, so that one that has more than its home is not taken for a moment's difference."""
+        """Ask twins first: one that is longer than its home was so before, not only asked later."""
         await self._read_copies(topics)
         seen = self._seen()
         homes = {topic: home for topic in topics if (home := seen.route(topic)) is not None}
@@ -358,7 +357,7 @@ class MirrorLagPoller:
             return
         try:
             self._copies = await self._call(partial(self._read, topics))
-        except Exception as error:  # whoever ended here would lead nobody near again, or home
+        except Exception as error:  # else readers would stay where they are for ever
             self._told.say(f"{describe_error(error)}: which topics are twins stays as it was known")
             return
         self._told.well("the store answers again: twins are as it says")
@@ -380,7 +379,7 @@ class MirrorLagPoller:
         return [LinkCopy(*key, frozenset(parts)) for key, parts in copies.items()]
 
     async def _ask_each(self, wanted: Mapping[str, TopicIds], seen: RoutingTable) -> dict[str, BoundsByTopic]:
-        """By cluster. One that does not answer anybody is not waited for."""
+        """Ask clusters that answer; returns log bounds by cluster."""
         names = [name for name in wanted if name in self._sides and seen.clusters[name].answers]
         found = await asyncio.gather(*(self._ask(name, wanted[name]) for name in names))
         return dict(zip(names, found, strict=True))
@@ -388,7 +387,7 @@ class MirrorLagPoller:
     async def _ask(self, cluster: str, topics: TopicIds) -> BoundsByTopic:
         try:
             found = await self._call(partial(self._sides[cluster].ask, topics))
-        except Exception as error:  # one cluster's trouble is not the others'
+        except Exception as error:  # one cluster's error must not affect the others
             self._clusters_told[cluster].say(f"cluster {cluster}: {describe_error(error)}; nobody is led to its twins")
             return {}
         self._clusters_told[cluster].well(f"cluster {cluster} says again how level its twins are")
@@ -399,7 +398,7 @@ class MirrorLagPoller:
 
 
 def _exact(links: Iterable[Link], clusters: Mapping[str, object]) -> list[Link]:
-    """Those that give twins their source's names and offsets, between clusters behind the proxy."""
+    """Returns links behind the proxy whose twins have the source's names and offsets."""
     return [
         link
         for link in links
@@ -415,7 +414,7 @@ def _each(twins: Mapping[str, Iterable[ExactTwin]]) -> Iterator[tuple[str, Exact
 
 
 def _ids(named: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, frozenset[str]]]:
-    """By cluster and topic, of cluster, topic and id."""
+    """Group (cluster, topic, id) by cluster and topic."""
     found: dict[str, dict[str, frozenset[str]]] = {}
     for cluster, topic, topic_id in named:
         there = found.setdefault(cluster, {})
@@ -424,7 +423,7 @@ def _ids(named: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, frozenset
 
 
 class _Side:
-    """One cluster; its questions are asked one at a time."""
+    """One cluster; requests run one at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._kafka = KafkaCluster(
@@ -438,7 +437,7 @@ class _Side:
         self._kafka.close()
 
     def ask(self, ids: TopicIds) -> BoundsByTopic:
-        """How each topic's partitions stand; a topic that has another id by now than these is left out."""
+        """Returns log bounds by topic, without topics that have another id now."""
         if steady_s() - self._looked_s >= LOG_STARTS_INTERVAL_S:
             self._topics, self._starts, self._looked_s = frozenset(), {}, steady_s()
         with self._kafka.errand():

@@ -1,17 +1,14 @@
-"""Admin requests, each with a separate rule: which cluster answers it, which all answer, and which are refused. Pure.
+"""Admin requests: which cluster answers each, which all answer, and which are refused.
 
-A judge takes a request and what is known of the clusters, and gives a move. It knows no socket and no session. Answers
-of several clusters are joined, and one that is away costs only its own part. What is refused says so in the request's
-own answer, so that a client's library can show it.
+A rule takes a request and the routing table, and returns a decision. Responses of several clusters are merged; one that
+is away costs only its part. A refusal is in the request's own response, so that client libraries show it.
 
-A broker is named by the number that clients know, and asked under its own. Where it listens, and whom it knows by
-which number, is not told: clients are to know the proxy's addresses alone.
+Brokers have the numbers that clients know. Their listeners and the quorum are hidden.
 
-The groups' home goes first, since it alone knows whether a group has members. Nothing elsewhere ends before it agrees.
+The groups' home goes first, since only the home knows whether a group has members; nothing is deleted elsewhere before.
 
-All that is refused here would have to be done on several clusters alike, or is what only one of them can know.
-
-Produce is refused in `records`, which has read its topics already, by the same rule (`links.filters.is_guarded`).
+Requests are refused that several clusters would have to do alike, or only one can know. Produce is refused in
+`record_requests`, by the same rule (`filters.is_protected_topic`).
 """
 
 from __future__ import annotations
@@ -99,8 +96,8 @@ from twinshore.routing.core.leader_cluster import NoLeaderReason, describe_decis
 ResultT = TypeVar("ResultT")
 SubRequests: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], ResultT]
 
-# What changes something may take longer than a question: so long each for finding where and doing it, as clients wait
-# for half a minute by default.
+# Changes take longer than queries: so long for finding where, and again for the change. Clients wait for half a
+# minute by default.
 CHANGE_TIMEOUT_S: Final = 12.0
 NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
 _THERE: Final = (Code.NONE, Code.LEADER_NOT_AVAILABLE)
@@ -109,7 +106,7 @@ TOPIC_RESOURCE_TYPE: Final = 2
 BROKER_RESOURCE_TYPE: Final = 4
 BROKER_LOGGER_RESOURCE_TYPE: Final = 8
 GROUP_RESOURCE_TYPE: Final = 32
-# Addresses, and numbers of brokers and controllers within them.
+# Addresses, and ids of brokers and controllers within them.
 HIDDEN_BROKER_CONFIGS: Final = frozenset(
     {
         "advertised.listeners",
@@ -125,9 +122,9 @@ THROTTLED_REPLICAS_CONFIGS: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
 _NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
-# After this one every client asks the same broker the same again.
+# After this error every client repeats the request at the same broker.
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
-# A coordinator that says nothing: the next try looks for another.
+# For a silent coordinator: the next try looks for another.
 _GONE: Final = Code.NOT_COORDINATOR
 ACLS_REFUSED_REASON: Final = (
     "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target"
@@ -138,14 +135,13 @@ REASSIGNMENT_REFUSED_MESSAGE: Final = "replicas are moved at the cluster's own a
 QUOTAS_REFUSED_MESSAGE: Final = "quotas are set at each cluster's own address: this proxy has several"
 SCRAM_REFUSED_MESSAGE: Final = "SCRAM users are kept at each cluster's own address, not by this proxy"
 _REFUSED: Final = to_error_code(Code.POLICY_VIOLATION)
-# Where the replica id is the first field of the request; a consumer's is -1, a debugger's -2.
+# From this version the replica id is the first field; a consumer's is -1, a debugger's -2.
 _OF_REPLICAS: Final = {FETCH: 0, LIST_OFFSETS: 0, OFFSET_FOR_LEADER_EPOCH: 3}
 _CONSUMERS: Final = (-1, -2)
 
 
 class RequestArrays(NamedTuple):
-    """Which array of a request has its parts, which array of the answer has what became of each, and by which fields
-    that one names the part."""
+    """The array of parts in a request, that of results in the response, and the fields that name the part there."""
 
     asked: str
     told: str
@@ -153,8 +149,10 @@ class RequestArrays(NamedTuple):
 
 
 class SplitRequest:
-    """A request whose parts are for several clusters: each part goes to its own, and what all say is one answer. Each
-    part is given to a broker, or refused here. `renamed`: what a cluster says of a part, as clients are to see it."""
+    """A request over several clusters, with one merged response.
+
+    Each part goes to a broker or is refused here. `renamed`: converts a cluster's result for clients.
+    """
 
     def __init__(
         self,
@@ -169,7 +167,7 @@ class SplitRequest:
         self._told: list[Any] = []
 
     def give(self, part: Any, place: BrokerId) -> None:
-        """The broker is to answer it, if its cluster is there."""
+        """Send the part to this broker, or refuse it if the cluster is away."""
         if self._seen.clusters[place.cluster].answers:
             self._given.setdefault(place, []).append(part)
         else:
@@ -177,7 +175,6 @@ class SplitRequest:
             self._told.append(self._renamed(place.cluster, refused))
 
     def refuse(self, part: Any, code: Code, says: str) -> None:
-        """It is answered here."""
         self._told.append(self._refused(part, code, says))
 
     def _refused(self, part: Any, code: Code, says: str) -> Any:
@@ -185,7 +182,7 @@ class SplitRequest:
         return build_message(kind, error_code=to_error_code(code), error_message=says, **self._words.names(part))
 
     def errand(self) -> FanOutSteps:
-        """Asks, and joins."""
+        """Ask the brokers, and merge the results."""
         key, version, words = self._request.key, self._request.version, self._words
         asks = [
             BrokerRequest(place, key, version, encode_message(replace(self._asked, **{words.asked: tuple(parts)})))
@@ -207,7 +204,7 @@ class SplitRequest:
         return encode_message(build_message(get_response_type(key, version), **values))
 
     def _settled(self, cluster: str, one: Any) -> Any:
-        """A client that hears of another controller asks everything again, also what has been done."""
+        """Replace NOT_CONTROLLER, after which the client would repeat finished parts too."""
         if one.error_code != Code.NOT_CONTROLLER or len(self._given) + len(self._told) == 1:
             return one
         says = f"cluster {cluster} has another controller by now: ask again"
@@ -219,18 +216,18 @@ class SplitRequest:
 
 
 def get_first_cluster(seen: RoutingTable) -> str:
-    """The cluster that stands first in the settings, wherever groups are at home."""
+    """Returns the first cluster in the settings, on whichever groups are."""
     return next(iter(seen.clusters))
 
 
 def find_controller(cluster: str, seen: RoutingTable) -> BrokerId:
-    """Whom to ask for what a cluster's controller does. Brokers that run by Raft ask theirs themselves."""
+    """Returns the cluster's controller, or any broker: KRaft brokers ask theirs."""
     known = seen.clusters[cluster]
     return BrokerId(cluster, known.controller if known.controller in known.brokers else ANY_BROKER)
 
 
 def find_broker(number: int, layout: BrokerAddressing, seen: RoutingTable) -> BrokerId | None:
-    """The broker that clients know by this number; None where there is none."""
+    """Returns the broker with this number, if any."""
     index = number // layout.nodes_per_cluster
     if number < 0 or index >= len(layout.clusters):
         return None
@@ -242,7 +239,7 @@ def find_broker(number: int, layout: BrokerAddressing, seen: RoutingTable) -> Br
 
 
 def find_holders(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, list[str]]]:
-    """The clusters that have each of these, as they say now. One that is away has what it had when it was seen last."""
+    """Ask which clusters have each topic; for one that is away the last look counts."""
     names = list(dict.fromkeys(topics))
     version = seen.offers[METADATA][1]
     body = build_metadata_request(names, version)
@@ -269,8 +266,10 @@ def _held(names: Sequence[str], cluster: ProxiedCluster, said: BrokerResponse, v
 
 
 def find_topic_homes(topics: Iterable[str], seen: RoutingTable) -> SubRequests[dict[str, str]]:
-    """Where each of these is at home; only for those that nobody was known to have, the clusters are asked. What is at
-    home on a cluster that is none of the proxy's is nowhere, as clients see it."""
+    """Returns the topics' homes; only for unknown topics the clusters are asked.
+
+    Topics at home on other clusters than the proxy's are left out.
+    """
     names = set(topics) - seen.leaderless.keys()
     known = {name: home for name in names if (home := seen.route(name)) is not None}
     held = yield from find_holders(sorted(names - known.keys()), seen)
@@ -278,12 +277,11 @@ def find_topic_homes(topics: Iterable[str], seen: RoutingTable) -> SubRequests[d
 
 
 def describe_moving_topic(topic: str) -> str:
-    """What is said of one that is not to be changed while a switch moves it."""
     return f"topic {topic} may not be changed now, as a switch moves it or its home is not known: ask again"
 
 
 def describe_unreachable_holders(topic: str, seen: RoutingTable) -> str:
-    """Why the topic may not be made or deleted: whether another cluster has it is not known."""
+    """Returns why the topic cannot be created or deleted while another cluster may have it."""
     silent = " and ".join(seen.unseen)
     return f"topic {topic}: cluster {silent} has not answered since this proxy began, and may have it: ask again"
 
@@ -296,7 +294,7 @@ CONFIGS_ARRAYS: Final = RequestArrays("resources", "responses", _names)
 
 
 def route_configs(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """Of topics at their home, of brokers at themselves, of groups at the groups' home."""
+    """Route to the topic's home, to the broker itself, or to the groups' home."""
     wait_s = FAN_OUT_TIMEOUT_S if request.key == DESCRIBE_CONFIGS else CHANGE_TIMEOUT_S
     return FanOut(_configs(request, decode_request(request), layout, seen), wait_s)
 
@@ -335,7 +333,7 @@ def _configs(request: Request, asked: Any, layout: BrokerAddressing, seen: Routi
 def _of_broker(shares: SplitRequest, one: Any, describes: bool, layout: BrokerAddressing, seen: RoutingTable) -> None:
     name = one.resource_name
     if not name:
-        # What holds for all brokers of a cluster has no place where there are several.
+        # Cluster-wide broker settings mean nothing over several clusters.
         if describes:
             shares.give(one, BrokerId(get_first_cluster(seen), ANY_BROKER))
         else:
@@ -369,7 +367,7 @@ def _shown(cluster: str, one: Any, layout: BrokerAddressing) -> Any:
 
 
 def _numbers(cluster: str, value: str | None, layout: BrokerAddressing) -> str | None:
-    """A number, or that behind the colon of each pair in `0:1,1:2`; a star stays."""
+    """Convert a number, or the second one of each pair in `0:1,1:2`; `*` stays."""
 
     def number(found: re.Match[str]) -> str:
         return str(layout.number(cluster, int(found[0])))
@@ -385,8 +383,9 @@ CREATE_PARTITIONS_ARRAYS: Final = RequestArrays("topics", "results", lambda one:
 def route_create_topics(
     request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
 ) -> RequestDecision:
-    """Each on its home where it had one, else on the cluster that rules of names say. One that any cluster has exists
-    already: clients would be led to that one."""
+    """Create each topic at its earlier home, else by the name rules. A topic on another cluster counts as existing,
+    since clients would be led there.
+    """
     return FanOut(_create(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
 
 
@@ -398,7 +397,7 @@ def _create(
     for one in asked.topics:
         name = str(one.name)
         home = _due(name, layout, seen)
-        # Whether it is there already its controller knows better: brokers remember a deleted one for a moment.
+        # Whether the topic is there the controller knows better: brokers remember a deleted one for a moment.
         elsewhere = [cluster for cluster in held.get(name, ()) if cluster != home]
         if elsewhere:
             says = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
@@ -415,7 +414,7 @@ def _create(
 
 
 def _due(topic: str, layout: BrokerAddressing, seen: RoutingTable) -> str:
-    """Where it is made: where it had a home, by the clusters' own words or the store's, else by rules of names."""
+    """Returns where to create a topic: its home by record or store, else by the name rules."""
     lead = seen.leads.get(topic)
     home = lead.cluster if lead else seen.homes.get(topic)
     if home in seen.clusters:
@@ -424,7 +423,7 @@ def _due(topic: str, layout: BrokerAddressing, seen: RoutingTable) -> str:
 
 
 def _give(shares: SplitRequest, one: Any, cluster: str, layout: BrokerAddressing, seen: RoutingTable) -> None:
-    """With the cluster's own numbers of brokers, where the client names some."""
+    """Give the part to the cluster, with the cluster's node ids."""
     try:
         real = _assigned(one, cluster, layout, seen)
     except LookupError as error:
@@ -451,8 +450,9 @@ def _assigned(topic: Any, cluster: str, layout: BrokerAddressing, seen: RoutingT
 def route_delete_topics(
     request: Request, layout: BrokerAddressing, seen: RoutingTable, news: Callable[[], None]
 ) -> RequestDecision:
-    """At the only cluster that has it. One that is mirrored is refused: what deletes its twin, or keeps it, is the
-    mirror's to decide, and clients would be led to the twin meanwhile."""
+    """Delete each topic on the only cluster that has it. Replicated topics are refused: the mirror decides about the
+    twin, and clients would be led there.
+    """
     return FanOut(_delete(request, decode_request(request), layout, seen, news), CHANGE_TIMEOUT_S)
 
 
@@ -470,7 +470,7 @@ def _delete(
             says = f"topic {topic} counts as mirrored, as {why}: it is deleted at its cluster's own address only"
             shares.refuse(topic, Code.POLICY_VIOLATION, says)
         else:
-            # A topic that no broker knows may have been made a moment ago: its controller says whether it was.
+            # A topic unknown to brokers may have been created a moment ago: the controller knows.
             shares.give(topic, find_controller(clusters[0] if clusters else _due(str(topic), layout, seen), seen))
     body = yield from shares.errand()
     news()
@@ -478,7 +478,7 @@ def _delete(
 
 
 def route_create_partitions(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """At the topic's home. A mirror makes the same partitions of a twin."""
+    """Add partitions at the topic's home; the mirror adds them to twins."""
     return FanOut(_create_partitions(request, decode_request(request), layout, seen), CHANGE_TIMEOUT_S)
 
 
@@ -498,7 +498,7 @@ def _create_partitions(request: Request, asked: Any, layout: BrokerAddressing, s
 
 
 def route_to_first_cluster(request: Request, seen: RoutingTable) -> RequestDecision:
-    """DescribeAcls and DescribeClientQuotas. Those of other clusters may be others; a mirror writes its own there."""
+    """Route DescribeAcls and DescribeClientQuotas. Other clusters may differ, and a mirror writes its own there."""
     decode_request(request)
     first = get_first_cluster(seen)
     if not seen.clusters[first].answers:
@@ -520,7 +520,7 @@ def _of_first(request: Request, first: str) -> FanOutSteps:
 
 
 def route_list_reassignments(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """Of each topic what its home says, by the numbers of brokers that clients know."""
+    """List each topic's reassignments at its home."""
     return FanOut(_reassignments(request, decode_request(request), layout, seen))
 
 
@@ -567,7 +567,7 @@ def _renumbered(topic: Any, cluster: str, layout: BrokerAddressing) -> Any:
 
 
 def route_describe_log_dirs(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """The broker's own, without twins: clients know no replica of a topic there whose home is elsewhere."""
+    """Describe the broker's log dirs without twins: clients know no replicas there."""
     decode_request(request)
     if place is None:
         return respond_empty(request)
@@ -584,13 +584,13 @@ def _without_twins(view: memoryview, at: int, request: Request, place: BrokerId,
 
 
 def route_list_transactions(request: Request, place: BrokerId | None, _: RoutingTable) -> RequestDecision:
-    """Those that it coordinates. A client asks every broker, and so hears of all clusters'."""
+    """List the broker's transactions. Clients ask every broker, and so see all clusters."""
     decode_request(request)
     return respond_empty(request) if place is None else ForwardRequest(place)
 
 
 def route_describe_transactions(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Transactions by their names: their coordinators are where groups are at home."""
+    """Describe transactions at their coordinators, on the groups' home."""
     if place is not None and place.cluster == seen.group_home():
         return ForwardRequest(place)
     part = get_element_type(get_response_type(request.key, request.version), "transaction_states")
@@ -604,19 +604,20 @@ def route_describe_transactions(request: Request, place: BrokerId | None, seen: 
 
 
 def respond_empty(request: Request) -> RequestDecision:
-    """The first port stands for no broker."""
+    """Answer for the first port, which belongs to no broker."""
     return RespondNow(encode_message(build_message(get_response_type(request.key, request.version))))
 
 
 class GroupDeletion:
-    """For one client, whose committer knows the coordinators elsewhere."""
+    """Deletes groups and offsets for one client; `committed` knows coordinators elsewhere."""
 
     def __init__(self, committed: OffsetRequests) -> None:
         self._committed = committed
 
     def delete_groups(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """At home and everywhere else, and not while groups move. While a cluster is away no group is deleted: one of
-        that name would later begin at the places that were left there."""
+        """Delete groups on all clusters, but not while groups move or a cluster is away: a later group of that name
+        would start at offsets left there.
+        """
         asked = decode_request(request)
         if place is None or place.cluster != seen.group_home():
             return RespondNow(_deleted(request, dict.fromkeys(asked.groups_names, Code.NOT_COORDINATOR)))
@@ -647,7 +648,7 @@ class GroupDeletion:
     def _deleted_on(
         self, cluster: str, version: int, groups: Sequence[Any], seen: RoutingTable
     ) -> SubRequests[dict[Any, int]]:
-        """Up to the first that has no coordinator: a cluster that hangs would take as long for each of the others."""
+        """Delete groups until one has no coordinator: a cluster that hangs would delay each of the others."""
         codes = dict.fromkeys(groups, int(_AGAIN))
         for group in groups:
             where = yield from self._committed.coordinator(str(group), cluster, seen)
@@ -660,7 +661,7 @@ class GroupDeletion:
         return codes
 
     def delete_places(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """OffsetDelete: each place where it lives. What lives elsewhere is left alone while the group has members."""
+        """OffsetDelete: delete each offset where it is kept; elsewhere only without members."""
         asked = decode_request(request)
         if place is None or place.cluster != seen.group_home():
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
@@ -699,7 +700,7 @@ class GroupDeletion:
             if ask.place != place and self._committed.moved(asked.group_id, ask.place, [code]):
                 code = _AGAIN
             if code == Code.GROUP_ID_NOT_FOUND and len(shares) > 1:
-                code = Code.NONE  # Nothing is there to end, and there may be elsewhere.
+                code = Code.NONE  # Nothing to delete here, but maybe elsewhere.
                 told += [build_topic_errors(kind, one, Code.NONE) for one in shares[ask.place.cluster]]
             elif code:
                 if len(shares) == 1:
@@ -720,13 +721,12 @@ def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
 
 
 def build_refusal(request: Request) -> Parts:
-    """The answer that refuses it."""
     kind = get_response_type(request.key, request.version)
     return encode_message(_ANSWERS[request.key](kind, decode_request(request)))
 
 
 def _each(kind: Any, told: str, named: list[dict[str, Any]], says: str, **whole: Any) -> Any:
-    """The error at each part of the request, in its order."""
+    """Build the error for each part, in order."""
     part = get_element_type(kind, told)
     parts = tuple(build_message(part, error_code=_REFUSED, error_message=says, **names) for names in named)
     return build_message(kind, **{told: parts}, **whole)
@@ -759,7 +759,7 @@ def _alter_users(kind: Any, asked: Any) -> Any:
 
 
 def _elect(kind: Any, asked: Any) -> Any:
-    """Of all partitions where none is named: then the answer has an error alone, and no sentence."""
+    """Refuse an election. Without named partitions the response has only an error code."""
     if asked.topic_partitions is None:
         return build_message(kind, error_code=_REFUSED)
     topic, part = (
@@ -808,7 +808,6 @@ AdminRequestRule: TypeAlias = Callable[[Request, BrokerId | None, RoutingTable],
 def build_admin_rules(
     layout: BrokerAddressing, committed: OffsetRequests, news: Callable[[], None]
 ) -> Mapping[int, AdminRequestRule]:
-    """Those of admin requests, for one client."""
     ends = GroupDeletion(committed)
     found: dict[int, AdminRequestRule] = {
         CREATE_TOPICS: lambda request, _, seen: route_create_topics(request, layout, seen, news),
@@ -850,8 +849,7 @@ _GUARDED_NAMES: Final[Mapping[int, Callable[[Any], Iterable[str]]]] = {
 
 
 def refuse_guarded(request: Request, seen: RoutingTable) -> RequestDecision | None:
-    """What no client may send: changes of Kafka's and Twinshore's own topics, and questions as a replica. It is refused
-    as a whole; reads of these topics stay allowed. None where the client may send this."""
+    """Refuse changes of Kafka's and Twinshore's own topics, as a whole, and requests as a replica; None if allowed."""
     if request.version >= _OF_REPLICAS.get(request.key, 1 << 15):
         return _as_replica(request)
     if (names := _GUARDED_NAMES.get(request.key)) is None:

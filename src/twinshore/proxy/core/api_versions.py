@@ -1,4 +1,4 @@
-"""Which APIs clients may use, in which versions: what all clusters take, as far as it is handled here. Pure."""
+"""APIs and versions for clients: what all clusters support and the proxy handles."""
 
 from __future__ import annotations
 
@@ -94,9 +94,8 @@ LIST_GROUPS: Final = 16
 DESCRIBE_CLUSTER: Final = 60
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 
-# The lowest and highest version that is handled. Above these, requests name topics by ids, which differ between
-# clusters, or name no partitions of a transaction: by Produce v12 one begins unasked, also while a switch waits for
-# those that are open. From v10 on Metadata is answered with ids.
+# The lowest and highest handled versions. Later ones name topics by ids, which differ between clusters, or begin
+# transactions implicitly (Produce v12), also while a switch waits for open ones. Metadata has ids from v10 on.
 HANDLED_API_VERSIONS: Final[ApiVersionRanges] = {
     PRODUCE: (3, 11),
     FETCH: (4, 12),
@@ -123,20 +122,18 @@ HANDLED_API_VERSIONS: Final[ApiVersionRanges] = {
     CONSUMER_GROUP_DESCRIBE: (0, 1),
     **ADMIN_API_VERSIONS,
 }
-# Answered here, whatever clusters take. Where a cluster has no groups of the newer protocol these are refused by their
-# members' own request: where it is not offered, librdkafka looks for another coordinator for ever, and tells its
-# application nothing.
+# Answered here, independent of clusters. If a cluster lacks the newer group protocol, the members' own request is
+# refused: if not offered, librdkafka looks for another coordinator for ever, and tells its application nothing.
 _OWN: Final = (API_VERSIONS, CONSUMER_GROUP_HEARTBEAT)
 _OF_NEWER_GROUPS: Final = (CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE)
-# Topic ids are told where groups of the newer protocol need them, and not else.
+# Topic ids are told only if groups of the newer protocol need them.
 _METADATA_WITHOUT_IDS: Final = 9
 _FEATURE: Final = "group.version"
-# Clients of librdkafka compress only where Produce v0 is offered, which they never send.
+# librdkafka clients compress only if Produce v0 is offered, though they never send it.
 _OFFERED_FROM: Final = {PRODUCE: 0}
 
 
 def intersect_versions(offers: Iterable[ApiVersionRanges]) -> dict[int, tuple[int, int]]:
-    """What all of these take."""
     found: dict[int, tuple[int, int]] | None = None
     for one in offers:
         if found is None:
@@ -150,17 +147,15 @@ def intersect_versions(offers: Iterable[ApiVersionRanges]) -> dict[int, tuple[in
 
 
 def supports_consumer_protocol(answer: ApiVersionsResponse) -> bool:
-    """Whether this broker's cluster has groups of the newer protocol in force. A broker may know them all the same."""
+    """Whether the newer group protocol is enabled on this cluster. A broker may list the APIs all the same."""
     return any(one.name == _FEATURE and one.highest > 0 for one in answer.finalized)
 
 
 def without_consumer_protocol(offers: ApiVersionRanges) -> ApiVersionRanges:
-    """What is left where they are not in force."""
     return {key: some for key, some in offers.items() if key not in _OF_NEWER_GROUPS}
 
 
 def compute_offered_versions(clusters: Iterable[ApiVersionRanges]) -> ApiVersionRanges:
-    """What clients may send."""
     found = intersect_versions([HANDLED_API_VERSIONS, *clusters])
     if not all(key in found for key in _OF_NEWER_GROUPS):
         found = dict(without_consumer_protocol(found))
@@ -175,8 +170,7 @@ def compute_offered_versions(clusters: Iterable[ApiVersionRanges]) -> ApiVersion
 
 
 def build_versions_response(request: Request, offers: ApiVersionRanges) -> bytes:
-    """The answer to a client that asks which versions it may send. One that asks in a version that nobody knows here
-    learns in the first in which it may ask."""
+    """Answer ApiVersions. A request of an unknown version gets UNSUPPORTED_VERSION in version 0."""
     if request.version > API_VERSIONS_VERSION_MAX:
         own = ApiVersionRange(API_VERSIONS, *HANDLED_API_VERSIONS[API_VERSIONS])
         return encode_api_versions(0, ApiVersionsResponse(UNSUPPORTED_VERSION, [own]))

@@ -1,12 +1,10 @@
-"""Which fuses cut, whom, and what they answered: what all clients of a process share. Pure.
+"""Circuit breakers and traffic alarms of a process.
 
-A fuse cuts a topic, or a client's use of it, without a word to brokers or clients' owners. `fused` is what becomes of
-one request; here is what it goes by.
+A circuit breaker cuts a topic, or a client's use of it, without the knowledge of brokers or clients. `session` applies
+breakers; their state is here.
 
-A fuse trips by itself where a limit was passed without a break for some time, and closes once all stayed below half of
-the limits for longer: a rate that wavers about its limit does not have it flutter.
-
-What is to be told of what goes through: above or below a bound for long enough, as fuses trip. Pure.
+A breaker opens by itself when a limit is exceeded for some time, and closes once all values stay below half of the
+limits for longer. So a rate near the limit does not make it flap.
 """
 
 from __future__ import annotations
@@ -33,21 +31,20 @@ from twinshore.state.core.proxy_values import (
     TrafficKey,
 )
 
-# Of a limit: above it nothing that had tripped is quiet.
+# Of a limit: a tripped breaker counts as quiet only below this.
 QUIET_FRACTION: Final = 0.5
-# Clients that are told apart on the ledger of one topic; those beyond it are counted together.
+# Clients counted separately in the dropped records of a topic; others are counted together.
 CLIENTS_PER_TOPIC_MAX: Final = 1000
 OTHER_CLIENTS: Final = "*"
 CLIENT_ID_CHARS_MAX: Final = 255
-# Of names that clients may choose freely no more are remembered.
+# Limits what is remembered of freely chosen names.
 _KNOWN_MAX: Final = 20_000
 _GAPS_MAX: Final = 100_000
 NAME_SIMILARITY_MIN: Final = 0.7
 
 
 class DemandRate(NamedTuple):
-    """What clients wanted within the last moment, whether they got it or not. `latency_ms`: of the broker's slowest
-    answer then, 0 where it gave none."""
+    """What clients asked for in the last interval, granted or not. `latency_ms`: the slowest response, or 0."""
 
     records_s: float = 0.0
     bytes_s: float = 0.0
@@ -55,21 +52,24 @@ class DemandRate(NamedTuple):
 
 
 class TripState(NamedTuple):
-    """`since_s`: since when what would change it has lasted, None where it does not."""
+    """Whether a breaker is tripped. `since_s`: since when the condition to change holds, if it does."""
 
     tripped: bool = False
     since_s: float | None = None
 
 
 def update_trip_state(gauge: TripState, limits: BreakerLimits, rate: DemandRate, now_s: float) -> TripState:
-    """The gauge behind one more look. While it is tripped the broker answers nothing, so by latency it closes once the
-    time of quiet is over, and trips again where the broker is as slow as before."""
+    """Returns the next state.
+
+    While tripped, brokers are not asked. So a breaker with a latency limit closes after the quiet time, and trips again
+    if the broker is still slow.
+    """
     turns = get_limit_usage(limits, rate) < QUIET_FRACTION if gauge.tripped else get_limit_usage(limits, rate) > 1
     return advance_trip_state(gauge, limits, now_s, turns=turns)
 
 
 def advance_trip_state(gauge: TripState, limits: BreakerLimits, now_s: float, *, turns: bool) -> TripState:
-    """The gauge behind one more look, at which it seemed to turn, or not: it does once that has lasted."""
+    """Returns the next state, which changes once `turns` has held long enough."""
     if not turns:
         return TripState(gauge.tripped)
     since_s = now_s if gauge.since_s is None else gauge.since_s
@@ -78,7 +78,7 @@ def advance_trip_state(gauge: TripState, limits: BreakerLimits, now_s: float, *,
 
 
 def get_limit_usage(limits: BreakerLimits, rate: DemandRate) -> float:
-    """How much of the limit that is nearest."""
+    """Returns the highest ratio of a rate to its limit."""
     both = (
         (limits.records_s, rate.records_s),
         (limits.bytes_s, rate.bytes_s),
@@ -88,8 +88,6 @@ def get_limit_usage(limits: BreakerLimits, rate: DemandRate) -> float:
 
 
 class PartitionProducer(NamedTuple):
-    """An idempotent producer in a partition."""
-
     topic: str
     partition: int
     producer_id: int
@@ -98,8 +96,6 @@ class PartitionProducer(NamedTuple):
 
 @dataclass(slots=True)
 class BreakerCounts:
-    """What one fuse answered."""
-
     requests: int = 0
     records: int = 0
     bytes: int = 0
@@ -107,7 +103,7 @@ class BreakerCounts:
 
 @dataclass(slots=True)
 class DroppedRecords:
-    """Records of one client that were dropped, since its fuse began to."""
+    """Records of one client dropped since its breaker opened."""
 
     fuse: str
     since_ms: int
@@ -126,18 +122,20 @@ class _Meter:
 
 
 class _Judged(NamedTuple):
-    """Of one topic and client: which fuse cuts, and which ones measure."""
+    """The breaker that cuts a topic and client, and the meters."""
 
     cuts: BreakerRow | None
     meters: tuple[_Meter, ...]
 
 
 class CircuitBreakers:
-    """`revision`: of the fuses as they are in force. `now_s` and `now_ms` are as of the last `tick`, on a clock that
-    only goes forward and on the wall's. `looks`: the kinds of which some fuse cuts, or has something measured; `times`:
-    whether how long brokers take is. `open`: those that cut. `ended`: drops whose fuse has closed, until they are on
-    the ledger. `gaps`: producers of which something was dropped, so that brokers would miss numbers. `known`: whether
-    a store, or the memory of one, said which there are; or there is no store."""
+    """The circuit breakers of a process.
+
+    `revision`: of those in force. `now_s`, `now_ms`: monotonic and wall time of the last `tick`. `looks`: kinds with an
+    open breaker or limits; `times`: whether latency is measured. `ended`: drops of closed breakers, not in the store
+    yet. `gaps`: producers with dropped batches, whose sequences have gaps at brokers. `known`: breakers were read from
+    store or memory file, or there is no store.
+    """
 
     def __init__(self) -> None:
         self.revision, self.known = 0, False
@@ -156,7 +154,7 @@ class CircuitBreakers:
         self._since_ms = 0
 
     def take(self, rows: Sequence[BreakerRow], revision: int) -> None:
-        """These fuses hold from now on."""
+        """Replace the breakers."""
         self.revision, self._rows, self.known = revision, tuple(rows), True
         kept = {row.key: self._meters.get(row.key, _Meter()) for row in rows if row.limits.any}
         self._meters = kept
@@ -165,7 +163,7 @@ class CircuitBreakers:
         self._judge_anew()
 
     def tick(self, now_s: float, now_ms: int) -> None:
-        """Some time has gone by: fuses may trip, or close."""
+        """Set the time: breakers may open or close."""
         took_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
         self.now_s, self.now_ms, self._ticked_s = now_s, now_ms, now_s
         if took_s > 0:
@@ -179,11 +177,10 @@ class CircuitBreakers:
             self._judge_anew()
 
     def tripped(self, key: BreakerKey) -> bool:
-        """Whether its limits have it cut."""
+        """Whether limits have opened the breaker."""
         return key in self._meters and self._meters[key].gauge.tripped
 
     def all_tripped(self) -> set[BreakerKey]:
-        """Those that limits have cut just now."""
         return {key for key, meter in self._meters.items() if meter.gauge.tripped}
 
     def _open_now(self) -> frozenset[BreakerKey]:
@@ -221,37 +218,36 @@ class CircuitBreakers:
         return found
 
     def cut(self, kind: BreakerKind, topic: str, client: str) -> BreakerRow | None:
-        """The fuse that cuts this client off from the topic, the one that names it most closely; None where none
-        does."""
+        """Returns the open breaker that names client and topic most closely, if any."""
         return self._judged(kind, topic, client).cuts if kind in self.looks else None
 
     def wants(self, kind: BreakerKind, topic: str, client: str, records: int, size: int) -> None:
-        """A client wants that much of the topic."""
+        """Add a client's demand."""
         for meter in self._judged(kind, topic, client).meters:
             meter.records += records
             meter.bytes += size
 
     def waited(self, kind: BreakerKind, topics: Iterable[str], client: str, took_ms: float) -> None:
-        """A broker took so long to answer."""
+        """Add a broker's response time."""
         for topic in topics:
             for meter in self._judged(kind, topic, client).meters:
                 meter.slowest_ms = max(meter.slowest_ms, took_ms)
 
     def answered(self, row: BreakerRow, requests: int, records: int, size: int) -> None:
-        """In place of the broker."""
+        """Count what was answered in place of the broker."""
         tally = self.tallies.setdefault(row.key, BreakerCounts())
         tally.requests += requests
         tally.records += records
         tally.bytes += size
 
     def dropped(self, row: BreakerRow, topic: str, client: str, partition: int, records: int, size: int) -> None:
-        """For the ledger: a client takes this for written."""
+        """Record dropped records, which the client takes for written."""
         client = client[:CLIENT_ID_CHARS_MAX]
         if (topic, client) not in self.drops and sum(name == topic for name, _ in self.drops) >= CLIENTS_PER_TOPIC_MAX:
             client = OTHER_CLIENTS
         drop = self.drops.get((topic, client))
         if drop is None:
-            self._since_ms = max(self.now_ms, self._since_ms + 1)  # by that rows of the ledger are told apart
+            self._since_ms = max(self.now_ms, self._since_ms + 1)  # distinguishes rows in the store
             drop = self.drops[topic, client] = DroppedRecords(row.topic, self._since_ms, self._since_ms)
         drop.partitions.add(partition)
         drop.records += records
@@ -259,7 +255,7 @@ class CircuitBreakers:
         drop.until_ms = max(drop.since_ms, self.now_ms)
 
     def gap(self, writer: PartitionProducer) -> None:
-        """Something of this producer was dropped."""
+        """Note a dropped batch of this producer."""
         self.gaps[writer] = None
         if len(self.gaps) > _GAPS_MAX:
             del self.gaps[next(iter(self.gaps))]
@@ -270,18 +266,17 @@ def _means(row: BreakerRow, kind: BreakerKind, topic: str, client: str) -> bool:
 
 
 def matches_name(pattern: str, name: str) -> bool:
-    """Whether the name is meant: by itself, or by how it begins."""
+    """Whether the name, or a prefix with `*`, matches."""
     return name.startswith(pattern[:-1]) if pattern.endswith(WILDCARD_SUFFIX) else name == pattern
 
 
 def _widest(row: BreakerRow) -> tuple[bool, int, bool, int]:
-    """Whole names before beginnings, and long ones before short ones: the client's first."""
+    """Sort whole names before prefixes, long before short, the client first."""
     return row.client.endswith(WILDCARD_SUFFIX), -len(row.client), row.topic.endswith(WILDCARD_SUFFIX), -len(row.topic)
 
 
 def describe_unknown_name(what: str, named: str, known: Collection[str], lately: str) -> str:
-    """That no `what` of this name went through `lately`, and which may be meant. Nothing where one did, or where
-    nothing is known at all."""
+    """Returns that no such `what` was seen `lately`, with a suggestion. Empty if one was, or nothing is known."""
     if not known or any(matches_name(named, one) for one in known):
         return ""
     near = get_close_matches(named.rstrip("*"), sorted(known), n=1, cutoff=NAME_SIMILARITY_MIN)
@@ -289,21 +284,21 @@ def describe_unknown_name(what: str, named: str, known: Collection[str], lately:
     return f"no {what} {named} went through a proxy {lately}{meant}"
 
 
-# Of answers that took longer than the last bucket tells.
+# For responses beyond the last bucket.
 _BEYOND_MS = LATENCY_BUCKETS_MS[-1] * 2
 
 
 class AlarmChange(NamedTuple):
-    """An alarm that stands now, or does no longer."""
-
     name: str
     stands: bool
     sentence: str
 
 
 class TrafficAlarms:
-    """Those of a process. `standing`: by name. While flows that are not told apart could have made another alarm of it,
-    an alarm stays as it is, and so it does while it is about answers and none has come."""
+    """Alarms for traffic above or below a bound for long enough.
+
+    An alarm stays while uncounted flows could decide otherwise, or a decisive response is due.
+    """
 
     def __init__(self, asked: Sequence[tuple[str, AlarmSection]]) -> None:
         self._asked = dict(asked)
@@ -312,12 +307,13 @@ class TrafficAlarms:
 
     @property
     def standing(self) -> dict[str, bool]:
-        """Whether each stands."""
+        """Whether each alarm is on."""
         return {name: gauge.tripped for name, gauge in self._gauges.items()}
 
     def place_of(self, key: TrafficKey) -> TrafficKey | None:
-        """As what this flow must be counted where there is no room for all: what no alarm tells apart is `*` in it.
-        None where no alarm is about it."""
+        """Returns the key under which alarms need this flow, with `*` for what they do not tell apart; None if no alarm
+        does.
+        """
         about = [one for one in self._asked.values() if one.kind == key.kind and _is_about(one, key)]
         if not about:
             return None
@@ -328,7 +324,7 @@ class TrafficAlarms:
     def look(
         self, grown: Iterable[tuple[TrafficKey, TrafficCounter]], lasted_s: float, now_s: float
     ) -> list[AlarmChange]:
-        """One more window has ended: which alarms have turned."""
+        """Take a window, and return the alarms that changed."""
         flows = list(grown)
         found = []
         for name, asked in self._asked.items():
@@ -337,7 +333,7 @@ class TrafficAlarms:
             most = _sum(asked, flows, with_others=True)
             rates = [*_rates(known, lasted_s, silent_s), *_rates(most, lasted_s, silent_s)]
             steps = {_step(before, asked, rate, now_s) for rate in rates}
-            # Nobody knows whose the others are, nor how late an answer will be that is not there yet.
+            # Unknown: whose the other flows are, and how late a due response will be.
             now = self._gauges[name] = steps.pop() if len(steps) == 1 else before
             if now.tripped is not before.tripped:
                 said = _sentence(name, asked, rates[0], stands=now.tripped, is_silent=silent_s is not None)
@@ -345,9 +341,11 @@ class TrafficAlarms:
         return found
 
     def _silent_for(self, name: str, flow: TrafficCounter, now_s: float) -> float | None:
-        """For how long at least brokers owe an answer, as of the end of a window; None where they owe none, or it has
-        come. Requests of whoever waits for no answer are none. Where nothing more is sent nobody knows whether they
-        were given up: then they are late for no longer than they may be."""
+        """Returns for how many seconds, at least, a response is due at the end of a window; None if none is.
+
+        Requests without acks do not count. Once clients send nothing more they may have given up, so a response stays
+        due only within its timeout.
+        """
         if flow.answered:
             self._silent.pop(name, None)
             return None
@@ -368,7 +366,7 @@ def _is_about(asked: AlarmSection, key: TrafficKey) -> bool:
 def _sum(
     asked: AlarmSection, grown: Sequence[tuple[TrafficKey, TrafficCounter]], *, with_others: bool = False
 ) -> TrafficCounter:
-    """What the alarm is about. `with_others`: as if all that is not told apart were meant."""
+    """Sum the alarm's flows. `with_others`: and all flows not told apart."""
     whole = TrafficCounter()
     for key, flow in grown:
         is_others = key.client == key.topic == OTHER_NAMES
@@ -378,7 +376,7 @@ def _sum(
 
 
 def _rates(flow: TrafficCounter, lasted_s: float, silent_s: float | None) -> list[DemandRate]:
-    """What may have been: with an answer that is owed between how long it is owed and for ever."""
+    """Returns possible rates: a due response may take any time from now."""
     if flow.answered:
         found: tuple[float, ...] = (get_tail_latency_ms(flow.latency) or _BEYOND_MS,)
     else:

@@ -1,13 +1,13 @@
-"""Where a client reads a mirrored topic: at the twin of its own site while that is fresh, else at home. Pure.
+"""Decides where a client reads a replicated topic: at the twin of its own site while fresh, else at home.
 
-A twin has the offsets of its home, so a client may go from one to the other at any record, and back.
+A twin has the offsets of its home, so a client may change between them at any record.
 
-What home had at some moment, the twin has once it ends no earlier than home ended then. So the twin is behind by the
-age of the newest such moment, and no clock but the asker's is needed. While nobody answers that age grows by itself.
+A twin whose log ends no earlier than home's did at some moment has all that home had then. The lag is the age of the
+newest such moment, by the proxy's clock alone. While a cluster does not answer, the lag grows.
 
-A client is led by the answer with which brokers lead consumers to a replica (KIP-392): the leader stays at home, so
-nobody writes elsewhere. It goes on at the twin until a few minutes are over, or until it hears an error there:
-NOT_LEADER_OR_FOLLOWER sends it home. A twin never tells it that its place is out of range.
+A client is redirected as brokers redirect consumers to a replica (KIP-392); the leader stays at home, so no client
+writes elsewhere. The client stays at the twin for a few minutes, or until an error: NOT_LEADER_OR_FOLLOWER sends it
+home. A twin never answers OFFSET_OUT_OF_RANGE.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from twinshore.kafka.protocol.error_codes import Code
 from twinshore.proxy.core.model import NO_BROKER, BrokerAddressing, BrokerId, RoutingTable
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-# Of moments at home about so many are kept, evenly: a twin that is level is found at one of the newest.
+# About so many samples are kept, evenly: a fresh twin matches one of the newest.
 HOME_END_SAMPLES_MAX: Final = 64
-# A topic is looked at as long after somebody has read it.
+# How long a topic is checked after the last read.
 TOPIC_WATCH_S: Final = 60.0
-# What a first look may take; whoever asks meanwhile waits.
+# The time for a first check, during which clients wait.
 FIRST_CHECK_TIMEOUT_S: Final = 3.0
-# Answers name another node to read at since v11. Clients of librdkafka that ask in it do not leave that node at an
-# error (before 2.1), and those that ask in a later one do.
+# Responses name a preferred replica since v11. librdkafka clients that use v11 (before 2.1) stay at that node after
+# an error; those that use a later version leave.
 PREFERRED_REPLICA_FETCH_VERSION: Final = 12
-# Who comes back sooner than that has met something there, and reads at home meanwhile. librdkafka takes no second lead
-# within a minute without pausing.
+# A client that returns sooner had an error there, and reads at home until then. librdkafka pauses if redirected twice
+# within a minute.
 REDIRECT_INTERVAL_MIN_S: Final = 65.0
-# Sessions of which nothing new is known are looked at all the same, since some were led away not long ago.
+# Sessions are also checked without changes, since some partitions were redirected not long ago.
 SESSION_CHECK_INTERVAL_S: Final = 30.0
 TOPIC_NOTE_INTERVAL_S: Final = 10.0
-# How long an answer waits that has nothing but places that the twin has not reached.
+# The delay of a response that has only positions beyond the twin's end.
 AHEAD_RESPONSE_DELAY_S: Final = 0.1
 EMPTY_RESPONSE_DELAY_S: Final = 0.5
 _NOT_HERE: Final = int(Code.NOT_LEADER_OR_FOLLOWER)
 
 
 class NetworkTable:
-    """Networks by addresses: which of them holds a client, the narrowest first. `named`: networks as text, each with
-    what it stands for."""
+    """Finds the narrowest network of an address. `named`: networks as text, each with a name."""
 
     def __init__(self, named: Iterable[tuple[str, str]]) -> None:
         self._tables: dict[int, dict[int, dict[int, str]]] = {4: {}, 6: {}}  # version, length of the prefix, prefix
@@ -61,7 +60,7 @@ class NetworkTable:
             self._tables[version] = dict(sorted(tables.items(), reverse=True))
 
     def of(self, address: str) -> str | None:
-        """What the narrowest network that holds the address stands for; None where none does."""
+        """Returns the network's name; None if none has the address."""
         found = parse_ip_address(address)
         if found is None:
             return None
@@ -73,7 +72,7 @@ class NetworkTable:
 
 
 def parse_ip_address(address: str) -> _Address | None:
-    """None where it is no address. One of IPv4 that a socket of IPv6 writes as its own is IPv4's."""
+    """Returns the address, IPv4-mapped IPv6 as IPv4; None if invalid."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -85,18 +84,18 @@ def parse_ip_address(address: str) -> _Address | None:
 
 @dataclass(slots=True)
 class HomeEndHistory:
-    """Where a partition ended at home at moments, oldest first."""
+    """Log ends of a partition at home, oldest first."""
 
     moments: deque[tuple[float, int]] = field(default_factory=deque)
 
     def add(self, asked_s: float, end: int, kept_s: float) -> None:
-        """It was asked then, and ends there. A log that has become shorter is another one than was known."""
+        """Add a log end. If the log has become shorter, the history restarts."""
         moments = self.moments
         if moments and end < moments[-1][1]:
             moments.clear()
         if len(moments) > 1:
             (before_s, before), (last_s, last) = moments[-2], moments[-1]
-            # Of moments at one end the last is the one that counts, and of those close together any.
+            # Of moments with the same end the last counts, of moments close together any.
             if before == last == end or last_s - before_s < kept_s / HOME_END_SAMPLES_MAX:
                 moments.pop()
         moments.append((asked_s, end))
@@ -105,18 +104,17 @@ class HomeEndHistory:
 
     @property
     def end(self) -> int:
-        """Where it ended when it was asked last; -1 where nobody has asked."""
+        """The newest log end; -1 if unknown."""
         return self.moments[-1][1] if self.moments else -1
 
     def caught_up_since_s(self, end: int) -> float:
-        """The newest moment of which a twin that ends there has all that home had; -inf where none is known."""
+        """Returns the newest moment whose records a twin with this end has; -inf if none."""
         return next((asked_s for asked_s, had in reversed(self.moments) if had <= end), -math.inf)
 
 
 @dataclass(slots=True)
 class MirrorLag:
-    """How far a twin's partition is behind its home, in time: by ends of both that were asked again and again. How one
-    twin's partition stands. `since_s`: all that home had then it has. `near`: clients read there."""
+    """The lag of a twin partition. `since_s`: the twin has all that home had then. `near`: clients read there."""
 
     leader: int = -1
     start: int = 0
@@ -125,17 +123,19 @@ class MirrorLag:
     near: bool = False
 
     def take(self, leader: int, start: int, end: int, home: HomeEndHistory) -> None:
-        """What the twin's cluster said, before home was asked. One that is longer than its home is no twin: something
-        else was written there, or home has lost what it had."""
+        """Take the twin's log bounds, asked before home.
+
+        A log longer than home's is no twin: other records were written there, or home lost some.
+        """
         self.leader, self.start, self.end = leader, start, end
         self.since_s = home.caught_up_since_s(end) if end <= home.end else -math.inf
 
     def away(self) -> None:
-        """Nobody carries it on."""
+        """Mark the partition as not replicated any more."""
         self.since_s = -math.inf
 
     def judge(self, now_s: float, behind_s_max: float) -> bool:
-        """Whether clients read there now: they come below half of the bound, and leave above it."""
+        """Whether clients read there: they come below half of the bound, and leave above."""
         bound_s = behind_s_max if self.near else behind_s_max / 2
         self.near = now_s - self.since_s <= bound_s
         return self.near
@@ -146,10 +146,11 @@ TopicPartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetchRules:
-    """At which clusters the clients of a site may read a topic of another home, the nearest first. `sites`: of each
-    cluster, in the order of the settings. `next_sites`: where clients of a site read if not at their own. Without a
-    second site nobody reads elsewhere than at home. `own_topics`: which topics each site has for itself, as patterns
-    with `*`."""
+    """Where clients of a site may read topics of another home, nearest first.
+
+    `sites`: by cluster, in the order of the settings. `next_sites`: where to read if not at the own site. With one site
+    all clients read at home. `own_topics`: topics that each site has for itself, as patterns with `*`.
+    """
 
     sites: Mapping[str, str] = field(default_factory=dict)
     next_sites: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -157,24 +158,22 @@ class FollowerFetchRules:
     own_topics: Sequence[str] = ()
 
     def known(self, site: str) -> bool:
-        """Whether clients of the site read anywhere by these rules."""
         return bool(site) and (site in self.sites.values() or site in self.next_sites)
 
     def clusters_before_home(self, site: str, home: str) -> Iterator[str]:
-        """Clusters where clients of the site would rather read than at `home`."""
+        """Yields clusters that clients of the site prefer to `home`."""
         for one in dict.fromkeys((site, *self.next_sites.get(site, ()))):
             if self.sites.get(home) == one:
                 return
             yield from (name for name, at in self.sites.items() if at == one)
 
     def is_own(self, topic: str) -> bool:
-        """Whether each site has the topic for itself, where it is no twin."""
+        """Whether each site has the topic for itself, unless a twin."""
         return any(fnmatchcase(topic, pattern) for pattern in self.own_topics)
 
 
 class LinkCopy(NamedTuple):
-    """A topic that a link has brought to a cluster, partition by partition as it was at the source: ids are of the
-    topic at both. `partitions`: those that it carries on."""
+    """A topic that a link replicates exactly, with both topic ids. `partitions`: still replicated."""
 
     source: str
     target: str
@@ -185,8 +184,7 @@ class LinkCopy(NamedTuple):
 
 
 class ExactTwin(NamedTuple):
-    """A topic's twin on a cluster, whose offsets are its home's. Both ids were the store's word, and are to be theirs
-    still."""
+    """A twin with its home's offsets. The ids are from the store, and valid while the clusters have the same."""
 
     cluster: str
     home_id: str
@@ -195,8 +193,10 @@ class ExactTwin(NamedTuple):
 
 
 def find_exact_twins(copies: Iterable[LinkCopy], homes: Mapping[str, str]) -> dict[str, tuple[ExactTwin, ...]]:
-    """By topic: what links have brought from its home, also by way of another twin. A copy of something else than what
-    stands at its source now is none."""
+    """Returns what links have copied from each topic's home, also by way of another twin.
+
+    A copy of an earlier topic of that name does not count.
+    """
     by_topic: dict[str, list[LinkCopy]] = {}
     for copy in copies:
         by_topic.setdefault(copy.topic, []).append(copy)
@@ -222,8 +222,6 @@ _NOWHERE: Final[Mapping[TopicPartitionKey, BrokerId]] = MappingProxyType({})
 
 
 class TwinLogBounds(NamedTuple):
-    """Of a twin's partition."""
-
     leader: int
     start: int
     end: int
@@ -234,9 +232,11 @@ BoundsByTopic: TypeAlias = Mapping[tuple[str, str], Mapping[int, TwinLogBounds]]
 
 
 class TopicCheck(NamedTuple):
-    """At one topic, in one term of its home: ends of its twins, asked first, then where it ends at home, asked at
-    `asked_s`. A twin's partition that is None did not answer; one that is missing is no twin now.
-    `home_id`: the topic's at home, empty where home does not say it: then nothing of it is there either."""
+    """A check of a topic in one term: log ends of twins, asked first, then of home, asked at `asked_s`.
+
+    A twin partition that is None did not answer; a missing one is no twin now. `home_id`: empty if home does not
+    answer, and then `home_ends` is empty.
+    """
 
     topic: str
     home: str
@@ -256,8 +256,11 @@ def build_topic_check(
     twins: Sequence[ExactTwin],
     at_twins: Mapping[str, BoundsByTopic],
 ) -> TopicCheck:
-    """A look, from what clusters have said. Links hear at different times that a topic was made anew at home, so they
-    may know it by several ids: the one that is there now says which twins are its own."""
+    """Build a check from the clusters' responses.
+
+    Links learn at different times that a topic was created again, so they may know several ids. The id at home now
+    tells which twins are its own.
+    """
     home_id = next((twin.home_id for twin in twins if (topic, twin.home_id) in at_home), "")
     ends = {part: one.end for part, one in at_home.get((topic, home_id), {}).items()}
     levels: dict[str, dict[int, TwinLogBounds | None]] = {}
@@ -278,10 +281,11 @@ class _Topic:
 
 
 class FollowerFetch:
-    """What all clients of a process share of near reads: which topics are looked at, how level their twins are, and
-    where each site's clients read therefore. `served`: partitions that may be read at clusters that are not their home,
-    as (cluster, topic, partition). It and what `view` gives are the same objects while nothing is new. `bytes_read` by
-    cluster, `led` and `redirected_home`: how often clients were told to go."""
+    """Follower fetch for all clients of a process.
+
+    `served`: partitions that may be read away from home, as (cluster, topic, partition). It and the result of `view`
+    stay the same objects until changed. `bytes_read`: by cluster. `led`, `redirected_home`: counts of redirects.
+    """
 
     def __init__(self, rules: FollowerFetchRules | None = None, networks: NetworkTable | None = None) -> None:
         self.rules, self._networks = rules or FollowerFetchRules(), networks or NetworkTable(())
@@ -295,11 +299,11 @@ class FollowerFetch:
         self._as_seen: dict[str, tuple[RoutingTable, RoutingTable]] = {}
 
     def site_of(self, address: str) -> str:
-        """Of a client; empty where no rule says it."""
+        """Returns the site of an address; empty if unknown."""
         return self._networks.of(address) or ""
 
     def at(self, topic: str, site: str, seen: RoutingTable) -> list[str]:
-        """Clusters that have the topic, where clients of the site would rather read it than at its home."""
+        """Returns clusters with the topic that clients of the site prefer to home."""
         home = seen.route(topic)
         if home is None or not site:
             return []
@@ -307,8 +311,7 @@ class FollowerFetch:
         return [name for name in names if name in seen.clusters and topic in seen.clusters[name].topics]
 
     def get_site_view(self, seen: RoutingTable, site: str) -> RoutingTable:
-        """What clients of the site see: of topics that each site has for itself they see theirs. The same object while
-        nothing is new."""
+        """Returns the routing table with the site's own topics; the same object until changed."""
         if not self.rules.own_topics:
             return seen
         known = self._as_seen.get(site)
@@ -326,34 +329,33 @@ class FollowerFetch:
         return replace(seen, own=own) if own else seen
 
     def wants(self, topic: str) -> None:
-        """Somebody reads it who would rather read it elsewhere than at home."""
+        """Note that a client would read the topic away from home."""
         since_s, _ = self._wanted.get(topic, (self.now_s, 0.0))
         self._wanted[topic] = since_s, self.now_s
 
     def wanted(self) -> list[str]:
-        """Topics to look at."""
         return list(self._wanted)
 
     def view(self, site: str) -> Mapping[TopicPartitionKey, BrokerId]:
-        """Where clients of the site read partitions that they should not read at home."""
+        """Returns where clients of the site read partitions instead of at home."""
         return self._views.get(site, _NOWHERE)
 
     def serves(self, cluster: str, topic: str, partition: int) -> bool:
-        """Whether the partition may be read there though it is at home elsewhere."""
+        """Whether the partition may be read there, away from home."""
         return (cluster, topic, partition) in self.served
 
     def is_first_check_pending(self, topic: str) -> bool:
-        """Whether it was not looked at yet, and will be in a moment."""
+        """Whether the first check is due in a moment."""
         since_s, _ = self._wanted.get(topic, (self.now_s, 0.0))
         return topic not in self._topics and self.now_s - since_s < FIRST_CHECK_TIMEOUT_S
 
     def level(self, cluster: str, topic: str, partition: int) -> MirrorLag | None:
-        """How the partition's twin stood last; None where it has none there."""
+        """Returns the twin partition's lag; None without a twin."""
         known = self._topics.get(topic)
         return known.levels.get(cluster, {}).get(partition) if known else None
 
     def take(self, looks: Iterable[TopicCheck]) -> None:
-        """What looks have found; the next `tick` says what follows."""
+        """Take checks; the next `tick` applies them."""
         for look in looks:
             known = self._topics.get(look.topic)
             home_id = look.home_id or (known.home_id if known else "")
@@ -378,7 +380,7 @@ class FollowerFetch:
                     level.away()
 
     def tick(self, now_s: float, seen: RoutingTable) -> None:
-        """A few times a second, and whenever more is known of the clusters."""
+        """Update the views: a few times a second, and when the routing table changes."""
         self.now_s = now_s
         self._wanted = {topic: when for topic, when in self._wanted.items() if now_s - when[1] < TOPIC_WATCH_S}
         self._topics = {topic: known for topic, known in self._topics.items() if topic in self._wanted}
@@ -399,7 +401,7 @@ class FollowerFetch:
                 self._views[site] = view
 
     def _reads(self, level: MirrorLag, home: str, cluster: str, seen: RoutingTable) -> bool:
-        """While home is away nobody can say how far it got, and whoever reads a twin goes on."""
+        """Whether clients read this twin. While home is away, readers stay."""
         if cluster not in seen.clusters or not seen.clusters[cluster].answers or level.since_s < 0:
             level.near = False
             return False
@@ -419,7 +421,7 @@ class FollowerFetch:
 
 
 def _is_settled(topic: str, known: _Topic, seen: RoutingTable) -> bool:
-    """Whether the topic is where it was when it was looked at, and no switch moves it."""
+    """Whether the topic's home is the checked one, and no switch moves it."""
     lead = seen.leads.get(topic)
     if lead is not None and (lead.moves or lead.held or lead.term != known.term):
         return False
@@ -428,7 +430,7 @@ def _is_settled(topic: str, known: _Topic, seen: RoutingTable) -> bool:
 
 @dataclass(slots=True)
 class SessionCheck:
-    """As of when nothing of a session was to be read elsewhere, and when its topics were noted last."""
+    """When a session had nothing to read elsewhere, and when its topics were noted."""
 
     view: object = None
     at_s: float = -math.inf
@@ -437,8 +439,10 @@ class SessionCheck:
 
 
 class ClientFollowerFetch:
-    """What becomes of one client's fetches where it may read near. Of one client. `site` is where it is, by its
-    address, or its rack where that says nothing. `reads_near`: whether it ever asked a twin here."""
+    """Follower fetch for one client.
+
+    `site`: from the address, else from the rack. `reads_near`: the client has fetched from a twin here.
+    """
 
     def __init__(self, near: FollowerFetch, layout: BrokerAddressing) -> None:
         self.near, self._layout = near, layout
@@ -448,21 +452,24 @@ class ClientFollowerFetch:
         self._ahead: dict[TopicPartitionKey, float] = {}
 
     def comes_from(self, address: str) -> None:
-        """The client is there."""
         self.site = self._by_address = self.near.site_of(address)
 
     def seen(self, seen: RoutingTable) -> RoutingTable:
-        """What is known, as the client is to see it. A rack is told with a fetch alone: whoever went by it would have
-        the client's other requests answered by another log of that name."""
+        """Returns the routing table as the client sees it.
+
+        The rack does not count, since only fetches have it: other requests would go to another log of that name.
+        """
         return self.near.get_site_view(seen, self._by_address)
 
     def copies(self, topic: str, seen: RoutingTable) -> Sequence[str]:
-        """Clusters where it may come to read the topic, beside its home."""
+        """Returns where, other than home, the client may read the topic."""
         return self.near.at(topic, self.site, seen) if self.site else ()
 
     def note(self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], seen: RoutingTable) -> bool:
-        """Has these topics looked at, of a client that can be led; whether it may read anything elsewhere than at home.
-        One whose address says nothing may name its site as its rack."""
+        """Have topics checked. Returns whether the client may read any away from home.
+
+        A client whose address has no site may name one as its rack.
+        """
         self._can_be_led = True
         if not self.site and asked.rack and self.near.rules.known(asked.rack):
             self.site = asked.rack
@@ -476,14 +483,13 @@ class ClientFollowerFetch:
     def note_session(
         self, asked: fetch.FetchRequest, parts: Iterable[TopicPartitionKey], seen: RoutingTable, looked: SessionCheck
     ) -> bool:
-        """The same of a session, which names its topics once: they are noted now and then."""
+        """The same for a session, which names its topics once."""
         now_s = self.near.now_s
         if self._can_be_led and now_s - looked.noted_s >= TOPIC_NOTE_INTERVAL_S:
             looked.noted_s, looked.reads = now_s, self.note(asked, parts, seen)
         return looked.reads
 
     def is_read_here(self, one: fetch.FetchRequestPartition, cluster: str, seen: RoutingTable) -> bool:
-        """Whether the partition is read at this cluster."""
         topic = str(one.topic)
         if not seen.is_elsewhere(topic, cluster):
             return True
@@ -492,7 +498,7 @@ class ClientFollowerFetch:
         return reads
 
     def waits(self, wanted: Iterable[fetch.FetchRequestPartition], cluster: str, seen: RoutingTable) -> bool:
-        """Whether it will be known in a moment if the client reads these here."""
+        """Whether a pending check decides if the client reads these here."""
         return any(
             self.near.is_first_check_pending(topic) and cluster in self.near.at(topic, self.site, seen)
             for topic in {str(one.topic) for one in wanted}
@@ -501,8 +507,7 @@ class ClientFollowerFetch:
     def elsewhere(
         self, parts: Iterable[TopicPartitionKey], cluster: str, seen: RoutingTable
     ) -> dict[TopicPartitionKey, BrokerId]:
-        """Of partitions that the client asks for at their home: where it is to read them instead. Whoever was led not
-        long ago and asks here again is let be."""
+        """Returns where to read partitions instead of at home, without those redirected recently."""
         view, now_s = self.near.view(self.site), self.near.now_s
         return {
             part: view[part]
@@ -516,7 +521,7 @@ class ClientFollowerFetch:
     def redirects_session(
         self, parts: Iterable[TopicPartitionKey], cluster: str, seen: RoutingTable, looked: SessionCheck
     ) -> bool:
-        """The same of a session, which is looked at when something has changed, and now and then."""
+        """Whether to redirect a session; checked after changes, and now and then."""
         view, now_s = self.near.view(self.site), self.near.now_s
         if looked.view is view and now_s - looked.at_s < SESSION_CHECK_INTERVAL_S:
             return False
@@ -524,8 +529,10 @@ class ClientFollowerFetch:
         return bool(self.elsewhere(parts, cluster, seen))
 
     def leads(self, asked: fetch.FetchRequest, cluster: str, seen: RoutingTable) -> fetch.FetchResponse | None:
-        """The answer that leads the client to where it reads some of this; None where all is read here. Where a place
-        is no more, or not yet, in the twin's log it is read at home."""
+        """Returns the redirecting response; None if all is read here.
+
+        A position before the twin's log start is read at home.
+        """
         positions = {(str(one.topic), one.partition): one.position for one in asked.wanted}
         places = {
             part: place
@@ -552,9 +559,11 @@ class ClientFollowerFetch:
     def heard(
         self, asked: fetch.FetchRequest, answer: fetch.FetchResponse, cluster: str, seen: RoutingTable
     ) -> tuple[fetch.FetchResponse, float]:
-        """What the client is told of a cluster's answer, and after how long; the same answer where all of it is told.
-        Any error of a twin sends it home. A place that the twin has not reached waits for it as long as a twin may be
-        behind: home may have shown it to the client already."""
+        """Returns the response for the client, the same object if unchanged, and its delay in seconds.
+
+        Any error of a twin sends the client home. A position beyond the twin's end waits as long as a twin may lag:
+        home may have shown that record.
+        """
         if not self.reads_near:
             return answer, 0.0
         ahead: dict[TopicPartitionKey, float] = {}
@@ -577,7 +586,7 @@ class ClientFollowerFetch:
     def _ahead_since_s(
         self, asked: fetch.FetchRequest, error: int, part: TopicPartitionKey, cluster: str
     ) -> float | None:
-        """Since when the client waits for the twin; None where it need not. A place is named when it has changed."""
+        """Returns since when the client waits for the twin, if so. A session names a position only when changed."""
         level, now_s = self.near.level(cluster, *part), self.near.now_s
         if error != Code.OFFSET_OUT_OF_RANGE or level is None or not self.near.serves(cluster, *part):
             return None
@@ -589,7 +598,6 @@ class ClientFollowerFetch:
 
 
 def build_empty_fetch(wanted: Iterable[fetch.FetchRequestPartition]) -> fetch.FetchResponse:
-    """The answer that has no records, and no error."""
     return fetch.FetchResponse(0, 0, 0, [_nothing(one) for one in wanted])
 
 

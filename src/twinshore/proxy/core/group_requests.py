@@ -1,24 +1,21 @@
-"""Members of groups, and lists of groups: passed on to the groups' home, refused elsewhere. Pure.
+"""Members and lists of groups are forwarded to the groups' home; OffsetCommit and OffsetFetch cover all clusters.
 
-Before groups move their members gather: each commits what it has read, joins anew, and waits for its answer until the
-groups are elsewhere. A member that was heard of and has not joined anew since is **at work**: it may still commit.
+Before groups move, members gather: each commits, rejoins, and waits for the response until groups have moved. A member
+that has not rejoined since is **at work**: it may still commit.
 
-A coordinator of the newer protocol deals out partitions of its own cluster alone, and says nothing of a topic that its
-cluster does not have. So a member is served where the groups' home has every topic that it names, its own or a twin's,
-and refused else, with a sentence that names the topic: if the topic's cluster shows it to this client, else nothing is
-said of it. A member says what it subscribes to as it joins, and as that changes. It is remembered, and judged anew with
-each heartbeat, as topics come and go. Of a member that comes by a connection that does not know it the coordinator is
-asked.
+A coordinator of the newer protocol assigns partitions of its own cluster, and ignores topics that this cluster lacks.
+So a member is served if the groups' home has every topic that it names, or a twin. Else it is refused, with a message
+that names the topic if the topic's cluster shows it to this client. A member sends its subscription on joining and on
+changes. The proxy remembers and judges it again at each heartbeat, as topics come and go. For a member unknown to the
+connection, the coordinator is asked.
 
-A group of the classic protocol becomes one of the newer protocol as the first member of that joins it, and then the
-coordinator deals out to all. So nobody joins a group whose classic members read what the coordinator does not have, and
-who reads that is no member of a group that is of the newer protocol already.
+A classic group changes to the newer protocol when the first such member joins, and then the coordinator assigns to all.
+So no such member joins a group whose classic members read topics that the coordinator lacks, and no reader of such
+topics joins a group of the newer protocol.
 
-Where groups stand: OffsetCommit and OffsetFetch, over all clusters. Pure.
-
-A group is at home on one cluster. Its places in topics which that cluster does not have live with the topic, in a group
-of the same name without members. Members are known at home only: so home says whether the member counts, before
-anything is written elsewhere. What it has said holds for a short time alone: `still` is asked right before the writing.
+Committed offsets in topics that the groups' home lacks are kept with the topic, in a group of the same name without
+members. Only the home knows members, and confirms the member before a write elsewhere. That holds for a short time:
+`still` is checked right before the write.
 """
 
 from __future__ import annotations
@@ -84,18 +81,17 @@ from twinshore.proxy.core.model import (
 )
 from twinshore.proxy.core.traffic import RequestCounter
 
-# Whoever joins is answered once all others have: as late as the slowest of them may, half an hour where it is Connect.
+# JoinGroup is answered once all members have joined, as late as the slowest may: half an hour for Connect.
 _JOINING_S: Final = 1800.0
 
 
-# Members say every three seconds by default that they are there.
+# Heartbeats come every three seconds by default.
 _SILENT_S: Final = 20.0
-# Of what is said in one second.
+# Refusals noted in one second.
 _REFUSED_MAX: Final = 8
-# A client is a member of one group; whoever says that it is one of many more is not believed, or asked about
-# each time.
+# A client is a member of one group. Beyond these, groups are ignored, or looked up each time.
 _GROUPS_MAX: Final = 16
-# No application names so many topics, or writes such a pattern; each is judged at each heartbeat.
+# No application names so many topics or has such a pattern, and each is checked at each heartbeat.
 SUBSCRIBED_TOPICS_MAX: Final = 10_000
 PATTERN_CHARS_MAX: Final = 16_384
 _SHOWN_MAX: Final = 80
@@ -105,25 +101,27 @@ _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 _REPEATS: Final = ("*", "?", "{")
 _REBALANCES: Final = ("PreparingRebalance", "CompletingRebalance")
 _IDLE: Final = ("Empty", "Dead")
-# What brokers say of a topic that there is none of, and of one that this client may not see.
+# Broker errors for a topic that is missing, or hidden from this client.
 _HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 
 
 class ActiveMembers:
-    """The members at work of all clients, by group and member id, whichever connections they come by. One of which
-    nothing is heard for a while is not: it ended without a word, or waits at another process."""
+    """The members at work of all clients, by group and member id.
+
+    A silent member is dropped: it has ended, or waits at another process.
+    """
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, str], float | None] = {}
         self._refused: dict[str, None] = {}
 
     def refused(self, why: str) -> None:
-        """A member was, and whoever looks after the proxy should know why."""
+        """Note why a member was refused, for the operator."""
         if len(self._refused) < _REFUSED_MAX:
             self._refused[why] = None
 
     def told(self) -> list[str]:
-        """Why members were refused since this was asked last."""
+        """Returns why members were refused since the last call."""
         found, self._refused = list(self._refused), {}
         return found
 
@@ -134,23 +132,23 @@ class ActiveMembers:
         self._heard.pop((group, member), None)
 
     def look(self, now_s: float) -> None:
-        """Once a second: forgets those of whom nothing is heard any more."""
+        """Drop silent members, once a second."""
         dated = {one: now_s if at_s is None else at_s for one, at_s in self._heard.items()}
         self._heard = {one: at_s for one, at_s in dated.items() if now_s <= at_s + _SILENT_S}
 
     def some(self, most: int) -> tuple[str, ...]:
-        """Some of their groups, so many at most; empty where there are none."""
+        """Returns at most `most` groups with members at work."""
         return tuple(sorted({group for group, _ in self._heard})[:most])
 
 
 class ClientMembers:
-    """For one client: of which groups it has a member at work, by its id."""
+    """One client's members at work: ids by group."""
 
     def __init__(self, at_work: ActiveMembers) -> None:
         self._at_work, self._ids = at_work, dict[str, str]()
 
     def judge(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """JoinGroup, SyncGroup, Heartbeat and LeaveGroup. One may join by another connection than it beats on."""
+        """Judge JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Joins and heartbeats may use different connections."""
         asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
         if request.key in (JOIN_GROUP, LEAVE_GROUP) or place is None or place.cluster != seen.group_home():
@@ -166,11 +164,11 @@ class ClientMembers:
 
 
 def route_member_request(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+    """Route JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
     if seen.groups_gathering and request.key == HEARTBEAT:
-        # Who is told so commits what it has read, and joins anew.
+        # On this error a member commits what it has read, and rejoins.
         return RespondNow(build_error_response(request, Code.REBALANCE_IN_PROGRESS))
     if seen.groups_gathering and request.key == JOIN_GROUP:
         return ParkRequest(build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
@@ -178,8 +176,7 @@ def route_member_request(request: Request, place: BrokerId | None, seen: Routing
 
 
 def route_describe_groups(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """DescribeGroups of either kind and ListGroups. Elsewhere than at home a group has only places, and is not listed
-    again."""
+    """Route DescribeGroups of both protocols and ListGroups. Other clusters only keep offsets, and list no groups."""
     if place is not None and place.cluster == seen.group_home():
         return ForwardRequest(place)
     kind = get_response_type(request.key, request.version)
@@ -198,7 +195,7 @@ _GroupsPiece = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Any]
 
 
 class Subscription(NamedTuple):
-    """`pattern`: of names, as brokers read it; empty where there is none. `begins`: what its names begin with."""
+    """A member's topics. `pattern`: as brokers read it, or empty. `begins`: prefixes of matching names."""
 
     names: tuple[str, ...]
     pattern: str
@@ -206,7 +203,7 @@ class Subscription(NamedTuple):
 
 
 class _Lacks(NamedTuple):
-    """Topics that the groups' home does not have: those that a member names, and those that its pattern may mean."""
+    """Topics that the groups' home lacks: named by a member, or possible matches of the pattern."""
 
     named: tuple[str, ...]
     meant: tuple[str, ...]
@@ -216,17 +213,19 @@ _NOTHING: Final = _Lacks((), ())
 
 
 class ConsumerProtocolGroups:
-    """Groups of the newer protocol (KIP-848), whose coordinator deals out partitions. For one client. `tell` hears why
-    a member is refused, as not every client shows it; `holds`: whether nobody may join a group now; `news`: the
-    clusters seem to be other than they are known."""
+    """Groups of the newer protocol (KIP-848), for one client.
+
+    `tell` gets why a member is refused, as not every client shows that. `holds`: whether joins to a group wait. `news`
+    asks for a new look at the clusters.
+    """
 
     def __init__(self, tell: Callable[[str], None], holds: Callable[[str], bool], news: Callable[[], None]) -> None:
         self._tell, self._holds, self._news = tell, holds, news
         self._known: dict[tuple[str, str], Subscription] = {}
-        self._hidden: dict[tuple[str, str], _Lacks] = {}  # what a member lacks, and may not see either
+        self._hidden: dict[tuple[str, str], _Lacks] = {}  # topics that a member lacks and may not see
 
     def beat(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """ConsumerGroupHeartbeat, by which members join, go on and leave."""
+        """Judge ConsumerGroupHeartbeat, by which members join, go on and leave."""
         asked = decode_request(request)
         if not seen.serves_newer_groups:
             return self._refused(
@@ -250,7 +249,7 @@ class ConsumerProtocolGroups:
         return ForwardRequest(place, rewrite=partial(_goes_on, request))
 
     def _wanted(self, asked: Any, member: tuple[str, str]) -> Subscription | None:
-        """All that the member subscribes to; None where it has not said that here."""
+        """Returns the whole subscription; None if unknown here."""
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", "")
         before = Subscription((), "") if asked.member_epoch == 0 else self._known.get(member)
         if before is not None:
@@ -270,7 +269,7 @@ class ConsumerProtocolGroups:
     def _looked(
         self, request: Request, asked: Any, wanted: Subscription | None, place: BrokerId, seen: RoutingTable
     ) -> FanOutSteps:
-        """Asks what must be known first, and then the coordinator."""
+        """Ask what must be known first, then the coordinator."""
         group, why = str(asked.group_id), ""
         if wanted is None:
             wanted = yield from self._described(asked, place, seen)
@@ -280,7 +279,7 @@ class ConsumerProtocolGroups:
                 return build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
             why = describe_mixed_protocols(group, classic, seen)
         if not why and wanted is not None and (lacking := find_missing_topics(wanted, seen)) != _NOTHING:
-            # A twin may just have been made.
+            # The twin may be new.
             made = yield from _there(lacking.named, place, seen)
             if made:
                 self._news()
@@ -301,7 +300,7 @@ class ConsumerProtocolGroups:
         return _goes_on(request, said, 0) or [said]
 
     def _described(self, asked: Any, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-        """What the coordinator knows of the member, with what it says itself; of one that nobody knows that alone."""
+        """Returns the subscription by coordinator and request; by the request alone if the member is unknown."""
         group, member = str(asked.group_id), str(asked.member_id)
         one = yield from read_group_member(group, member, place, seen)
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", None)
@@ -318,7 +317,7 @@ class ConsumerProtocolGroups:
         return RespondNow(build_error_response(request, code, error_message=why))
 
     def joins(self, request: Request, move: RequestDecision, seen: RoutingTable) -> RequestDecision:
-        """JoinGroup, by which members of the classic protocol join: what was made of it already."""
+        """Judge a classic JoinGroup, routed as `move`."""
         if not isinstance(move, ForwardRequest) or not seen.serves_newer_groups:
             return move
         asked = decode_request(request)
@@ -327,7 +326,7 @@ class ConsumerProtocolGroups:
         return move._replace(rewrite=partial(self._joined, request, why)) if why else move
 
     def _joined(self, request: Request, why: str, view: memoryview, at: int) -> Parts | None:
-        """A coordinator that deals out by itself names nobody as the one who does."""
+        """Refuse the member if the coordinator assigns, which an answer without a leader shows."""
         answer = decode_response(JOIN_GROUP, request.version, view[at:])
         if answer.error_code or answer.leader:
             return None
@@ -336,7 +335,7 @@ class ConsumerProtocolGroups:
 
 
 def _told_of(group: str, key: int, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """The group, as its coordinator describes it by this request; None where it does not say."""
+    """Describe the group at its coordinator, by this API; None without an answer."""
     version = seen.offers[key][1]
     body = encode_message(build_message(get_request_type(key, version), groups=(group,), group_ids=(group,)))
     (said,) = yield [BrokerRequest(place, key, version, body)]
@@ -344,31 +343,31 @@ def _told_of(group: str, key: int, place: BrokerId, seen: RoutingTable) -> _Grou
 
 
 def read_group_members(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Those of the newer protocol, as their coordinator knows them; None where it does not say."""
+    """Returns members of the newer protocol; None without an answer."""
     found = yield from _told_of(group, CONSUMER_GROUP_DESCRIBE, place, seen)
     return None if found is None else found.members
 
 
 def check_group_idle(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Whether the group has no members of either protocol; None where its coordinator does not say."""
+    """Whether the group has no members of either protocol; None without an answer."""
     found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
     if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
         return None
     if not found.error_code and found.group_state not in _IDLE:
         return False
-    # One of the newer protocol is none by this question.
+    # This request does not find groups of the newer protocol.
     newer = (yield from read_group_members(group, place, seen)) if seen.serves_newer_groups else ()
     return None if newer is None else not newer
 
 
 def read_group_member(group: str, member: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """The member of the newer protocol, as its coordinator knows it; None where it knows none."""
+    """Returns the member of the newer protocol; None if unknown."""
     known = yield from read_group_members(group, place, seen)
     return next((one for one in known or () if one.member_id == member), None)
 
 
 def _classic_members(group: str, place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """What the classic members of the group read; None while the coordinator does not say."""
+    """Returns topics of the group's classic members; None while unknown."""
     found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
     if found is None:
         return None
@@ -378,7 +377,7 @@ def _classic_members(group: str, place: BrokerId, seen: RoutingTable) -> _Groups
 
 
 def _shown(lacking: _Lacks, seen: RoutingTable) -> _GroupsPiece:
-    """Which of these their clusters show to this client; None where one of them does not answer."""
+    """Returns those topics that their clusters show to this client; None without an answer."""
     by_cluster: dict[str, list[str]] = {}
     for topic in dict.fromkeys((*lacking.named, *lacking.meant)):
         if (cluster := seen.route(topic)) is not None:
@@ -398,7 +397,7 @@ def _shown(lacking: _Lacks, seen: RoutingTable) -> _GroupsPiece:
 
 
 def _there(names: Sequence[str], place: BrokerId, seen: RoutingTable) -> _GroupsPiece:
-    """Which of these the groups' home has, though that was not known."""
+    """Returns those topics that the groups' home has by now."""
     lacking = [name for name in names if name not in seen.own]
     version = seen.offers[METADATA][1]
     asks = [BrokerRequest(place, METADATA, version, build_metadata_request(lacking, version))] if lacking else []
@@ -408,8 +407,9 @@ def _there(names: Sequence[str], place: BrokerId, seen: RoutingTable) -> _Groups
 
 
 def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
-    """A member of a group that has moved without it is told that it is none: it joins anew then. That there is no such
-    group would end it."""
+    """Answer UNKNOWN_MEMBER_ID to a member of a group that has moved, who then rejoins. GROUP_ID_NOT_FOUND would end
+    it.
+    """
     answer = decode_response(CONSUMER_GROUP_HEARTBEAT, request.version, view[at:])
     if answer.error_code != Code.GROUP_ID_NOT_FOUND:
         return None
@@ -417,7 +417,7 @@ def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
 
 
 def parse_subscribed_topics(metadata: bytes) -> Iterator[str]:
-    """The topics that a member of the classic protocol reads, as it says it; none where these bytes say nothing."""
+    """Yields the topics in a classic member's metadata; none if unreadable."""
     body = memoryview(metadata)
     try:
         # The first two bytes are its version; later ones begin alike.
@@ -430,7 +430,7 @@ def parse_subscribed_topics(metadata: bytes) -> Iterator[str]:
 
 
 def describe_oversized_subscription(asked: Any) -> str:
-    """Why no member may name so much; empty where it may."""
+    """Returns why the subscription is too large, else empty."""
     names, pattern = asked.subscribed_topic_names or (), getattr(asked, "subscribed_topic_regex", None) or ""
     if len(names) > SUBSCRIBED_TOPICS_MAX:
         return f"a member names {len(names)} topics: {SUBSCRIBED_TOPICS_MAX} are taken at most; use a pattern"
@@ -440,7 +440,7 @@ def describe_oversized_subscription(asked: Any) -> str:
 
 
 def find_missing_topics(wanted: Subscription, seen: RoutingTable) -> _Lacks:
-    """What the member subscribes to, or may mean by its pattern, that the groups' home does not have."""
+    """Returns topics of the subscription that the groups' home lacks."""
     meant: set[str] = set()
     elsewhere = seen.elsewhere if wanted.pattern else ()
     for begin in wanted.begins if elsewhere else ():
@@ -457,7 +457,7 @@ def find_missing_topics(wanted: Subscription, seen: RoutingTable) -> _Lacks:
 def describe_missing_topics(
     group: str, wanted: Subscription, lacking: _Lacks, seen: RoutingTable, shown: frozenset[str]
 ) -> str:
-    """Why a member cannot be served that lacks this; empty where it can. `shown`: topics of these that it may see."""
+    """Returns why a member that lacks these topics is refused, else empty. `shown`: topics that the member may see."""
     home, named = seen.group_home(), escape_line(group)
     for topic in lacking.named:
         if topic in shown:
@@ -476,8 +476,10 @@ def describe_missing_topics(
 
 
 def list_pattern_prefixes(pattern: str) -> tuple[str, ...]:
-    """What every name begins with that the pattern may mean, one of these. Brokers read it by rules of their own, so
-    nothing more is made of it than what stands for itself where an alternative begins."""
+    """Returns prefixes; every matching name has one.
+
+    Brokers have their own pattern rules, so only literal characters that begin an alternative count.
+    """
     if "(?" in pattern:
         return ("",)
     return tuple(dict.fromkeys(_beginning(part) for part in pattern.split("|")))
@@ -485,7 +487,7 @@ def list_pattern_prefixes(pattern: str) -> tuple[str, ...]:
 
 def _beginning(part: str) -> str:
     if part.startswith("(") and part.endswith(")") and part.count("(") == part.count(")") == 1:
-        part = part[1:-1]  # librdkafka puts each pattern of a subscription between these
+        part = part[1:-1]  # librdkafka wraps each pattern of a subscription in these
     part = part.removeprefix("^").replace(r"\.", _DOT)
     count = next((at for at, sign in enumerate(part) if sign not in _PLAIN), len(part))
     found = part[: count - 1] if count and part[count : count + 1] in _REPEATS else part[:count]
@@ -493,7 +495,7 @@ def _beginning(part: str) -> str:
 
 
 def describe_mixed_protocols(group: str, topics: Iterable[str], seen: RoutingTable) -> str:
-    """Why the group cannot have members of both protocols, if the classic ones read these; empty where it can."""
+    """Returns why classic readers of these topics exclude the newer protocol, else empty."""
     for topic in sorted(topics):
         if not seen.stays(topic):
             return (
@@ -505,7 +507,6 @@ def describe_mixed_protocols(group: str, topics: Iterable[str], seen: RoutingTab
 
 
 def describe_unsupported_protocol(group: str, lacking: Sequence[str]) -> str:
-    """Why nobody is served."""
     where = join_names(lacking, len(lacking), " and ") or "a cluster"
     return (
         f"group {escape_line(str(group))} is of the new protocol, which {where} does not have: set "
@@ -520,14 +521,14 @@ _SEVERAL_GROUPS: Final = 8
 _BATCHED_COORDINATORS: Final = 4
 _TELLS_NO_GROUP: Final = 9
 _OF_NEWER_GROUPS: Final = 9
-# After this one every client asks the same broker the same again.
+# After this error every client repeats the request at the same broker.
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
 _MOVED: Final = Code.NOT_COORDINATOR
 _Piece: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Any]
 
 
 class OffsetRequests:
-    """For one client: it remembers where a group's coordinators were on other clusters."""
+    """OffsetCommit and OffsetFetch of one client. Remembers coordinators on other clusters."""
 
     def __init__(self, counting: RequestCounter | None = None) -> None:
         self._coordinators: dict[tuple[str, str], int] = {}
@@ -541,7 +542,7 @@ class OffsetRequests:
         seen: RoutingTable,
         still: Callable[[], bool] = lambda: True,
     ) -> RequestDecision:
-        """Each place where it lives, of what is `asked`. `still`: whether what it was judged by holds."""
+        """Commit each offset where it is kept. `still`: whether the grounds for the decision hold."""
         if place is None or place.cluster != seen.group_home():
             return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))
         if seen.offset_commits_paused:
@@ -594,7 +595,7 @@ class OffsetRequests:
         return encode_message(build_message(kind, topics=(*told.values(), *refused)))
 
     def fetch(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Each place from where it lives."""
+        """Fetch each offset from where it is kept."""
         asked = decode_request(request)
         several = request.version >= _SEVERAL_GROUPS
         groups = asked.groups if several else [asked]
@@ -617,12 +618,13 @@ class OffsetRequests:
         return _told_places(request, [*told.values()])
 
     def _places(self, request: Request, asked: Any, group: Any, place: BrokerId, seen: RoutingTable) -> _Piece:
-        """Those of one group, as its answer has it; what cannot be had is an error of the whole group, since a place
-        that seems to be missing would have the client begin anew."""
+        """Fetch one group's offsets. An unreadable offset fails the whole group, since the client would restart without
+        it.
+        """
         shares = dict.fromkeys(seen.clusters) if group.topics is None else group_topics_by_cluster(group.topics, seen)
         found = yield from self._places_at(request, asked, group, shares, place, seen)
         if isinstance(found, Mapping) and group.topics is not None and (more := _missing(group, found, place, seen)):
-            # Its cluster may have got the twin since the group was there.
+            # The twin may be newer than the offsets.
             elsewhere = yield from self._places_at(request, asked, group, more, place, seen)
             found = elsewhere if not isinstance(elsewhere, Mapping) else {**found, **elsewhere}
         if not isinstance(found, Mapping):
@@ -634,7 +636,7 @@ class OffsetRequests:
     def _places_at(
         self, request: Request, asked: Any, group: Any, shares: Mapping[str, Any], place: BrokerId, seen: RoutingTable
     ) -> _Piece:
-        """What these clusters say of the group's places, by cluster and topic; or an answer that is an error."""
+        """Returns the group's offsets by cluster and topic, or an error response."""
         several = request.version >= _SEVERAL_GROUPS
         asks: list[BrokerRequest] = []
         for cluster, topics in shares.items():
@@ -666,7 +668,7 @@ class OffsetRequests:
     def coordinator(
         self, group: str, cluster: str, seen: RoutingTable
     ) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], BrokerId | Code]:
-        """Who keeps the group's places on a cluster that is not its home."""
+        """Find the group's coordinator on a cluster other than home."""
         known = self._coordinators.get((cluster, group))
         if known is not None:
             return BrokerId(cluster, known)
@@ -685,8 +687,9 @@ class OffsetRequests:
         return BrokerId(cluster, answer.node_id)
 
     def moved(self, group: str, place: BrokerId, codes: Sequence[int]) -> bool:
-        """Whether another broker keeps the group's places there by now, or this one answers nothing: who does is asked
-        anew. The client knows its group's home only, and would look for that one."""
+        """Whether the coordinator there has moved or is silent, and so is looked up again. The client only knows that
+        at home.
+        """
         moved = any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes)
         if moved:
             self._coordinators.pop((place.cluster, str(group)), None)
@@ -694,15 +697,16 @@ class OffsetRequests:
 
 
 def _members_told(view: memoryview, at: int, version: int) -> Parts | None:
-    """The answer to a commit where there is no such group; None where there is."""
+    """Returns the commit response for a missing group; None if the group is there."""
     whole = decode_response(OFFSET_COMMIT, version, view[at:])
     told = _by_member(whole)
     return None if told is whole else encode_message(told)
 
 
 def _by_member(whole: Any) -> Any:
-    """A member of a group that has moved without it is told that it is none: it joins anew then. That there is no such
-    group would be told to its application."""
+    """Answer UNKNOWN_MEMBER_ID to a member of a group that has moved, who then rejoins. GROUP_ID_NOT_FOUND would reach
+    the application.
+    """
     if all(part.error_code != Code.GROUP_ID_NOT_FOUND for one in whole.topics for part in one.partitions):
         return whole
 
@@ -715,7 +719,6 @@ def _by_member(whole: Any) -> Any:
 
 
 def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
-    """The answer without leader epochs."""
     whole = decode_response(OFFSET_FETCH, version, view[at:])
     if version < _SEVERAL_GROUPS:
         return encode_message(replace(whole, topics=tuple(map(message_codec.strip_topic_epochs, whole.topics))))
@@ -726,7 +729,7 @@ def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
 def _member(
     request: Request, asked: Any, place: BrokerId, seen: RoutingTable
 ) -> Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], int]:
-    """What home says of the member that commits."""
+    """Ask the groups' home about the member that commits."""
     version = seen.offers[HEARTBEAT][1]
     beat = build_message(
         get_request_type(HEARTBEAT, version),
@@ -740,7 +743,7 @@ def _member(
         return Code.COORDINATOR_NOT_AVAILABLE
     code = int(decode_response(HEARTBEAT, version, said).error_code)
     if code == Code.UNKNOWN_MEMBER_ID and seen.serves_newer_groups and request.version >= _OF_NEWER_GROUPS:
-        # A heartbeat of the newer protocol would take from the member what only its own is to be told.
+        # A heartbeat of the newer protocol would take news that is meant for the member.
         one = yield from read_group_member(str(asked.group_id), str(asked.member_id), place, seen)
         if one is not None:
             epoch = asked.generation_id_or_member_epoch
@@ -749,7 +752,7 @@ def _member(
 
 
 def group_topics_by_cluster(topics: Sequence[Any], seen: RoutingTable) -> dict[str, tuple[Any, ...]]:
-    """The topics by the cluster where places in them are kept."""
+    """Group topics by the cluster that keeps their offsets."""
     found: dict[str, tuple[Any, ...]] = {}
     for one in topics:
         cluster = seen.keeps(str(one.name))
@@ -760,7 +763,7 @@ def group_topics_by_cluster(topics: Sequence[Any], seen: RoutingTable) -> dict[s
 def _missing(
     group: Any, found: Mapping[tuple[str, str], Any], place: BrokerId, seen: RoutingTable
 ) -> dict[str, tuple[Any, ...]]:
-    """What is not at the groups' home and may be on the topic's own cluster, by that."""
+    """Returns topics without an offset at the groups' home whose own cluster may have one, by cluster."""
     more: dict[str, tuple[Any, ...]] = {}
     for topic in group.topics:
         name = str(topic.name)
@@ -773,7 +776,7 @@ def _missing(
 
 
 def _merged(found: Mapping[tuple[str, str], Any], seen: RoutingTable) -> tuple[Any, ...]:
-    """Each topic once: where its places are kept, and of places that are not there those on its own cluster."""
+    """Merge topics. Where an offset is missing, that of the topic's own cluster counts."""
     told: dict[str, Any] = {}
     for (cluster, name), topic in found.items():
         if cluster == seen.keeps(name):
@@ -789,13 +792,14 @@ def _merged(found: Mapping[tuple[str, str], Any], seen: RoutingTable) -> tuple[A
 
 
 def _is_place(part: Any) -> bool:
-    """Whether a place is there, or it is not known."""
+    """Whether the partition has an offset, or an error."""
     return bool(part.error_code) or part.committed_offset >= 0
 
 
 def _no_places(request: Request, group: Any, code: Code) -> Any:
-    """The error at each partition where the version has no other place for it. Else not there as well, since clients
-    would take the partitions for lost."""
+    """Build an error response. Older versions have the error at each partition; newer ones list none, since clients
+    would take those for lost.
+    """
     kind = get_response_type(OFFSET_FETCH, request.version)
     kind = get_element_type(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
     if request.version >= _ERROR_OF_GROUP:

@@ -1,4 +1,4 @@
-"""The table of `routing.core.leader_cluster` for all topics that clusters behind a proxy have. Pure."""
+"""Leader decisions of `routing.core.leader_cluster` for all topics behind a proxy."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 if TYPE_CHECKING:
     from twinshore.proxy.core.model import ProxiedCluster
 
-_ANY: Final = (1, 0)  # words that are compared here are the highest ones already
+_ANY: Final = (1, 0)  # records compared here are the highest already
 
 
 @dataclass(frozen=True, slots=True)
 class KnownHomes:
-    """What a process has heard by now. `links`: None while they are not known, as the store does not answer. `unheard`:
-    clusters whose home words were not read since it began; `waited_s`: how long ago that is."""
+    """What a process has read.
+
+    `links`: None while unknown, as the store does not answer. `unheard`: clusters whose home records were not read
+    since the process began, `waited_s` ago.
+    """
 
     links: tuple[Link, ...] | None = ()
     unheard: frozenset[str] = frozenset()
@@ -42,7 +45,7 @@ class KnownHomes:
 def choose_leader_clusters(
     clusters: Iterable[ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes = KnownHomes()
 ) -> dict[str, LeaderDecision]:
-    """Of each topic as far as no cluster says a word of it. `homes`: those that the store remembers."""
+    """Decide each topic without home records. `homes`: from the store."""
     table = _Table(tuple(clusters), heard)
     topics = {topic for one in table.clusters for topic in one.topics}
     return {topic: table.decision(topic, homes.get(topic)) for topic in topics | homes.keys()}
@@ -51,8 +54,11 @@ def choose_leader_clusters(
 def find_doubted_leaders(
     words: Mapping[str, str], clusters: Iterable[ProxiedCluster], homes: Mapping[str, str], heard: KnownHomes
 ) -> dict[str, LeaderDecision]:
-    """Topics whose word was heard while a cluster is silent that could say a higher one: they wait for it, or are led
-    with an incident. `words`: their clusters. What the store remembers is believed at once."""
+    """Returns decisions for topics whose home record is in doubt: a silent cluster may have a newer one.
+
+    Such topics wait, or get a leader with an incident. `words`: clusters by home record. The store's homes are not
+    doubted.
+    """
     if not heard.unheard:
         return {}
     table = _Table(tuple(clusters), heard)
@@ -91,7 +97,7 @@ class _Table:
         return found
 
     def _carriers(self, topic: str) -> frozenset[str] | None:
-        """The clusters that a link of the topic names; None where all could carry it."""
+        """Returns clusters of links that replicate the topic; None if any could."""
         if self._all_answered:
             return frozenset()
         if self._heard.links is None or topic == GROUPS_HOME:
@@ -99,7 +105,7 @@ class _Table:
         return frozenset(end for one in self._links if admits(one, topic) for end in (one.source, one.target))
 
     def _twins(self, topic: str) -> set[str]:
-        """By the clusters' notes, and by links that carry it one way between two that have it."""
+        """Returns clusters with a twin, by their own records or a one-way link between two clusters with the topic."""
         holders = {one.name for one in self.clusters if topic in one.topics}
         found = {one.name for one in self.clusters if topic in one.twins}
         if len(holders - found) > 1:

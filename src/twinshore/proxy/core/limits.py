@@ -1,7 +1,6 @@
-"""How much clients may take: bytes a second, bytes of requests at once, and connections. Pure.
+"""Limits of clients: bytes a second, bytes of requests at once, and connections.
 
-Clients of one id may have a second's worth at once. What goes beyond is a debt, and is paid by not being read for as
-long.
+Clients of one id may have a second's worth at once. Beyond that they are not read until the excess is paid off.
 """
 
 from __future__ import annotations
@@ -13,26 +12,24 @@ from typing import Final
 # Not longer: a client gives up a request that is not answered within some tens of seconds.
 THROTTLE_MAX_S: Final = 10.0
 _CLIENTS_MAX: Final = 20_000
-# Of one address it is said as seldom as that, however often it tries.
+# Refusals of one address are logged no more often than this.
 LOG_INTERVAL_S: Final = 60.0
 _SAID_MAX: Final = 1000
 
 
 class ByteQuotas:
-    """How many bytes a second the clients of one client id may send and receive, and how long they wait for more.
-    `bytes_s`: of each client id; 0: as many as they like."""
+    """Byte rates of client ids, sent and received. `bytes_s`: the limit of each; 0: none."""
 
     def __init__(self, bytes_s: int) -> None:
         self._bytes_s = bytes_s
-        self._spent: dict[str, tuple[float, float]] = {}  # how much was to be paid, and when that was so
+        self._spent: dict[str, tuple[float, float]] = {}  # debt in bytes, and as of when
 
     @property
     def there(self) -> bool:
-        """Whether there are any."""
         return bool(self._bytes_s)
 
     def take(self, client: str, size: int, now_s: float) -> float:
-        """The client has had so much: for how many seconds it gets no more."""
+        """Count bytes. Returns for how many seconds the client must pause."""
         if not self._bytes_s:
             return 0.0
         debt, since_s = self._spent.pop(client, (0.0, now_s))
@@ -45,8 +42,9 @@ class ByteQuotas:
 
 
 class RequestMemory:
-    """How many bytes the requests of all clients may take at once. What does not fit waits in its turn, so no large
-    request is passed over for ever. `left`: what is free."""
+    """Memory for the requests of all clients; `left` is free. Requests wait in order, so that large ones get their
+    turn.
+    """
 
     def __init__(self, most: int) -> None:
         self.left = most
@@ -54,11 +52,11 @@ class RequestMemory:
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a request waits."""
         return bool(self._waiting)
 
     def take(self, size: int, granted: Callable[[], None]) -> bool:
-        """Whether so much is taken at once; else `granted` is called later, when it is."""
+        """Whether the memory was taken at once; else `granted` is called later."""
         if self._waiting or size > self.left:
             self._waiting[granted] = size
             return False
@@ -66,7 +64,6 @@ class RequestMemory:
         return True
 
     def give(self, size: int) -> None:
-        """So much is free again."""
         self.left += size
         while self._waiting:
             granted, first = next(iter(self._waiting.items()))
@@ -77,13 +74,12 @@ class RequestMemory:
             granted()
 
     def leave(self, granted: Callable[[], None]) -> bool:
-        """Who waited waits no more; whether he did."""
+        """Stop waiting. Returns whether `granted` waited."""
         return self._waiting.pop(granted, None) is not None
 
 
 class ConnectionLimits:
-    """How many clients may be connected, in all and from one address. `most` and `most_of_one`: 0 for as many as come.
-    `count`: how many are there."""
+    """Clients in all (`most`) and from one address (`most_of_one`); 0: no limit. `count`: connected now."""
 
     def __init__(self, most: int = 0, most_of_one: int = 0) -> None:
         self._most, self._most_of_one = most, most_of_one
@@ -92,7 +88,7 @@ class ConnectionLimits:
         self._said: dict[str, float] = {}
 
     def comes(self, address: str) -> str:
-        """Why one more of this address is not let in; empty where it is, and then it is counted."""
+        """Returns why the client is not admitted; empty if admitted and counted."""
         if self._most and self.count >= self._most:
             return f"[proxy] clients_max: {self.count} clients are connected"
         if self._most_of_one and self._there[address] >= self._most_of_one:
@@ -102,14 +98,13 @@ class ConnectionLimits:
         return ""
 
     def goes(self, address: str) -> None:
-        """One that was let in is gone."""
         self.count -= 1
         self._there[address] -= 1
         if self._there[address] <= 0:
             del self._there[address]
 
     def should_log(self, address: str, now_s: float) -> bool:
-        """Whether it is to be said that one of this address was not let in."""
+        """Whether to log a refusal of this address, now and then."""
         if now_s - self._said.get(address, -LOG_INTERVAL_S) < LOG_INTERVAL_S:
             return False
         self._said[address] = now_s

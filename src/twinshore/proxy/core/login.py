@@ -1,7 +1,7 @@
-"""How a client logs in before it is served: what becomes of each of its frames until then. Pure.
+"""A client's login: what each frame becomes until the client is served.
 
-Clients choose a mechanism by SaslHandshake. Behind its v1 they wrap the mechanism's messages in SaslAuthenticate;
-behind v0 they send them bare, as frames without a header. Nothing but ApiVersions is answered besides.
+Clients choose a mechanism by SaslHandshake. After v1 they wrap SASL messages in SaslAuthenticate; after v0 they send
+them bare, without a header. Besides, only ApiVersions is answered.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from twinshore.proxy.core.traffic import parse_client_software
 LOGIN_API_VERSIONS: Final[ApiVersionRanges] = {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
 # What a client that is not known yet may send at once, as with brokers (sasl.server.max.receive.size).
 LOGIN_REQUEST_BYTES_MAX: Final = 512 << 10
-# All that a client is told of why: no word says whether there is such a user.
+# All that a client is told, which does not show whether the user exists.
 _REFUSED = "Authentication failed: user or password is wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPrincipal:
-    """Who a client is; without a name where it need not say. `password` is known only where it showed it."""
+    """Unnamed if no login is required. `password` is known only if the client sent one."""
 
     name: str = ""
     password: str = field(default="", repr=False)
 
 
 class ContinueLogin(NamedTuple):
-    """The client is answered with this frame, and goes on to log in."""
+    """Answer with this frame; the login continues."""
 
     frame: Parts
 
 
 class AcceptLogin(NamedTuple):
-    """It is who it says, and hears so by this frame; or by the other one that it is refused all the same."""
+    """The credentials are right: answer with `frame`, or with `refused` if the principal is not admitted."""
 
     who: ClientPrincipal
     frame: Parts
@@ -57,14 +57,14 @@ class AcceptLogin(NamedTuple):
 
 
 class RefuseLogin(NamedTuple):
-    """It hears so by this frame, after a pause, and is hung up on."""
+    """Answer with this frame after a pause, and disconnect."""
 
     why: str
     frame: Parts
 
 
 class CheckCredentials(NamedTuple):
-    """Whether it is who it says is to be found out, which takes time: then it hears the one or the other."""
+    """Check the credentials, which takes time, then answer with `entered` or `refused`."""
 
     who: ClientPrincipal
     entered: Parts
@@ -75,8 +75,10 @@ LoginStep: TypeAlias = ContinueLogin | AcceptLogin | RefuseLogin | CheckCredenti
 
 
 class ClientLogin:
-    """That of one client. `keys`: what is kept of a user for SCRAM, or seems to be. `software`: the library
-    that it says that it is."""
+    """The login of one client.
+
+    `keys`: a user's SCRAM keys, made up for unknown users. `software`: the client library.
+    """
 
     def __init__(self, keys: Callable[[str], ScramKeys], mechanisms: Sequence[str], nonce: Callable[[], str]) -> None:
         self._keys, self._mechanisms, self._nonce = keys, mechanisms, nonce
@@ -85,7 +87,7 @@ class ClientLogin:
         self._scram: ScramServer | None = None
 
     def step(self, frame: memoryview, offers: ApiVersionRanges) -> LoginStep:
-        """What becomes of the frame. WireError where it cannot be read."""
+        """Process a frame. WireError if unreadable."""
         if self._bare:
             return self._message(bytes(frame), _as_bare)
         request = read_request(frame)
@@ -134,12 +136,12 @@ class ClientLogin:
         return CheckCredentials(ClientPrincipal(user, password), frames(b"", ""), frames(None, _REFUSED))
 
 
-# Frames a message of the mechanism's, or without one the refusal.
+# Frames a SASL message, or the refusal if there is none.
 _Frames: TypeAlias = Callable[[bytes | None, str], Parts]
 
 
 def _as_bare(message: bytes | None, _: str) -> Parts:
-    # Behind v0 no answer says that a login is refused: the connection ends.
+    # After v0 no response tells of a refusal: the connection ends.
     return [] if message is None else [I32.pack(len(message)) + message]
 
 

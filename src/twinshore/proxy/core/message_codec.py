@@ -1,11 +1,9 @@
-"""Leader epochs as clients see them, so that they rise whenever a topic moves. Pure.
+"""Kafka messages other than records, by kio in any version, and leader epochs as clients see them.
 
-Each cluster counts the leaders of its partitions by itself, and a client leaves aside whatever comes with a lower epoch
-than it knows. So in each term of a topic clients see its home's epochs above those of all terms before: their *base* is
-a matter of the term alone, and every proxy has the same. Of an epoch of an earlier term it is asked where it ended:
-where the topic moved. A topic that no switch ever had has no term, and its epochs are not told.
-
-Control messages in any version, read and written by kio; and answers that hold little but an error. Pure.
+Each cluster counts leader epochs separately, and clients ignore lower epochs than they know. So clients see a *base*
+added in each term, above the epochs of all earlier terms. The base depends on the term alone, so all proxies have the
+same. An epoch of an earlier term ended where the topic moved. Topics that were never switched have no term, and their
+epochs are hidden.
 """
 
 from __future__ import annotations
@@ -38,48 +36,47 @@ from twinshore.kafka.protocol.response_check import check_response
 from twinshore.proxy.core.model import Parts, RoutingTable
 
 NO_EPOCH: Final = -1
-# A partition has fewer leaders than that in one term.
+# More than the leaders of a partition in one term.
 LEADER_EPOCHS_PER_TERM: Final = 1 << 20
 TERMS_MAX: Final = 1 << 11
 _LENGTH_AND_EPOCH: Final = struct.Struct(">8xii")
 _EPOCH: Final = struct.Struct(">i")
 _EPOCH_AT: Final = PREFIX_BYTES
-# Older formats than this have a CRC where it has the epoch.
+# Older formats have the CRC in place of the epoch.
 _MAGIC_AT: Final = PREFIX_BYTES + 4
 _MAGIC: Final = 2
-# Where a topic moved that has not told its points.
+# The handoff offset of a topic without known points.
 _NOWHERE: Final = (1 << 63) - 1
 
 
 def get_epoch_base(topic: str, seen: RoutingTable) -> int | None:
-    """None where the epochs of the topic are not told."""
+    """Returns the base; None if the topic's epochs are hidden."""
     lead = seen.leads.get(topic)
     return (lead.term - 1) * LEADER_EPOCHS_PER_TERM if lead is not None and lead.term <= TERMS_MAX else None
 
 
 def to_client_epoch(epoch: int, base: int | None) -> int:
-    """The home's epoch as clients see it."""
+    """Convert the home's epoch for clients."""
     return base + epoch if base is not None and 0 <= epoch < LEADER_EPOCHS_PER_TERM else NO_EPOCH
 
 
 def to_home_epoch(epoch: int, base: int | None) -> int:
-    """The home's epoch that a client means; none where it is of another term."""
+    """Convert a client's epoch; `NO_EPOCH` if of another term."""
     return epoch - base if base is not None and 0 <= epoch - base < LEADER_EPOCHS_PER_TERM else NO_EPOCH
 
 
 def is_earlier_term_epoch(epoch: int, base: int | None) -> bool:
-    """Whether it is one of an earlier term."""
     return base is not None and 0 <= epoch < base
 
 
 def get_handoff_offset(topic: str, partition: int, seen: RoutingTable) -> int:
-    """Up to where what was read in earlier terms is what the topic's home has."""
+    """Returns the offset up to which records of earlier terms are at the topic's home."""
     points = seen.leads[topic].points
     return points[partition] if partition < len(points) else _NOWHERE
 
 
 def to_broker_fetch(one: fetch.FetchRequestPartition, seen: RoutingTable, cluster: str) -> fetch.FetchRequestPartition:
-    """As the broker is asked for it. A twin's epochs are its own."""
+    """Convert epochs for the broker; none for a twin, which counts its own."""
     topic = str(one.topic)
     base = None if seen.is_elsewhere(topic, cluster) else get_epoch_base(topic, seen)
     epoch, last = to_home_epoch(one.leader_epoch, base), to_home_epoch(one.last_fetched_epoch, base)
@@ -87,8 +84,7 @@ def to_broker_fetch(one: fetch.FetchRequestPartition, seen: RoutingTable, cluste
 
 
 def to_client_fetch(answer: fetch.FetchResponse, seen: RoutingTable, cluster: str) -> fetch.FetchResponse:
-    """With epochs as clients see them, the same answer where they are so already. A twin counts other leaders, so of
-    its batches none is told."""
+    """Convert epochs for clients, hidden for twins; the same object if unchanged."""
     parts = [_fetched(one, seen, cluster) for one in answer.fetched]
     changed = any(one is not before for one, before in zip(parts, answer.fetched, strict=True))
     return answer._replace(fetched=parts) if changed else answer
@@ -108,7 +104,7 @@ def _fetched(one: fetch.FetchResponsePartition, seen: RoutingTable, cluster: str
 
 
 def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
-    """The batches with other epochs, which no CRC covers. The last one may be cut off anywhere."""
+    """Rewrite the batches' epochs, which no CRC covers. The last batch may be truncated."""
     out = bytearray(records)
     position, last = 0, len(out) - _MAGIC_AT - 1
     while position <= last:
@@ -122,23 +118,25 @@ def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
 
 
 def strip_commit_epochs(asked: Any, seen: RoutingTable) -> Any:
-    """A commit without epochs that no cluster counts, the same where it has none: whoever reads the place there would
-    take them for its own."""
+    """Remove converted epochs from a commit, which readers would take for the cluster's own. The same object if there
+    are none.
+    """
     topics = tuple(strip_topic_epochs(one) if get_epoch_base(str(one.name), seen) else one for one in asked.topics)
     changed = any(one is not before for one, before in zip(topics, asked.topics, strict=True))
     return replace(asked, topics=topics) if changed else asked
 
 
 def strip_topic_epochs(topic: Any) -> Any:
-    """Places in a topic, without leader epochs. A client that begins at one asks whether its epoch still holds, and the
-    topic may have moved since: on another cluster that epoch says nothing."""
+    """Remove leader epochs from committed offsets. A client would check them, perhaps on another cluster, where they
+    mean nothing.
+    """
     if topic.partitions and hasattr(topic.partitions[0], "committed_leader_epoch"):
         partitions = tuple(replace(one, committed_leader_epoch=NO_EPOCH) for one in topic.partitions)
         return replace(topic, partitions=partitions)
     return topic
 
 
-# Messages hold these where there is nothing to say; all else is zero, empty or null.
+# Defaults of these fields; others are zero, empty or null.
 _USUAL: Final = dict.fromkeys(("generation_id", "node_id", "port", "producer_id", "committed_offset", "replica_id"), -1)
 _ZEROS: Final[dict[str, Any]] = {
     "string": "",
@@ -150,7 +148,7 @@ _ZEROS: Final[dict[str, Any]] = {
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
 }
-# A handshake of TLS in place of the size of a frame.
+# A TLS handshake, read as a frame size.
 _HELLO = 0x1603
 # The first bytes of a PROXY header, of either version.
 _HEADERS = (0x0D0A0D0A, 0x50524F58)
@@ -158,19 +156,17 @@ _HEADERS = (0x0D0A0D0A, 0x50524F58)
 
 @cache
 def get_response_type(key: int, version: int) -> Any:
-    """The type of the API's answer."""
     return load_response_schema(key, version)
 
 
 @cache
 def get_request_type(key: int, version: int) -> Any:
-    """The type of the API's request."""
     return load_request_schema(key, version)
 
 
 @cache
 def get_element_type(kind: Any, *names: str) -> Any:
-    """The type of the elements of this array in a message: `topics`, or `topics`, `partitions`."""
+    """Returns the element type of an array: `topics`, or `topics`, `partitions`."""
     for name in names:
         (field,) = [one for one in dataclasses.fields(kind) if one.name == name]
         kind = get_args(_without_null(field.type))[0]
@@ -178,7 +174,7 @@ def get_element_type(kind: Any, *names: str) -> Any:
 
 
 def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
-    """The topic of a request, as an answer of this kind has it that says this of each of its partitions."""
+    """Build a response's topic with this error at each partition."""
     kind = get_element_type(kind, "topics")
     part, said = get_element_type(kind, "partitions"), to_error_code(code)
     numbers = getattr(topic, "partition_indexes", None)
@@ -189,26 +185,26 @@ def build_topic_errors(kind: Any, topic: Any, code: int) -> Any:
 
 
 def build_commit_errors(request: Request, topics: Sequence[Any], code: int) -> Parts:
-    """The answer to a commit, also one in a transaction, that says this of each place."""
+    """Build the response to a commit, also in a transaction, with this error at each partition."""
     kind = get_response_type(request.key, request.version)
     return encode_message(build_message(kind, topics=tuple(build_topic_errors(kind, one, code) for one in topics)))
 
 
 def build_metadata_request(names: Sequence[str], version: int) -> Parts:
-    """About these topics. It makes none."""
+    """Ask about these topics without creating any."""
     kind = get_request_type(METADATA, version)
     topics = tuple(build_message(get_element_type(kind, "topics"), name=one) for one in names)
     return encode_message(build_message(kind, topics=topics, allow_auto_topic_creation=False))
 
 
 def decode_request(request: Request) -> Any:
-    """The request, as kio has it."""
+    """Decode a request. WireError if invalid."""
     kind = get_request_type(request.key, request.version)
     return _read(kind, request.view[request.position :], request.key, ARRAY_ELEMENTS_MAX)
 
 
 def decode_response(key: int, version: int, body: memoryview) -> Any:
-    """The answer, as kio has it."""
+    """Decode a response. WireError if invalid."""
     return _read(get_response_type(key, version), body, key)
 
 
@@ -224,7 +220,7 @@ def _read(kind: Any, body: memoryview, key: int, elements_max: int = sys.maxsize
 
 
 def _check_arrays(entity: Any) -> None:
-    """kio takes a null array for any array; here one is null only where it may be."""
+    """Refuse null in an array that must not be null, as kio accepts that."""
     kind: Any = type(entity)
     for name, may_be_null in _arrays(kind):
         value = getattr(entity, name)
@@ -237,13 +233,12 @@ def _check_arrays(entity: Any) -> None:
 
 @cache
 def _arrays(kind: Any) -> list[tuple[str, bool]]:
-    """The arrays of a message, and whether each may be null."""
+    """Returns the arrays of a message, and whether each may be null."""
     fields = [(one.name, one.type, _without_null(one.type)) for one in dataclasses.fields(kind)]
     return [(name, whole is not bare) for name, whole, bare in fields if get_origin(bare) is tuple]
 
 
 def encode_message(entity: Any) -> Parts:
-    """The message's body."""
     buffer = io.BytesIO()
     try:
         entity_writer(type(entity))(buffer, entity)
@@ -253,7 +248,7 @@ def encode_message(entity: Any) -> Parts:
 
 
 def build_message(kind: Any, /, **values: Any) -> Any:
-    """A message, or a part of one, with these values as far as its version has them; Kafka's usual ones else."""
+    """Build a message or part with those values that its version has, else Kafka's defaults."""
     given: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if field.name in values:
@@ -266,7 +261,6 @@ def build_message(kind: Any, /, **values: Any) -> Any:
 
 
 def convert_message(kind: Any, entity: Any) -> Any:
-    """A message of one version in another's type."""
     values = {one.name: getattr(entity, one.name) for one in dataclasses.fields(entity)}
     for name, some in values.items():
         if isinstance(some, tuple) and some and dataclasses.is_dataclass(some[0]):
@@ -289,19 +283,18 @@ def _without_null(kind: Any) -> Any:
 
 
 def to_error_code(code: int) -> ErrorCode:
-    """The code, as kio has it."""
     return ErrorCode(int(code))
 
 
 def build_error_response(request: Request, code: Code, **values: Any) -> Parts:
-    """The body of an answer that says the error, for APIs whose answers have one."""
+    """Build a response with this top-level error."""
     return encode_message(
         build_message(get_response_type(request.key, request.version), error_code=to_error_code(code), **values)
     )
 
 
 def describe_wire_error(error: WireError) -> str:
-    """Why a client is hung up on that sent this."""
+    """Returns why a client that sent this is disconnected."""
     if isinstance(error, FrameSizeError) and error.size >> 16 == _HELLO:
         return "it speaks TLS, and this port does not"
     if isinstance(error, FrameSizeError) and error.size in _HEADERS:

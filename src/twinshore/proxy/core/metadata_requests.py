@@ -1,20 +1,18 @@
-"""Metadata, DescribeCluster, FindCoordinator and InitProducerId: what clients ask any broker. Pure.
+"""Metadata, DescribeCluster, FindCoordinator and InitProducerId, which clients send to any broker.
 
-Whatever these tell of brokers are the proxy's own numbers, host and ports. Leader epochs are told of topics that a
-switch had, above those of earlier terms (`epochs`): clients leave metadata aside whose epoch is lower than what they
-knew, and so would not follow a topic to a cluster where it has had fewer leaders.
+Responses have the proxy's broker numbers, host and ports. Leader epochs of switched topics are above those of earlier
+terms (`message_codec`): clients ignore lower epochs than they know, and would not follow a topic to a cluster with
+fewer leaders.
 
-Each cluster gives a topic an id of its own. Groups of the newer protocol are dealt out partitions by ids, and their
-coordinator knows those of its own cluster. So clients are told that cluster's id of each topic, whichever cluster the
-topic is at home on: it stays as it is while the topic moves, and is another one only once groups have moved. Of a topic
-that the groups' home does not have no id is told. Records are written and read by names.
+Each cluster has its own id for a topic. Coordinators of the newer group protocol assign partitions by the ids of their
+cluster. So clients get the ids of the groups' home, on whichever cluster a topic is; an id changes only when groups
+move. A topic that the groups' home lacks gets no id. Records are written and read by name.
 
-What is asked of the leader of partitions, by the topic's name: ListOffsets, OffsetForLeaderEpoch, DeleteRecords and
-DescribeProducers. Pure.
+ListOffsets, OffsetForLeaderEpoch, DeleteRecords and DescribeProducers go to partition leaders.
 
-Where an epoch ended that is of an earlier term the topic's home does not know. There the topic moved: what was read up
-to that point is what the home has, and what lay behind it is nowhere any more. So a client that had read further,
-before a home died, hears that its log was cut, as it would of an unclean election.
+A topic's home does not know where an epoch of an earlier term ended. The proxy answers where the topic moved: home has
+all records before, and no cluster has those after. So a client that had read further before a home died learns of a
+truncation, as after an unclean election.
 """
 
 from __future__ import annotations
@@ -78,13 +76,13 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _BROKERS: Final = 1
 _BATCHED: Final = 4
-# From here on a question says that it makes no topic: older ones are asked so, and answered in their own version.
+# The first version that can forbid topic creation. Older requests are sent as this one, and answered in their own.
 NO_AUTO_CREATE_VERSION: Final = 4
 NO_SUCH_KEY: Final = "only consumer groups and transactions have coordinators at this proxy"
 
 
 def get_topic_id(topic: str, seen: RoutingTable) -> UUID | None:
-    """What is known of it; None where it has none that clients could use."""
+    """Returns the topic id for clients, if any."""
     if not seen.stays(topic):
         return None
     found = seen.clusters[seen.group_home()].ids.get(topic)
@@ -92,7 +90,7 @@ def get_topic_id(topic: str, seen: RoutingTable) -> UUID | None:
 
 
 def with_topic_id(topic: Any, cluster: str, seen: RoutingTable) -> Any:
-    """A topic of an answer about topics, as this cluster told of it, in versions that have ids."""
+    """Returns this cluster's topic with the id for clients, in versions that have ids."""
     if not hasattr(topic, "topic_id"):
         return topic
     fresh = cluster == seen.group_home() and topic.topic_id is not None and seen.stays(str(topic.name))
@@ -101,7 +99,7 @@ def with_topic_id(topic: Any, cluster: str, seen: RoutingTable) -> Any:
 
 
 def resolve_topic_names(asked: Sequence[Any], seen: RoutingTable) -> tuple[list[str], list[UUID]]:
-    """The topics that a question for metadata names, some of them by their ids perhaps; and ids that nobody knows."""
+    """Returns the names of a metadata request, and unknown ids."""
     names: list[str] = []
     unknown: list[UUID] = []
     for one in asked:  # Java sends an empty name beside an id
@@ -124,9 +122,11 @@ def route_metadata(
     counting: RequestCounter,
     copies: Callable[[str, RoutingTable], Sequence[str]] = lambda _topic, _seen: (),
 ) -> FanOut:
-    """Each topic as its own cluster tells of it. `news` is called where a cluster has a topic that was not known.
-    `copies`: clusters where the client may come to read the topic, beside its home: whoever leads its partitions there
-    is told as a replica, since clients of Java go to no other."""
+    """Ask each topic's own cluster. `news` is called for topics that were not known.
+
+    `copies`: clusters other than home where the client may read a topic. Leaders there are listed as replicas, since
+    Java clients go to no others.
+    """
     asked = decode_request(request)
     if request.version < NO_AUTO_CREATE_VERSION:
         asked = convert_message(get_request_type(METADATA, NO_AUTO_CREATE_VERSION), asked)
@@ -154,7 +154,7 @@ def _as_older(version: int, errand: FanOutSteps) -> FanOutSteps:
 def _by_cluster(
     seen: RoutingTable, topics: Sequence[str], copies: Callable[[str, RoutingTable], Sequence[str]]
 ) -> dict[str, list[str] | None]:
-    """Which topics each cluster is asked about. One that nobody is known to have is asked for everywhere."""
+    """Returns what to ask each cluster; topics without a known home are asked for everywhere."""
     wanted: dict[str, list[str] | None] = {}
     for topic in dict.fromkeys(topics):
         home = seen.route(topic)
@@ -179,7 +179,7 @@ def _metadata(
     found, elsewhere, several = yield from _told_by_each(request, asked, wanted, layout, seen, copies)
     if any(seen.route(topic) is None and not one.error_code for topic, one in found.items()):
         news()
-    for topic in several:  # one of them is a twin, and it will be known soon which
+    for topic in several:  # one is a twin; which one will be known soon
         found[topic] = replace(found[topic], error_code=to_error_code(Code.LEADER_NOT_AVAILABLE), partitions=())
     for topic, twin in elsewhere:
         if topic in found:
@@ -207,7 +207,7 @@ def _told_by_each(
 ) -> Generator[
     Sequence[BrokerRequest], Sequence[BrokerResponse], tuple[dict[str, Any], list[tuple[str, Any]], set[str]]
 ]:
-    """Topics as their own clusters tell of them; copies of them elsewhere; and those that several clusters have."""
+    """Returns topics from their own clusters, copies elsewhere, and topics on several clusters."""
     answering = [name for name in wanted if seen.clusters[name].answers]
     asks = [_ask_metadata(request, asked, name, wanted[name]) for name in answering]
     said = (yield asks) if asks else []
@@ -217,7 +217,7 @@ def _told_by_each(
     for name, heard in zip(answering, said, strict=True):
         for topic in _topics_of(heard, request.version):
             if asked.topics is None and is_internal_topic(str(topic.name)):
-                continue  # whoever reads all that there is reads what applications wrote
+                continue  # readers of all topics want those of applications
             topic = with_topic_id(topic, name, seen)
             renamed = _renamed(topic, name, layout, message_codec.get_epoch_base(str(topic.name), seen))
             _take(found, several, name, renamed, seen)
@@ -227,14 +227,14 @@ def _told_by_each(
 
 
 def _remembered(seen: RoutingTable) -> Iterator[str]:
-    """Topics that clients know, and that no cluster may have told of just now: it is silent, or they have no leader."""
+    """Yields topics that clients know, also if a cluster is silent or there is no leader."""
     for topic in (*seen.routes, *seen.leaderless):
         if not is_internal_topic(topic) and any(topic in one.partitions for one in seen.clusters.values()):
             yield topic
 
 
 def _without_leaders(request: Request, topic: str, seen: RoutingTable) -> Any:
-    """With as many partitions as it was seen to have: whoever reads by a pattern must not take it for deleted."""
+    """Build the topic with its known partitions, so that pattern subscribers do not take it for deleted."""
     kind = get_element_type(get_response_type(METADATA, request.version), "topics")
     part = get_element_type(get_response_type(METADATA, request.version), "topics", "partitions")
     home = seen.clusters.get(seen.routes.get(topic, ""))
@@ -254,13 +254,13 @@ def _without_leaders(request: Request, topic: str, seen: RoutingTable) -> Any:
 def _ask_metadata(request: Request, asked: Any, cluster: str, names: Sequence[str] | None) -> BrokerRequest:
     topic_kind = get_element_type(get_request_type(METADATA, request.version), "topics")
     topics = None if names is None else tuple(build_message(topic_kind, name=one) for one in names)
-    # A question makes no topic: it would not be known on which cluster.
+    # No topic is created: its cluster would be unknown.
     body = encode_message(replace(asked, topics=topics, allow_auto_topic_creation=False))
     return BrokerRequest(BrokerId(cluster, ANY_BROKER), METADATA, request.version, body)
 
 
 def _with_replicas(topic: Any, twin: Any) -> Any:
-    """The topic, with those who lead its twin among its replicas."""
+    """Returns the topic with its twin's leaders among the replicas."""
     leads = {one.partition_index: one.leader_id for one in twin.partitions if one.leader_id >= 0}
     partitions = tuple(
         replace(one, replica_nodes=(*one.replica_nodes, leads[one.partition_index]))
@@ -276,8 +276,7 @@ def _topics_of(said: BrokerResponse, version: int) -> Sequence[Any]:
 
 
 def _take(found: dict[str, Any], several: set[str], cluster: str, topic: Any, seen: RoutingTable) -> None:
-    """Keeps what the topic's own cluster says; of one that nobody was known to have, whoever has it, or that `several`
-    have it."""
+    """Keep the topic from its own cluster; without a known home, from any, or add it to `several`."""
     name = str(topic.name)
     if seen.is_elsewhere(name, cluster):
         return
@@ -311,7 +310,7 @@ def _renamed(topic: Any, cluster: str, layout: BrokerAddressing, base: int | Non
 
 
 def _since(one: Any, name: str, value: Any) -> dict[str, Any]:
-    """The field in versions that have it."""
+    """Returns the field in versions that have it."""
     return {name: value} if hasattr(one, name) else {}
 
 
@@ -343,7 +342,7 @@ def _controller(layout: BrokerAddressing, seen: RoutingTable) -> int:
 
 
 def route_describe_cluster(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """The whole, as one cluster."""
+    """Describe all clusters as one."""
     asked = decode_request(request)
     kind = get_response_type(request.key, request.version)
     if getattr(asked, "endpoint_type", _BROKERS) != _BROKERS:
@@ -364,7 +363,7 @@ def route_describe_cluster(request: Request, layout: BrokerAddressing, seen: Rou
 
 
 def route_find_coordinator(request: Request, layout: BrokerAddressing, seen: RoutingTable) -> RequestDecision:
-    """Of a group, or a transactional id: the broker that the groups' home says."""
+    """Ask the groups' home, for a group or a transactional id."""
     asked = decode_request(request)
     if getattr(asked, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
         return RespondNow(_no_coordinator(request, asked, Code.UNSUPPORTED_VERSION, NO_SUCH_KEY))
@@ -404,8 +403,11 @@ def _no_coordinator(request: Request, asked: Any, code: Code, says: str) -> Part
 
 
 def route_init_producer_id(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """The number that one cluster gives, marked as that cluster's: a producer writes to others with it as well, and
-    nobody who asked those may have the same. Brokers do not ask who gave a number out."""
+    """Returns an id from one cluster, marked as such.
+
+    The producer writes to other clusters with it, so no producer of those may have the same. Brokers do not check the
+    origin.
+    """
     asked = decode_request(request)
     if asked.transactional_id is not None:
         return transaction_requests.init_transactional_producer(request, asked, place, seen)
@@ -416,7 +418,7 @@ def route_init_producer_id(request: Request, place: BrokerId | None, seen: Routi
 
 
 def _init_producer_id(request: Request, asked: Any, places: Sequence[BrokerId], seen: RoutingTable) -> FanOutSteps:
-    """By the first of these that gives one: a client may be let in at one cluster alone."""
+    """Ask brokers in turn: a client may have access to one cluster alone."""
     refused = build_error_response(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     for place in places:
         mark, ours = get_cluster_mark(seen.clusters[place.cluster].cluster_id), asked
@@ -439,7 +441,7 @@ def _init_producer_id(request: Request, asked: Any, places: Sequence[BrokerId], 
 
 OFFSET_QUERY_API_KEYS: Final = (LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH)
 _NAMES: Final = ("leader_epoch", "current_leader_epoch")
-# What each calls a topic, and a partition.
+# What each API calls a topic, and a partition.
 _WORDS: Final = dict.fromkeys((LIST_OFFSETS, DELETE_RECORDS, DESCRIBE_PRODUCERS), ("name", "partition_index"))
 _ELSE: Final = ("topic", "partition")
 
@@ -452,8 +454,10 @@ def query_offsets(
     seen: RoutingTable,
     lost: Callable[[Any], Any],
 ) -> FanOutSteps:
-    """By the epochs of the topics' home. `name` of a topic in question and answer; `lost`: what is said of one whose
-    broker does not answer."""
+    """Query with the epochs of the topics' home.
+
+    `name`: a topic's name in request and response. `lost`: the answer for a topic whose broker is silent.
+    """
     ended: dict[str, tuple[Any, ...]] = {}
     topics: list[Any] = []
     for topic in body.topics:
@@ -483,7 +487,7 @@ def query_offsets(
 
 
 def _base(topic: str, seen: RoutingTable) -> int | None:
-    """Of a topic without a term what clients name is the broker's own: they are told none."""
+    """Returns the epoch base; without a term, clients only know the broker's own epochs."""
     return message_codec.get_epoch_base(topic, seen) if topic in seen.leads else 0
 
 
@@ -509,7 +513,7 @@ def _told(part: Any, topic: str, seen: RoutingTable) -> Any:
 
 
 def route_by_partitions(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Passed on as it came where all its topics are at that cluster; what is elsewhere is refused."""
+    """Forward if all topics are at that cluster; refuse those elsewhere."""
     asked = decode_request(request)
     topic, _ = _WORDS.get(request.key, _ELSE)
     here = (
@@ -531,13 +535,12 @@ def route_by_partitions(request: Request, place: BrokerId | None, seen: RoutingT
 
 
 def refuse_all_partitions(request: Request, asked: Any, code: Code) -> RespondNow:
-    """The answer that has this error for each of its partitions."""
     topics = tuple(_moved(request, one, code) for one in asked.topics)
     return RespondNow(encode_message(build_message(get_response_type(request.key, request.version), topics=topics)))
 
 
 def _wait_s(asked: Any) -> float:
-    """Deletion of records waits for replicas as long as the client allows."""
+    """Returns the timeout: DeleteRecords waits for replicas as long as the client allows."""
     timeout = getattr(asked, "timeout", timedelta(0))
     return RESPONSE_TIMEOUT_S + max(0.0, min(timeout.total_seconds(), RESPONSE_TIMEOUT_S))
 
@@ -550,7 +553,7 @@ def _part(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
 
 
 def _with(request: Request, ask: FanOutSteps, moved: tuple[Any, ...]) -> FanOutSteps:
-    """What is told of the rest, and what has moved."""
+    """Add topics that have moved to the response."""
     body = yield from ask
     if not moved:
         return body

@@ -1,22 +1,14 @@
-"""By which numbers, and at which ports or names, clients know the brokers behind the proxy. Pure.
+"""Values of the proxy: broker addresses, home routes, producer ids, decisions, and the routing table.
 
-Each cluster has a block of numbers, by its place in the settings. So a number, and the port that follows from it, is
-the same after a restart, at every proxy, and whichever brokers are away. So is its name where all clients come to one
-port, and TLS says by which name they do.
+Each cluster has a block of broker numbers, by its position in the settings. So a broker's number, and its port or host
+name, is the same after a restart, at every proxy, and whichever brokers are away.
 
-Where the clusters' own words lead a topic's clients, and which writers a switch holds. Pure.
+Home records are on the clusters, so they are known at once and without the store. A home record says whether a topic
+left its old home in good order. Then the old home knows what each producer wrote last; after a forced switch only the
+mirror's progress in the store does.
 
-A word stands on the clusters themselves, so it is known at once and without the store. It says whether a topic left
-its old home in good order. Of such a topic the old home knows what each producer wrote last. Of one that came by force
-the mirror's receipts do, as far as it has told the store.
-
-A producer's id has two more things in it, in bits that brokers do not use. From bit 48 on: the *mark* of the cluster
-that gave the id, so that no other producer of any cluster has the same. From bit 40 on, eight bits: the *stamp* of the
-term in which a topic is written. Clients know their ids without it.
-
-What becomes of a request, as values: the hands that carry it out need not know of which API it is. Pure.
-
-What is known of the clusters and of where topics are at home, as of one moment; and what follows of it. Pure.
+A producer id carries two values in bits that brokers do not use. From bit 48: the *mark* of the cluster that gave the
+id, so that ids of clusters differ. Bits 40 to 47: the *stamp* of the topic's term, which clients do not see.
 """
 
 from __future__ import annotations
@@ -43,26 +35,26 @@ from twinshore.state.core.values import HomeRow, ReplicatedPrefix, SourceBatch
 
 NO_BROKER: Final = -1
 ANY_BROKER: Final = -2
-# What stands for a broker's number in the pattern of its name.
+# In a host name, replaced by the broker's number.
 NODE_ID_PLACEHOLDER: Final = "*"
 _DIGITS_MAX: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopicRules:
-    """`by_name`: patterns with `*`, and a cluster for each; the first that fits the whole name counts, else `usual`,
-    which is empty where none is named."""
+    """Where topics are created. `by_name`: patterns with `*`, the first match of the whole name counts; else `usual`,
+    if any.
+    """
 
     usual: str = ""
     by_name: tuple[tuple[str, str], ...] = ()
 
     def cluster_of(self, topic: str) -> str:
-        """Where it is made."""
         return next((cluster for pattern, cluster in self.by_name if fnmatchcase(topic, pattern)), self.usual)
 
 
 class BrokerId(NamedTuple):
-    """A broker of a cluster, by its own number there; `ANY_BROKER` for whichever answers."""
+    """A broker by cluster and node id; `ANY_BROKER` for any that answers."""
 
     cluster: str
     node: int
@@ -70,9 +62,11 @@ class BrokerId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddressing:
-    """`port` leads to no broker in particular; those behind it lead to one each. `cluster_id` is what clients take the
-    whole for, `host` where they reach it, `new_topics` on which cluster a topic is made. `node_hosts`: the name of each
-    broker, with `*` for its number; then `port` is the only one."""
+    """The addresses of brokers for clients.
+
+    `port` belongs to no broker, the ports above to one each. `cluster_id`, `host`: what clients see. `node_hosts`: a
+    broker's host name, with `*` for the number; then `port` is the only one.
+    """
 
     host: str
     port: int
@@ -83,17 +77,15 @@ class BrokerAddressing:
     node_hosts: str = ""
 
     def number(self, cluster: str, node: int) -> int:
-        """As which clients know the broker; what names none stays as it is."""
+        """Returns the broker's number for clients; negative ids stay."""
         if node < 0:
             return node
         return self.clusters.index(cluster) * self.nodes_per_cluster + node % self.nodes_per_cluster
 
     def port_of(self, cluster: str, node: int) -> int:
-        """Where clients reach the broker."""
         return self.port if self.node_hosts else self.port + 1 + self.number(cluster, node)
 
     def host_of(self, cluster: str, node: int) -> str:
-        """By which name they do."""
         return (
             self.node_hosts.replace(NODE_ID_PLACEHOLDER, str(self.number(cluster, node)))
             if self.node_hosts
@@ -102,11 +94,10 @@ class BrokerAddressing:
 
     @property
     def last_port(self) -> int:
-        """The highest that a broker can have."""
         return self.port if self.node_hosts else self.port + self.nodes_per_cluster * len(self.clusters)
 
     def parse_broker_name(self, name: str) -> int | None:
-        """The number of the broker that a client means who comes by this name; None where it means none."""
+        """Returns the number in a broker's host name; None if there is none."""
         before, _, behind = self.node_hosts.casefold().partition(NODE_ID_PLACEHOLDER)
         name = name.casefold().removesuffix(".")
         digits = name[len(before) : len(name) - len(behind)]
@@ -115,8 +106,10 @@ class BrokerAddressing:
         return int(digits) if len(digits) <= _DIGITS_MAX and str(int(digits)) == digits else None
 
     def place_of(self, number: int, nodes: Mapping[str, Iterable[int]]) -> BrokerId | None:
-        """The broker of this number, of the `nodes` of each cluster that are known; one that is away or not known yet
-        keeps its place. None where no cluster has such numbers."""
+        """Returns the broker with this number; None if no cluster has such numbers.
+
+        `nodes`: the known brokers of each cluster. Unknown ones keep their numbers.
+        """
         index, rest = divmod(number, self.nodes_per_cluster)
         if index >= len(self.clusters):
             return None
@@ -125,7 +118,7 @@ class BrokerAddressing:
         return BrokerId(cluster, next(same, rest))
 
     def apart(self, nodes: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Those brokers of one cluster that have a number of their own, and those whose number a lower one has."""
+        """Split a cluster's brokers into those with their own number, and those whose number a lower one has."""
         taken: dict[int, int] = {}
         for node in sorted(nodes):
             taken.setdefault(node % self.nodes_per_cluster, node)
@@ -137,17 +130,16 @@ _MARK_SHIFT: Final = 48
 _MARKS: Final = (1 << 14) - 1
 _STAMP_SHIFT: Final = 40
 TERM_STAMPS: Final = 1 << 8
-# Producers are forgotten there: nobody knows how much they wrote.
+# For partitions with forgotten producers: how much they wrote is unknown.
 UNKNOWN_RECORDS: Final = 1 << 62
 
 
 def get_cluster_mark(cluster_id: str) -> int:
-    """What the ids begin with that this cluster gave to producers: above those that brokers give by themselves."""
     return crc32c(cluster_id.encode()) % _MARKS + 1
 
 
 def check_cluster_marks(ids: Mapping[str, str]) -> None:
-    """Of clusters by their names. ConfigError where two of them would give producers the same ids."""
+    """Check that marks differ. ConfigError if two clusters have the same. `ids`: cluster ids by name."""
     names: dict[int, str] = {}
     for name, cluster_id in ids.items():
         if (first := names.setdefault(get_cluster_mark(cluster_id), name)) != name:
@@ -158,7 +150,7 @@ def check_cluster_marks(ids: Mapping[str, str]) -> None:
 
 
 def extract_cluster_mark(producer_id: int) -> int:
-    """Below 1 where no proxy marked it."""
+    """Returns the mark; below 1 if no proxy marked the id."""
     return producer_id >> _MARK_SHIFT
 
 
@@ -167,39 +159,42 @@ def add_cluster_mark(producer_id: int, mark: int) -> int:
 
 
 def remove_cluster_mark(producer_id: int) -> int:
-    """As the cluster gave it."""
     return producer_id & ((1 << _MARK_SHIFT) - 1)
 
 
 def get_term_stamp(term: int) -> int:
-    """With what the producers of a topic are told apart in this term. A broker that had the topic before remembers how
-    far they had come then, and would refuse them now."""
+    """Returns the stamp that tells a topic's producers in this term apart.
+
+    A broker that had the topic before remembers their earlier sequences, and would refuse new ones.
+    """
     return max(0, term - 1) % TERM_STAMPS
 
 
 def add_term_stamp(producer_id: int, stamp: int) -> int:
-    """The id under which a producer of the proxy's clients writes; another one's stays as it is."""
+    """Returns the id for writing. An id without a mark, or with a stamp, stays."""
     if extract_cluster_mark(producer_id) <= 0 or producer_id >> _STAMP_SHIFT & TERM_STAMPS - 1:
         return producer_id
     return producer_id | stamp << _STAMP_SHIFT
 
 
 def remove_term_stamp(producer_id: int) -> int:
-    """As its client knows it."""
+    """Returns the id as the client knows it."""
     return producer_id & ~(TERM_STAMPS - 1 << _STAMP_SHIFT)
 
 
 def extract_term_stamp(producer_id: int) -> int | None:
-    """Of an id that a client of a proxy writes under; None for another one's."""
+    """Returns the stamp; None if no proxy marked the id."""
     return producer_id >> _STAMP_SHIFT & TERM_STAMPS - 1 if extract_cluster_mark(producer_id) > 0 else None
 
 
 class HomeRoute(NamedTuple):
-    """`cluster`: as the proxy calls it, None where it is none of its own. `held`: writers wait, for a switch, which
-    is under way where it `moves`; `ran_out`: its hold ended by time alone. `came`: where the topic was at home before,
-    if it left in good order and not long ago; `torn`: if it came by force, not long ago, by what this link had carried.
-    `sound`: the first of the terms in a row since which it has moved in good order, as far as is known. `points`: at
-    which offset each partition came: there ends what the link had carried."""
+    """Where a topic is at home, from its home record.
+
+    `cluster`: None if not behind the proxy. `held`: writers wait; `moves`: a switch is under way; `ran_out`: the hold
+    ended by time. `came`: the old home, after a recent planned switch; `torn`: the link, after a recent forced one.
+    `sound`: the first of the latest terms in a row that moved in good order, as far as known. `points`: by partition,
+    the offset at which the topic came, where the replicated records end.
+    """
 
     cluster: str | None
     term: int
@@ -213,8 +208,10 @@ class HomeRoute(NamedTuple):
 
 
 class ProducerTail(NamedTuple):
-    """What a producer wrote last to a partition, where the topic was at home before; or, where that is gone, what of it
-    had crossed. Then something may be `lost` behind it, and of the last `batches` it is known where they are."""
+    """What a producer wrote last to a partition at the old home; if that is gone, what was replicated.
+
+    In that case later records may be `lost`, and the offsets of the last `batches` are known.
+    """
 
     epoch: int
     last: int
@@ -228,8 +225,10 @@ def build_routes(
     before: Mapping[str, HomeRoute],
     since_ms: int,
 ) -> dict[str, HomeRoute]:
-    """By topic. `names` are the proxy's, by cluster id; `before` is what was said last. Of what came before `since_ms`
-    no producer sends anything again that the old home would know. A topic that no switch has had is led by its copies.
+    """Build home routes by topic.
+
+    `names`: cluster names by cluster id. `before`: the earlier routes. Of topics that came before `since_ms`, producers
+    retry nothing. Topics that were never switched follow their copies, not a route.
     """
     return {
         topic: _lead(one, names, before.get(topic), since_ms)
@@ -245,10 +244,10 @@ def _lead(
         # Unknown, and not none: nobody writes until it can be read, or is taken away.
         return (before or HomeRoute(None, FIRST_TERM))._replace(held=True)
     if isinstance(told, HomeConflict):
-        # Nobody knows which one stands, so nobody writes. Whichever will is news.
+        # Which record counts is unknown, so no client writes. The final one will be news.
         return (before or HomeRoute(None, told.one.term - 1, sound=told.one.term - 1))._replace(held=True)
     came, sound, torn = "", told.term, None
-    # Clocks differ: what was heard to move moved just now.
+    # Clocks differ: a move first seen now counts as recent.
     is_news = told.since_ms >= since_ms or (before is not None and before.term < told.term)
     if before is not None and before.term == told.term:
         came, sound, torn = before.came, before.sound, before.torn
@@ -263,8 +262,9 @@ def _lead(
 
 
 def build_producer_tails(states: Iterable[tuple[int, int, int]], lead: HomeRoute) -> dict[int, ProducerTail]:
-    """By producers' ids as their clients know them: of ids, epochs and last sequences as brokers tell them of earlier
-    terms. What each did in the latest of them counts."""
+    """Returns tails by the producer ids that clients know, from (id, epoch, last sequence) of earlier terms. The latest
+    counts.
+    """
     found: dict[int, tuple[int, ProducerTail]] = {}
     now = get_term_stamp(lead.term)
     for producer_id, epoch, last in states:
@@ -279,8 +279,10 @@ def build_producer_tails(states: Iterable[tuple[int, int, int]], lead: HomeRoute
 
 
 class ReplicatedTails(NamedTuple):
-    """Of a topic that came by force, by partition: what its producers had written that crossed, by their ids as clients
-    know them. `unsure`: where more had crossed than is known of, and how much more, at most."""
+    """Tails after a forced switch, by partition and producer id.
+
+    `unsure`: by partition, at most how many more offsets may be replicated than are known.
+    """
 
     wrote: Mapping[tuple[str, int], Mapping[int, ProducerTail]]
     unsure: Mapping[tuple[str, int], int]
@@ -289,14 +291,13 @@ class ReplicatedTails(NamedTuple):
 def build_replicated_tails(
     topic: str, lead: HomeRoute, known: Mapping[tuple[str, int], ReplicatedPrefix]
 ) -> ReplicatedTails:
-    """By what the store has of it. What had crossed is known by the ids of the term before alone: of earlier terms
-    nobody sends anything again."""
+    """Build tails from the store. Only ids of the previous term count: nothing earlier is retried."""
     wrote: dict[tuple[str, int], Mapping[int, ProducerTail]] = {}
     unsure: dict[tuple[str, int], int] = {}
     for number, point in enumerate(lead.points):
         crossing = known.get((topic, number), ReplicatedPrefix(lead.term, 0, True))
         lacking = max(0, point - crossing.to_offset) if crossing.all_known else UNKNOWN_RECORDS
-        # A new home that lost its own end has less than was told of it: what of a producer is left is not known then.
+        # A new home that lost its log end has less than reported: what is left of a producer is unknown.
         lost_all = any(one.batches and not _below(one.batches, point) for one in crossing.producers)
         if lacking or lost_all:
             unsure[topic, number] = UNKNOWN_RECORDS if lost_all else lacking
@@ -313,26 +314,24 @@ def _crossed(crossing: ReplicatedPrefix, term: int, point: int) -> Iterator[tupl
 
 
 def _below(batches: Iterable[SourceBatch], point: int) -> tuple[SourceBatch, ...]:
-    """Those that lie below the point as a whole."""
     return tuple(one for one in batches if one.last_offset < point)
 
 
 def assume_unknown_tails(topic: str, lead: HomeRoute) -> ReplicatedTails:
-    """Of a topic of which nothing is known: whatever is sent again may have crossed."""
+    """Returns tails for a topic without data: any retried batch may be replicated."""
     return ReplicatedTails({}, {(topic, number): point for number, point in enumerate(lead.points) if point})
 
 
-# How long a broker may take, beyond what the request itself allows it.
+# A broker's response time, beyond what the request itself allows.
 RESPONSE_TIMEOUT_S = 30.0
-# An errand's questions: a cluster that hangs must not hold up what is asked of others beside it.
+# For requests of a fan-out: a cluster that hangs must not delay the others.
 FAN_OUT_TIMEOUT_S = 5.0
 
 Parts: TypeAlias = Sequence[Buffer]
 
 
 class BrokerRequest(NamedTuple):
-    """A question to a broker, asked for the client by the client's own connection there. `flows`: what is to hear how
-    long the answer took."""
+    """A request on the client's own connection to a broker. `flows` get the response time."""
 
     place: BrokerId
     key: int
@@ -341,26 +340,28 @@ class BrokerRequest(NamedTuple):
     flows: tuple[TrafficCounter, ...] = ()
 
 
-# The body of an answer; None where none is to be had.
+# The body of a response; None without a response.
 BrokerResponse: TypeAlias = memoryview | None
-# Asks several questions at once, is sent what came of each in the same order, and returns the body for the client.
+# Yields requests, gets their responses in the same order, and returns the body for the client.
 FanOutSteps: TypeAlias = Generator[Sequence[BrokerRequest], Sequence[BrokerResponse], Parts]
 
 
 class RespondLater(NamedTuple):
-    """Answered here, but not before so long."""
+    """Answer here, after `wait_s` seconds."""
 
     body: Parts
     wait_s: float
 
 
-# What an answer's body becomes, and when where not at once; None where it may stay as it came.
+# Returns the new body, delayed if needed; None to leave the response as it is.
 RewriteResponse: TypeAlias = Callable[[memoryview, int], Parts | RespondLater | None]
 
 
 class ForwardRequest(NamedTuple):
-    """Passed on to this broker as it came, or with another `body`; its answer too, unless `rewrite` says otherwise.
-    `topics`: to which it writes; `flows`: what is to hear how long the answer took."""
+    """Forward the request, or another `body`, and return the response, changed by `rewrite`.
+
+    `topics`: those written to. `flows` get the response time.
+    """
 
     place: BrokerId
     wait_s: float = RESPONSE_TIMEOUT_S
@@ -372,13 +373,13 @@ class ForwardRequest(NamedTuple):
 
 
 class RespondNow(NamedTuple):
-    """Answered here, with this body."""
+    """Answer here."""
 
     body: Parts
 
 
 class FanOut(NamedTuple):
-    """Several brokers are to be asked. Nothing else of this client is begun meanwhile. `topics`: to which it writes."""
+    """Ask several brokers; no other request of this client starts until done. `topics`: those written to."""
 
     errand: FanOutSteps
     wait_s: float = FAN_OUT_TIMEOUT_S
@@ -386,20 +387,22 @@ class FanOut(NamedTuple):
 
 
 class ParkRequest(NamedTuple):
-    """Kept until more is known, and judged anew then. Nothing else of this client is begun meanwhile. `refusal` tells
-    it to ask again; None where nothing does. `goes_first`: what it has sent behind must not overtake this, so it is
-    refused only if nothing more is read, and else the connection ends."""
+    """Keep the request until the routing table changes, then judge again. Other requests of this client wait.
+
+    `refusal` causes a retry; None if no response does. `goes_first`: later requests must not overtake, so the refusal
+    is sent only if the client is not read any more; else the connection ends.
+    """
 
     refusal: Parts | None
     goes_first: bool = False
 
 
 class DiscardRequest(NamedTuple):
-    """Nothing is passed on, and nothing said: the client waits for no answer."""
+    """Drop the request; the client expects no response."""
 
 
 class DisconnectClient(NamedTuple):
-    """The connection ends: there is no answer that would say so."""
+    """End the connection: no response fits."""
 
     why: str
 
@@ -409,13 +412,11 @@ RequestDecision: TypeAlias = (
 )
 
 ApiVersionRanges = Mapping[int, tuple[int, int]]
-# Offered only where all clusters have groups of the newer protocol.
+# Offered only if all clusters support the newer group protocol.
 CONSUMER_GROUP_DESCRIBE: Final = 69
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where a broker of a cluster is."""
-
     host: str
     port: int
     rack: str | None = None
@@ -423,9 +424,11 @@ class BrokerEndpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProxiedCluster:
-    """One cluster as it was seen last. `offers`: the versions of each API that all its brokers take. `answers`: whether
-    it answered when it was last asked. `ids`: the cluster's own ids of its topics; `partitions`: how many each has;
-    `twins`: those that `twinshore.twins` there calls twins."""
+    """A cluster as last seen.
+
+    `offers`: API versions of all its brokers. `answers`: whether the last look succeeded. `ids`, `partitions`: by
+    topic. `twins`: topics that are twins by `twinshore.twins` there.
+    """
 
     name: str
     cluster_id: str
@@ -440,22 +443,23 @@ class ProxiedCluster:
 
     @property
     def has_answered(self) -> bool:
-        """Whether it has answered since this process began."""
+        """Whether the cluster has answered since this process began."""
         return bool(self.cluster_id)
 
 
 @dataclass(frozen=True)
 class RoutingTable:
-    """`clusters` in the order of the settings. `homes` are the store's, `leads` the clusters' own words, which count
-    more. `offers`: the versions that clients may send. `wrote`: what producers wrote last to partitions that have moved
-    in good order, or by force; `unsure`: partitions of the latter of which not all is known that had crossed. `lapsed`:
-    clusters whose switches do not wait for this proxy: their writers wait. `own`: of topics that each site has for
-    itself, the cluster where these clients have theirs. `by_copies`: what `routing.core.leader_cluster` says
-    of topics without a word, as far as this was asked already; `not_believed`: what it says of those whose word is not
-    believed yet.
+    """The clusters and where topics are at home, at one moment.
 
-    `routes`: the leader cluster of each topic, of Kafka's own ones where groups are; `leaderless`: topics that have
-    none now, and why."""
+    `clusters`: in the order of the settings. `homes`: from the store; `leads`: from home records, which count more.
+    `offers`: API versions for clients. `wrote`: producer tails of moved partitions; `unsure`: partitions moved by force
+    whose replicated offsets are not all known. `learns`: topics whose tails are being read. `lapsed`: clusters whose
+    switches do not wait for this proxy, so writers wait. `own`: for topics that each site has for itself, the cluster
+    for these clients. `by_copies`: decisions for topics without a home record, if made already; `not_believed`: for
+    those whose record is in doubt.
+
+    `routes`: each topic's leader cluster; `leaderless`: topics without one, and why.
+    """
 
     clusters: Mapping[str, ProxiedCluster]
     homes: Mapping[str, str] = field(default_factory=dict)
@@ -497,70 +501,66 @@ class RoutingTable:
         return {}
 
     def without(self, lapsed: frozenset[str]) -> RoutingTable:
-        """The same, where the leases of these clusters have run out. Made once: it goes through all topics."""
+        """Returns this table with these leases lapsed. Cached, since building takes a pass over all topics."""
         if lapsed not in self._without:
             self._without[lapsed] = replace(self, lapsed=lapsed)
         return self._without[lapsed]
 
     @cached_property
     def topics_by_id(self) -> Mapping[bytes, str]:
-        """The topics that clients are told ids of, by these: the ids are those of the groups' home."""
+        """Topics by the ids that clients get, those of the groups' home."""
         ids = self.clusters[self.group_home()].ids
         return {topic_id: topic for topic, topic_id in ids.items() if self.stays(topic)}
 
     @cached_property
     def elsewhere(self) -> tuple[str, ...]:
-        """Applications' topics that the groups' home does not have, in their names' order."""
+        """Application topics that the groups' home lacks, sorted."""
         return tuple(sorted(one for one in self.routes if not self.stays(one) and not is_internal_topic(one)))
 
     @property
     def serves_newer_groups(self) -> bool:
-        """Whether all clusters have groups of the newer protocol: groups may move to each of them."""
+        """Whether all clusters support the newer group protocol: groups may move to each."""
         return CONSUMER_GROUP_DESCRIBE in self.offers
 
     @property
     def lack_newer_groups(self) -> list[str]:
-        """The clusters that do not have them, as far as is known."""
+        """Clusters not known to support the newer group protocol."""
         return [name for name, one in self.clusters.items() if CONSUMER_GROUP_DESCRIBE not in one.offers]
 
     def has_home(self, topic: str) -> bool:
-        """Whether the topic is at home somewhere, by the clusters' word or the store's, or as its other copies are
-        twins."""
+        """Whether the topic has a home by record or store, or since its other copies are twins."""
         if topic in self.leads or topic in self.homes:
             return True
         return isinstance(self.decided.get(topic), Leader) and len(self.holders(topic)) > 1
 
     def holders(self, topic: str) -> list[str]:
-        """The clusters that were seen to have the topic."""
         return [name for name, one in self.clusters.items() if topic in one.topics]
 
     @property
     def unconfirmed_leaders(self) -> Mapping[str, Leader]:
-        """Topics whose leader was chosen without a cluster that could say otherwise."""
+        """Topics whose leader was chosen without a cluster that could disagree."""
         found = {**self.decided, **self.not_believed}
         known = {topic for topic in self.leads if topic not in self.not_believed}
         return {t: one for t, one in found.items() if isinstance(one, Leader) and one.unheard and t not in known}
 
     @property
     def unseen(self) -> list[str]:
-        """The clusters that have not answered since this process began: what they have is not known."""
+        """Clusters that have not answered since this process began."""
         return [name for name, one in self.clusters.items() if not one.has_answered]
 
     def writes_paused(self, topic: str) -> bool:
-        """Whether nothing may be written to the topic now."""
         lead = self.leads.get(topic)
         lapsed = self.routes.get(topic) in self.lapsed
         return lapsed or topic in self.learns or (lead is not None and lead.held)
 
     def may_reject_writers(self, topic: str, cluster: str) -> bool:
-        """Whether rules of a switch may keep writers of the topic out of this cluster, for a while."""
+        """Whether a switch may block the topic's writers on this cluster by ACLs."""
         lead = self.leads.get(topic)
         ran_out = lead is not None and lead.ran_out
         return ran_out or self.writes_paused(topic) or self.is_elsewhere(topic, cluster)
 
     def route(self, topic: str) -> str | None:
-        """The cluster that the topic's clients are led to; None where it has no leader, or no cluster is known to have
-        it."""
+        """Returns the topic's leader cluster; None without a leader, or if no cluster is known to have the topic."""
         return self.routes.get(topic)
 
     def written_at(self, topic: str) -> str | None:
@@ -568,7 +568,7 @@ class RoutingTable:
         return self.group_home() if topic == GROUPS_HOME else self.routes.get(topic)
 
     def is_elsewhere(self, topic: str, cluster: str) -> bool:
-        """Whether the topic is known to be at another cluster. One that is not known yet is its broker's to refuse."""
+        """Whether the topic is known to be at another cluster. Unknown topics are the broker's to refuse."""
         return topic in self.leaderless or self.routes.get(topic, cluster) != cluster
 
     def group_home(self) -> str:
@@ -592,28 +592,29 @@ class RoutingTable:
         return self.group_home() in self.lapsed or (lead is not None and (lead.held or lead.cluster is None))
 
     def keeps(self, topic: str) -> str:
-        """The cluster where places in the topic are kept."""
+        """Returns the cluster that keeps committed offsets of the topic."""
         return self.group_home() if self.stays(topic) else self.routes[topic]
 
     def stays(self, topic: str) -> bool:
-        """Whether places in the topic are kept at the groups' home: it has the topic, or nobody is known to."""
+        """Whether the groups' home keeps the topic's committed offsets: it has the topic, or no other cluster is known
+        to.
+        """
         home = self.group_home()
         if topic in self.own:
             return self.routes.get(topic, home) == home
         return topic in self.clusters[home].topics or self.routes.get(topic, home) == home
 
     def may_have_offsets_elsewhere(self, topic: str) -> bool:
-        """Whether places in the topic may be on its own cluster too: where the groups' home has a twin of it, those
-        from before the twin was made are not there."""
+        """Whether the topic's own cluster may have committed offsets, from before the groups' home had a twin."""
         return self.stays(topic) and self.routes.get(topic, self.group_home()) != self.group_home()
 
     def answering(self) -> list[str]:
-        """The clusters that answered when they were last asked."""
+        """Returns the clusters that answered the last look."""
         return [name for name, one in self.clusters.items() if one.answers]
 
 
 def merge_pair_homes(rows: Iterable[HomeRow]) -> dict[str, str]:
-    """The home of each topic, from its homes in all pairs of clusters: one that is a twin in no other pair."""
+    """Returns each topic's home over all pairs of clusters: the one that is a twin in no pair."""
     said: dict[str, dict[str, str]] = {}
     for row in rows:
         said.setdefault(row.topic, {})[row.pair] = row.home
@@ -626,7 +627,7 @@ def merge_pair_homes(rows: Iterable[HomeRow]) -> dict[str, str]:
 
 
 def find_forced_topics(before: RoutingTable, seen: RoutingTable) -> frozenset[str]:
-    """The topics that a switch by force has moved meanwhile."""
+    """Returns topics moved by force between the two tables."""
     return frozenset(
         topic
         for topic, lead in seen.leads.items()

@@ -1,21 +1,17 @@
-"""To which offset each place of a group is set, and what its members would read again or skip. Pure.
+"""Offset resets of a consumer group while its members run.
 
-Groups are set to other places while their members run: what proxies do meanwhile. Pure.
+While a group is held, its members are told to rebalance: each commits and sends JoinGroup, which waits here. Then the
+reset has the coordinator remove all members, and commits offsets for the empty group, as brokers allow from outside.
+From then on no removed member can commit, even by a request on its way or another proxy. On joining, members learn that
+they are unknown, discard what they read, rejoin, and fetch the committed offsets.
 
-While a group is held its members are told to rebalance: each commits what it has read, and asks to join, which waits
-here. Then whoever resets has the group's coordinator forget them all, and sets the places of a group that is empty:
-brokers take that from outside. From then on no member of before can commit anything, whatever is on its way, by
-whichever proxy. As they join now they hear that they are no members, give up what they read, join anew, and ask
-where the group stands.
+A removed member that commits an old offset is told success, and the commit is dropped: an error would end many
+applications. Offsets kept on another cluster have no coordinator that knows members. Such commits are written until
+offsets are set, and parked from then until the reset is over.
 
-A member that comes later, and commits a place of before, is told that it is written: it is thrown away on purpose, and
-the error of a broker would end many an application. Places that live with a topic on another cluster have no
-coordinator who knows members. As long as nothing is decided they are written there; while places are set a commit of
-them is kept, and judged anew once the reset is over.
-
-A client of librdkafka that has heard that it is no member any more commits like somebody from outside, until it has
-joined anew. So it is remembered by which member a connection spoke for its group; and for some seconds nobody whose
-connection has spoken for none commits from outside what was reset, since that client may have connected anew.
+A removed librdkafka client commits as from outside until it has rejoined. So each connection remembers its member id in
+the group. And for some seconds no connection without one commits reset offsets from outside: such a client may have
+reconnected.
 """
 
 from __future__ import annotations
@@ -63,8 +59,6 @@ from twinshore.state.core.proxy_values import ResetGoal, ResetRow, ResetState
 
 
 class ResetTargetKind(StrEnum):
-    """How a place is named."""
-
     EARLIEST = "earliest"
     LATEST = "latest"
     OFFSET = "offset"
@@ -74,7 +68,7 @@ class ResetTargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """`number`: the offset, the time in milliseconds, or by how many offsets a place is shifted."""
+    """Where to reset to. `number`: the offset, the time in milliseconds, or the shift in offsets."""
 
     way: ResetTargetKind
     number: int = 0
@@ -82,8 +76,10 @@ class ResetTarget:
 
 @dataclass(frozen=True, slots=True)
 class ResetPartition:
-    """A partition that the group reads: `cluster` keeps its place, and its log reaches from `begins` to below `ends`.
-    `since`: the first offset as late as the time that was asked for, -1 where there is none."""
+    """A partition of the group. `cluster` keeps the committed offset; the log has `begins` to below `ends`.
+
+    `since`: the first offset at or after the requested time; -1 if none.
+    """
 
     cluster: str
     topic: str
@@ -101,8 +97,10 @@ class ResetPartition:
 def parse_target(
     *, earliest: bool, latest: bool, offset: int | None, time: str, shift: int | None, undone: bool
 ) -> ResetTarget | None:
-    """As it is asked for; None where nothing is. `undone`: a reset that was not finished is taken up, and says by
-    itself where places go. ConfigError where more than one thing is asked for."""
+    """Returns the requested target, if any. ConfigError for more than one.
+
+    `undone`: an unfinished reset is taken up, with its own goals.
+    """
     since_ms = parse_time_ms(time) if time else None
     numbers = {ResetTargetKind.OFFSET: offset, ResetTargetKind.TIME: since_ms, ResetTargetKind.SHIFT: shift}
     numbers |= {ResetTargetKind.EARLIEST: 0 if earliest else None, ResetTargetKind.LATEST: 0 if latest else None}
@@ -116,7 +114,7 @@ def parse_target(
 
 
 def parse_time_ms(text: str) -> int:
-    """Of a time as in 2026-11-26T10:00:00Z; without a zone it is UTC. ConfigError where it is none."""
+    """Parse a time such as 2026-11-26T10:00:00Z, UTC without a zone. ConfigError if invalid."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -125,8 +123,7 @@ def parse_time_ms(text: str) -> int:
 
 
 def parse_topics(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
-    """Topics with the partitions that are meant, None for all: of words such as `orders` and `orders:0,2`. ConfigError
-    where a word says neither."""
+    """Parse `orders` and `orders:0,2` to topics with partitions, None for all. ConfigError if invalid."""
     found: dict[str, frozenset[int] | None] = {}
     for word in words:
         topic, colon, numbers = word.partition(":")
@@ -140,7 +137,7 @@ def parse_topics(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
 
 
 def compute_goals(target: ResetTarget, spots: Sequence[ResetPartition]) -> tuple[tuple[ResetGoal, ...], list[str]]:
-    """Where each place goes, also where it stays; and why some cannot go there."""
+    """Returns a goal for each partition, and why some have none."""
     goals, why = [], []
     for spot in spots:
         to = _to(target, spot)
@@ -162,22 +159,24 @@ def _to(target: ResetTarget, spot: ResetPartition) -> int | None:
         case ResetTargetKind.OFFSET:
             return target.number
         case ResetTargetKind.TIME:
-            # Of what is not there yet: where it will be.
+            # Records of that time do not exist yet: the log's end.
             return spot.ends if spot.since < 0 else max(spot.since, spot.begins)
         case ResetTargetKind.SHIFT:
             return None if spot.was is None else spot.was + target.number
 
 
 def reverse_goals(goals: Sequence[ResetGoal]) -> tuple[ResetGoal, ...]:
-    """What undoes them. A place that was not there stays where it is."""
+    """Returns goals that undo these. A partition without an earlier offset keeps the new one."""
     return tuple(one._replace(was=one.to, to=one.was) for one in goals if one.was is not None)
 
 
 def resume_goals(
     goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
 ) -> tuple[tuple[ResetGoal, ...], list[str]]:
-    """Of a reset that was not finished: each where the place is kept now. What lies outside of its log by now goes as
-    near as it can, which is said; of a topic that is gone nothing is left to be set."""
+    """Returns the goals of an unfinished reset, on the clusters that keep offsets now, and remarks.
+
+    An offset outside the log goes to the nearest one inside. Deleted topics are left out.
+    """
     there = {(one.topic, one.partition): one for one in spots}
     found, told = [], []
     for goal in goals:
@@ -195,7 +194,7 @@ def resume_goals(
 def refresh_goals(
     target: ResetTarget | None, goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
 ) -> tuple[tuple[ResetGoal, ...], list[str]]:
-    """The goals with the places as they stand, and a shift from there; and why some cannot go there."""
+    """Returns the goals with current offsets, shifts computed from there, and why some have none."""
     meant = {(one.topic, one.partition) for one in goals}
     some = [one for one in spots if (one.topic, one.partition) in meant]
     if target is not None and target.way in (ResetTargetKind.SHIFT, ResetTargetKind.EARLIEST):
@@ -207,7 +206,7 @@ def refresh_goals(
 def find_stale_goals(
     goals: Sequence[ResetGoal], spots: Sequence[ResetPartition], *, are_set: bool = False
 ) -> list[str]:
-    """Why they cannot be set as they were meant, or do not count where they are set."""
+    """Returns why goals cannot be set any more, or would have no effect."""
     there = {(one.topic, one.partition): one for one in spots}
     why = []
     for goal in goals:
@@ -222,7 +221,7 @@ def find_stale_goals(
 
 
 def find_unset_goals(goals: Sequence[ResetGoal], spots: Sequence[ResetPartition], *, but: str = "") -> list[str]:
-    """Those that do not stand where they were set; `but` for what is kept on that cluster."""
+    """Returns partitions whose offset is not the goal, except those on cluster `but`."""
     stand = {(one.cluster, one.topic, one.partition): one.was for one in spots}
     wrong = [
         one for one in goals if one.cluster != but and stand.get((one.cluster, one.topic, one.partition)) != one.to
@@ -231,7 +230,7 @@ def find_unset_goals(goals: Sequence[ResetGoal], spots: Sequence[ResetPartition]
 
 
 def describe_partition(spot: ResetPartition, to: int | None = None) -> str:
-    """How the place stands; with `to`, where it goes, and what that means to readers."""
+    """Describe the committed offset; with `to`, also the new one and what readers repeat or skip."""
     was = "no place" if spot.was is None else str(spot.was)
     log = f"{spot.begins} to {spot.ends}"
     if to is None:
@@ -250,48 +249,49 @@ def _means(spot: ResetPartition, to: int) -> str:
 
 
 def group_goals_by_topic(goals: Iterable[ResetGoal]) -> Mapping[str, list[ResetGoal]]:
-    """For the audit."""
     found: dict[str, list[ResetGoal]] = {}
     for one in goals:
         found.setdefault(one.topic, []).append(one)
     return found
 
 
-# Kafka's own, which say that the group has begun anew since, and that it may not be written. Both have a client abort
-# its transaction and go on; the oldest, which name no member, know the second one only.
+# ILLEGAL_GENERATION and GROUP_AUTHORIZATION_FAILED. Both make a client abort its transaction and go on; the oldest
+# versions, without member ids, know only the second.
 _OF_A_MEMBER: Final = 22
 _OF_NO_MEMBER: Final = 30
 _NAMES_MEMBERS: Final = 3
 _JAVA: Final = "apache-kafka-java"
 _LATER_JAVA: Final = re.compile(r"([3-9]|\d\d+)\.")
-# A client is a member of one group; whoever says that it is one of many more is not believed.
+# A client is a member of one group; beyond these, groups are ignored.
 _GROUPS_MAX: Final = 16
-# So long a member may not have heard that it was sent away, and transactions that name none may be its own.
+# How long a member may not know of its removal, and transactions without a member id may be its own.
 MEMBERS_DOUBTED_MS: Final = 600_000
-# What home has said of a member holds so long, which is less than what it takes for a proxy to count as gone.
+# How long the home's answer about a member is valid: shorter than until a proxy counts as gone.
 MEMBER_CHECK_VALID_S: Final = 5.0
 _OVER: Final = (ResetState.DONE, ResetState.ROLLED_BACK)
 
 
 def commits_key(group: str) -> str:
-    """By which requests that commit places of the group are counted: no topic has such a name."""
+    """Returns the name under which the group's commits are counted; no topic has such a name."""
     return f"places of {group}"
 
 
 def late_commits_key(group: str) -> str:
-    """The same, of those that no coordinator judges and that come while members gather."""
+    """Returns the same for commits that no coordinator checks, while members gather."""
     return f"late places of {group}"
 
 
 def list_awaited_keys(row: ResetRow) -> tuple[str, ...]:
-    """What must not be on its way any more for a proxy to say that it holds the group."""
+    """Returns the counts that must be zero before a proxy reports that it holds the group."""
     ways = (commits_key(row.group), late_commits_key(row.group))
     return ways if row.state is ResetState.SETTING else ways[:1]
 
 
 class OffsetResets:
-    """What all clients of a process share. `clock`: seconds that go on while the process stands still. `revision`: of
-    the resets as they are in force. `waiting`: how many members of each group wait to join."""
+    """The resets in force, for all clients of a process.
+
+    `clock`: seconds that also pass while the process is suspended. `waiting`: by group, how many members wait to join.
+    """
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.clock = clock
@@ -303,14 +303,14 @@ class OffsetResets:
         self._held: frozenset[str] = frozenset()
 
     def take(self, rows: Sequence[ResetRow], revision: int) -> bool:
-        """These hold from now on; whether other groups are held than before."""
+        """Replace the resets. Returns whether other groups are held."""
         self.revision = revision
         self._rows = {row.group: row for row in rows}
         self._goals = {row.group: frozenset(one[:3] for one in row.goals) for row in rows}
         return self._judge()
 
     def tick(self, now_ms: int) -> bool:
-        """Some time has gone by; whether a group is held no more for it."""
+        """Set the time. Returns whether other groups are held."""
         self._now_ms = now_ms
         return self._judge()
 
@@ -319,7 +319,7 @@ class OffsetResets:
         return self._held != before
 
     def held(self) -> list[ResetRow]:
-        """Those whose members wait."""
+        """Returns resets whose members wait."""
         return [row for row in self._rows.values() if row.holds(self._now_ms)]
 
     def holds(self, group: str) -> bool:
@@ -327,40 +327,40 @@ class OffsetResets:
         return group in self._held
 
     def stands(self, group: str) -> tuple[object, ...]:
-        """How it is with a reset of the group: other than before where another one is under way, or it is elsewhere."""
+        """Returns a value that changes with the group's reset or its state."""
         row = self._rows.get(group)
         return () if row is None else (row.run, row.state, group in self._held)
 
     def sets(self, group: str) -> bool:
-        """Whether its members leave, and its places are set."""
+        """Whether members are being removed and offsets set."""
         return group in self._held and self._rows[group].state is ResetState.SETTING
 
     def is_former_member(self, group: str, member: str) -> bool:
-        """Whether this is a member of before for certain, or as good as that: places are set just now."""
+        """Whether this member was removed; while offsets are set, all count as removed."""
         row = self._rows.get(group)
         if row is None or not member or row.state is ResetState.GIVEN_UP:
             return False
         return self.sets(group) or member in row.members
 
     def means(self, group: str, seen: RoutingTable, topic: str, partition: int) -> bool:
-        """Whether this place of the group, where this client's is kept, is reset or was lately."""
+        """Whether a running or recent reset covers this partition, on the cluster that keeps this client's offset."""
         goals = self._goals.get(group, ())
         return bool(goals) and (seen.keeps(topic), topic, partition) in goals
 
     def may_be_former_member(self, group: str, member: str) -> bool:
-        """Whether this may be a member of before, who has not heard of it."""
+        """Whether this may be a removed member that does not know."""
         row = self._rows.get(group)
         if row is None or not member:
             return False
         return group in self._held or (row.state in _OVER and member in row.members)
 
     def was_just_reset(self, group: str) -> bool:
-        """Whether members were sent away some seconds ago, and may commit as if they came from outside."""
+        """Whether members were removed seconds ago, and may commit as from outside."""
         row = self._rows.get(group)
         return row is not None and row.state in _OVER and bool(row.members) and self._now_ms < row.until_ms
 
     def doubts(self, group: str) -> bool:
-        """Whether members were sent away lately, and may not have heard of it."""
+        """Whether members were removed lately, and may not know."""
         row = self._rows.get(group)
         return (
             row is not None
@@ -371,7 +371,7 @@ class OffsetResets:
 
 
 class ResetFilter:
-    """For one client: stands before what judges members and places."""
+    """Applies resets to one client's requests, before members and offsets are judged."""
 
     def __init__(
         self,
@@ -386,12 +386,14 @@ class ResetFilter:
         self._software = ""
 
     def is_made_with(self, software: str) -> None:
-        """What the client says of itself, as it asks for versions; empty where it says nothing."""
+        """Set the client's software; empty if unknown."""
         self._software = software or self._software
 
     def _gives_up(self, asked: Any) -> bool:
-        """Whether the client is known to give up what it reads where it hears only as it joins that it is no member.
-        Cooperative members of others may keep their positions: they must hear it with a heartbeat."""
+        """Whether the client discards what it reads if only JoinGroup tells of the removal.
+
+        Other clients' cooperative members may keep positions, so a heartbeat must tell them.
+        """
         name, _, version = self._software.partition(" ")
         if name == _JAVA:
             return _LATER_JAVA.match(version) is not None
@@ -399,7 +401,6 @@ class ResetFilter:
         return of_librdkafka and getattr(asked, "group_instance_id", None) is None
 
     def close(self) -> None:
-        """The client is gone."""
         self._wait_for("")
 
     def _wait_for(self, group: str) -> None:
@@ -411,7 +412,7 @@ class ResetFilter:
             self._waits = group
 
     def of_members(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """JoinGroup waits while its group is held, the others of members pass."""
+        """Judge a member request. JoinGroup waits while the group is held."""
         move = self._members(request, place, seen)
         asked = decode_request(request)
         group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
@@ -432,7 +433,7 @@ class ResetFilter:
         return move
 
     def commit(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """OffsetCommit."""
+        """Judge OffsetCommit."""
         asked = decode_request(request)
         group, member = str(asked.group_id), str(asked.member_id)
         if place is None or place.cluster != seen.group_home():
@@ -448,7 +449,10 @@ class ResetFilter:
         return self._told(move, request, group, seen) if self._book.may_be_former_member(group, member) else move
 
     def _commit_of(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> RequestDecision:
-        """A process that stood still may count as gone: members were sent away then, and places set, without it."""
+        """Route a commit, with a check before writes to other clusters.
+
+        A suspended process may count as gone, and then members are removed and offsets set without it.
+        """
         group = str(asked.group_id)
         stands, until_s = self._book.stands(group), self._book.clock() + MEMBER_CHECK_VALID_S
 
@@ -461,11 +465,11 @@ class ResetFilter:
     def _while_held(
         self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable, *, outside: bool
     ) -> RequestDecision:
-        """Nothing is answered that is neither written nor decided: whoever resets may still give up."""
+        """Judge a commit of a held group. Undecided commits are parked, since the reset may be given up."""
         group, member = str(asked.group_id), str(asked.member_id)
         known = self._ids.get(group, "") if outside else member
         if outside and not known:
-            # As where a group has members.
+            # As for a group with members.
             return RespondNow(build_commit_errors(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
         if self._book.sets(group) and (outside or self._elsewhere(asked, seen)):
             return ParkRequest(build_commit_errors(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
@@ -477,18 +481,17 @@ class ResetFilter:
         return self._told(move, request, group, seen) if self._book.is_former_member(group, member) else move
 
     def _is_meant(self, asked: Any, seen: RoutingTable) -> bool:
-        """Whether some place is reset."""
         return bool(_parted(asked.topics, partial(self._book.means, str(asked.group_id), seen))[0])
 
     def _elsewhere(self, asked: Any, seen: RoutingTable) -> bool:
-        """Whether some place that is reset is kept where nobody knows members."""
+        """Whether a reset offset is kept where members are unknown."""
         named = ((str(one.name), part.partition_index) for one in asked.topics for part in one.partitions)
         return any(
             not seen.stays(topic) and self._book.means(asked.group_id, seen, topic, part) for topic, part in named
         )
 
     def _without_some(self, request: Request, asked: Any, place: BrokerId, seen: RoutingTable) -> RequestDecision:
-        """Commits what is not reset."""
+        """Commit the offsets that are not reset."""
         group = str(asked.group_id)
         left, kept = _parted(asked.topics, partial(self._book.means, group, seen))
         if not kept:
@@ -503,7 +506,7 @@ class ResetFilter:
     def _told(
         self, move: RequestDecision, request: Request, group: str, seen: RoutingTable, left: Sequence[Any] = ()
     ) -> RequestDecision:
-        """With what is said of places that count no more: that they are written."""
+        """Report ignored offsets as written."""
 
         def more(body: Parts) -> Parts:
             whole = decode_response(OFFSET_COMMIT, request.version, memoryview(b"".join(body)))
@@ -516,7 +519,7 @@ class ResetFilter:
                 inner = move.rewrite
 
                 def rewrite(view: memoryview, at: int) -> Parts | RespondLater | None:
-                    # First this: what the inner one makes of it is another error's.
+                    # First this: the inner rewrite handles another error.
                     body = more([view[at:]])
                     told = inner(memoryview(b"".join(body)), 0) if inner else None
                     return told or body
@@ -540,8 +543,11 @@ class ResetFilter:
         return replace(whole, topics=(*topics, *left))
 
     def commit_in_transaction(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """TxnOffsetCommit: of a member its coordinator says whether it counts. What names none aborts while the group
-        is held."""
+        """Judge TxnOffsetCommit: the coordinator checks members.
+
+        Commits of reset offsets without a member id abort while the group is held, in newer versions also for a while
+        after.
+        """
         asked = decode_request(request)
         group = str(asked.group_id)
         move = route_txn_offset_commit(request, place, seen)
@@ -558,12 +564,12 @@ class ResetFilter:
 
 
 def _on_its_way(move: RequestDecision, way: str) -> RequestDecision:
-    """Counted by this name until it is answered."""
+    """Count the request by this name until answered."""
     return move._replace(topics=(*move.topics, way)) if isinstance(move, ForwardRequest | FanOut) else move
 
 
 def _rebalances(view: memoryview, at: int, version: int) -> Parts | None:
-    """The answer to a heartbeat of a member that is to join, or has been sent away."""
+    """Answer a heartbeat so that the member, current or removed, joins."""
     whole = decode_response(HEARTBEAT, version, view[at:])
     if whole.error_code not in (Code.NONE, Code.UNKNOWN_MEMBER_ID):
         return None
@@ -576,7 +582,7 @@ def _with(errand: FanOutSteps, more: Callable[[Parts], Parts]) -> FanOutSteps:
 
 
 def _parted(topics: Sequence[Any], means: Callable[[str, int], bool]) -> tuple[list[Any], list[Any]]:
-    """Those partitions that are meant, and the others."""
+    """Split partitions into those that `means` selects and the others."""
     both: Mapping[bool, list[Any]] = {True: [], False: []}
     for one in topics:
         for meant, found in both.items():

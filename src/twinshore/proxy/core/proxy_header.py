@@ -1,7 +1,6 @@
-"""The PROXY header, by which a balancer says before all else whose connection it passes on: version 1, a line of text,
-and version 2, which is binary. Pure: bytes in, an address out.
+"""The PROXY header, in which a load balancer names the client: text in version 1, binary in version 2.
 
-It is read to its last byte and no further, since what follows may be a handshake of TLS, for others to read.
+No byte behind the header is read, since a TLS handshake may follow.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 from twinshore.config.errors import WireError
 from twinshore.proxy.core.follower_fetch import parse_ip_address
 
-# Both versions are longer than what they begin with.
+# Headers of both versions are longer than this.
 FIRST_READ_BYTES: Final = 12
 _SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _LINE, _LINE_MAX, _LINE_END = b"PROXY ", 107, b"\r\n"
@@ -21,13 +20,12 @@ _REST: Final = struct.Struct(">BBH")
 _VERSION, _LOCAL, _PROXY = 2, 0, 1
 _TCP4, _TCP6 = 0x11, 0x21
 _PORTS: Final = 4
-# Balancers add what they like behind the addresses, such as names of TLS; that is some hundred bytes.
+# Load balancers may add some hundred bytes behind the addresses, such as TLS names.
 _MORE_MAX: Final = 4096
 
 
 class ProxyHeader:
-    """One that is being read. `address`: the client's; empty where the header says none, as where a balancer only looks
-    whether somebody is there."""
+    """A header being read. `address`: the client's; empty if there is none, as in health checks."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -35,7 +33,7 @@ class ProxyHeader:
 
     @property
     def lacks(self) -> int:
-        """So many bytes may be taken next; 0 once it is whole. WireError where it is no header."""
+        """How many bytes may be taken next; 0 once complete. WireError if this is no header."""
         got = self._got
         if len(got) < FIRST_READ_BYTES:
             return FIRST_READ_BYTES - len(got)
@@ -61,11 +59,11 @@ class ProxyHeader:
             return 0
         if len(self._got) >= _LINE_MAX:
             raise WireError("a PROXY header without an end")
-        # Its last byte must be the last that is taken.
+        # The header's last byte must be the last one taken.
         return 1
 
     def take(self, data: bytes | memoryview) -> None:
-        """No more than it lacks. WireError where it is no header."""
+        """Take at most `lacks` bytes. WireError if this is no header."""
         self._got += data
         if self.lacks == 0:
             self.address = self._of_line() if self._got.startswith(_LINE) else self._of_binary()

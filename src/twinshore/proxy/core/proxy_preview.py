@@ -1,4 +1,4 @@
-"""What clients would see at the proxy's address, by one look at the clusters: for whoever is to start it. Pure."""
+"""What clients would see at the proxy's address, from one look at the clusters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ TOPICS_NAMED_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ProxyPreview:
-    """`asked`: topics that the operator names; none means that of all only those are told that need a word. `is_own`:
-    whether each site has the topic for itself. `remarks`: what was said while it was looked."""
+    """What clients would see.
+
+    `asked`: topics that the operator names; if none, only topics with a problem are listed. `is_own`: whether each site
+    has the topic for itself. `remarks`: messages from the look.
+    """
 
     seen: RoutingTable
     layout: BrokerAddressing
@@ -31,7 +34,7 @@ class ProxyPreview:
 
     @property
     def several(self) -> Mapping[str, list[str]]:
-        """The clusters of each topic that more than one has. Twinshore's own notes are on each, as they should be."""
+        """Clusters of topics on more than one, without Twinshore's own topics, which each cluster should have."""
         count = Counter(topic for one in self.seen.clusters.values() for topic in one.topics)
         names = sorted(topic for topic, times in count.items() if times > 1 and not is_internal_topic(topic))
         clusters = self.seen.clusters.values()
@@ -39,7 +42,7 @@ class ProxyPreview:
 
     @property
     def clashes(self) -> Mapping[str, list[str]]:
-        """Of them those of which nothing says where they are at home: they have no leader."""
+        """Topics on several clusters without a leader: nothing says where they are at home."""
         return {
             topic: clusters
             for topic, clusters in self.several.items()
@@ -48,12 +51,12 @@ class ProxyPreview:
 
     @property
     def unknown(self) -> list[str]:
-        """Topics that were asked for and that no cluster has."""
+        """Requested topics that no cluster has."""
         return [topic for topic in self.asked if topic not in self.seen.routes and topic not in self.seen.leaderless]
 
     @property
     def exit_code(self) -> int:
-        """1: somebody should look at it before clients come."""
+        """The exit code: 1 if an operator should look first."""
         silent = len(self.seen.answering()) < len(self.seen.clusters)
         return int(silent or bool(self.clashes) or bool(self.unknown))
 

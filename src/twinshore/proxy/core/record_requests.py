@@ -1,21 +1,17 @@
-"""Producers whose topics have moved: under which id they write where the topic is now, and what of it may go on. Pure.
+"""Produce and Fetch, and producers whose topics have moved.
 
-A producer keeps its id and counts on, whichever cluster a topic is on. Of topics that never moved nothing is looked at.
-What had crossed before its home died is not written again, and told as written, where it is.
+Record bytes pass unchanged. The rest is rewritten only if it names a broker, a topic that is elsewhere, or leader
+epochs of a moved topic. Leaders beside an error are left out: clients ask for metadata instead.
 
-The new home has never heard of a producer, so it takes whatever comes first. Its old home knows what was there last:
-by that a batch that comes a second time is told apart, and one that comes too early, as a client may send it while it
-hears of the move for those before. Once the new home has taken a batch of the producer it checks for itself.
+A producer keeps its id and sequence numbers on every cluster. Batches of topics that never moved are not checked. A
+batch that was replicated before its home died is not written again, but reported as written at its offset.
 
-Where the old home is gone, the mirror knows what of the producer had crossed. A twin is a beginning of its source, so
-all that the producer had written before that had crossed as well. What lies behind may be lost, so none comes too
-early.
+A new home accepts any first batch of an unknown producer. The old home knows the last sequence, so the proxy finds
+duplicates, and batches that come too early, as a client may send while learning of the move. Once the new home has
+taken a batch of the producer, the broker checks.
 
-Produce and Fetch: records go through as the bytes they are. What stands around them is read, and written anew only
-where it names a broker, a topic that is elsewhere, or leader epochs of one that has moved. Pure.
-
-Of new leaders that brokers tell beside an error nothing is passed on: a client asks for metadata instead, as clients
-did before brokers told.
+If the old home is gone, the mirror knows which batches were replicated. A twin is a prefix of its source, so all
+earlier batches of the producer were replicated too. Later ones may be lost, so none is too early.
 """
 
 from __future__ import annotations
@@ -83,15 +79,16 @@ from twinshore.proxy.core.traffic import RequestCounter, ResentRecords
 from twinshore.replication.core.filters import is_protected_topic
 
 _COUNT_AT = HEADER_BYTES - I32.size
-# As idempotent producers may send, and brokers remember, of one partition.
+# Batches of a partition that idempotent producers may have in flight, and brokers remember.
 IN_FLIGHT_MAX = 5
-# So many producers of one client are told apart; it may name as many as it likes.
+# Producers tracked for one client, which may name any number.
 MOVED_PRODUCERS_MAX = 1000
 
 
 class SequenceCheck(Enum):
-    """NEXT: it follows, or nothing is known. TWICE: it is there already. EARLY: something is missing before it, unless
-    the new home has it. STALE: its producer has been shut out."""
+    """How a batch fits. IN_ORDER: next in sequence, or unknown. TWICE: written already. OUT_OF_ORDER: a batch before is
+    missing, unless the new home has it. FENCED: an old producer epoch.
+    """
 
     IN_ORDER = auto()
     TWICE = auto()
@@ -107,7 +104,7 @@ class ProducerBatch(NamedTuple):
 
 
 def parse_batch(records: memoryview | bytes | None) -> ProducerBatch | None:
-    """None where it is none that could be read: that is for the broker to refuse."""
+    """Parse a batch; None if invalid, which the broker then refuses."""
     view = memoryview(records or b"")
     try:
         found = next_batch(view, 0, 0)
@@ -119,14 +116,14 @@ def parse_batch(records: memoryview | bytes | None) -> ProducerBatch | None:
 
 
 def count_records(records: memoryview | bytes | None) -> int:
-    """How many records its batch says that it has: the producer's word."""
+    """Returns the record count that the batch claims."""
     if records is None or len(records) < HEADER_BYTES:
         return 0
     return max(0, int(I32.unpack_from(records, _COUNT_AT)[0]))
 
 
 def check_sequence(header: BatchHeader, wrote: ProducerTail) -> SequenceCheck:
-    """How the batch stands to what its producer wrote last elsewhere."""
+    """Compare the batch with what its producer wrote last elsewhere."""
     if header.producer_epoch != wrote.epoch:
         return SequenceCheck.IN_ORDER if header.producer_epoch > wrote.epoch else SequenceCheck.FENCED
     ahead = sequence_distance(header.base_sequence, wrote.last)
@@ -142,7 +139,7 @@ def check_sequence(header: BatchHeader, wrote: ProducerTail) -> SequenceCheck:
 
 
 def find_duplicate_offset(header: BatchHeader, wrote: ProducerTail) -> int | None:
-    """Where the batch is, that came a second time; None where that is not known."""
+    """Returns the offset of a duplicate batch; None if unknown."""
     numbers = header.base_sequence, (header.base_sequence + header.count - 1) % SEQUENCE_SPAN
     for one in wrote.batches:
         if numbers == (one.base_sequence, one.last_sequence):
@@ -151,13 +148,12 @@ def find_duplicate_offset(header: BatchHeader, wrote: ProducerTail) -> int | Non
 
 
 def sequence_distance(sequence: int, last: int) -> int:
-    """By how much it lies behind the last one; sequences begin anew at their end."""
+    """Returns by how much `sequence` is after `last`, with wraparound."""
     found = (sequence - last) % SEQUENCE_SPAN
     return found if found < SEQUENCE_SPAN // 2 else found - SEQUENCE_SPAN
 
 
 def with_producer(batch: ProducerBatch, producer_id: int) -> Buffer:
-    """The batch as this producer's."""
     return b"".join((with_producer_id(batch.header, producer_id), batch.data[HEADER_BYTES:]))
 
 
@@ -169,7 +165,7 @@ _REFUSED: Mapping[SequenceCheck, Code] = {
 
 
 class ProducerPartition(NamedTuple):
-    """A producer in a partition, by the id under which it writes there now."""
+    """A producer in a partition, by the id for writing now."""
 
     topic: str
     partition: int
@@ -177,9 +173,12 @@ class ProducerPartition(NamedTuple):
 
 
 class ProduceVerdict(NamedTuple):
-    """`asked`: what may go on, as it is to be sent; `changed`: whether it is other than it came. `refused`: what may
-    not, and why; `there`: what need not, as it is at this offset already. `early`: what may only where the new home
-    knows its producer already. `begins`: producers that the new home knows once it has taken this."""
+    """What may be written.
+
+    `asked`: the request to send; `changed`: whether it differs. `refused`: errors; `there`: offsets of duplicates.
+    `early`: producers that may write only if the new home knows them. `begins`: producers that the new home knows
+    afterwards.
+    """
 
     asked: produce.ProduceRequest
     changed: bool = False
@@ -190,7 +189,7 @@ class ProduceVerdict(NamedTuple):
 
 
 class MovedProducers:
-    """Those of one client. It remembers which of them the new home knows. `again` counts for all clients."""
+    """The producers of one client that the new home knows. `again` counts for all clients."""
 
     def __init__(self, again: ResentRecords | None = None) -> None:
         self._begun: set[ProducerPartition] = set()
@@ -198,7 +197,7 @@ class MovedProducers:
         self._unsure: dict[ProducerPartition, int] = {}
 
     def judge(self, asked: produce.ProduceRequest, seen: RoutingTable, here: frozenset[str]) -> ProduceVerdict:
-        """`here`: the topics that are at home where this was sent."""
+        """Judge a request. `here`: topics at home on the cluster asked."""
         kept: list[produce.ProduceRequestPartition] = []
         refused: dict[tuple[str, int], Code] = {}
         there: dict[tuple[str, int], int] = {}
@@ -239,8 +238,10 @@ class MovedProducers:
         return ProduceVerdict(asked._replace(batches=kept), changed, refused, there, early, begins)
 
     def _count(self, batch: ProducerBatch, how: SequenceCheck, writer: ProducerPartition, seen: RoutingTable) -> None:
-        """A batch that is sent once more because its connection ended counts once more. A producer had no more batches
-        on their way than these first ones."""
+        """Count retried records; a retry after a lost connection counts again.
+
+        A producer had only the first `IN_FLIGHT_MAX` batches on their way.
+        """
         if how is SequenceCheck.TWICE and seen.leads[writer.topic].torn is not None:
             self._again.known += batch.header.count
         elif how is SequenceCheck.IN_ORDER and (most := seen.unsure.get((writer.topic, writer.partition))):
@@ -262,7 +263,7 @@ class MovedProducers:
         return SequenceCheck.IN_ORDER if how is SequenceCheck.OUT_OF_ORDER and not can_tell else how
 
     def build_producers_request(self, judged: ProduceVerdict) -> Parts:
-        """Which producers the new home knows."""
+        """Ask which producers the new home knows."""
         kind = get_request_type(DESCRIBE_PRODUCERS, 0)
         part = get_element_type(kind, "topics")
         numbers: dict[str, list[int]] = {}
@@ -274,8 +275,11 @@ class MovedProducers:
         return encode_message(build_message(kind, topics=topics))
 
     def told(self, judged: ProduceVerdict, said: BrokerResponse) -> ProduceVerdict:
-        """What may go on once that is answered. Of whom nothing could be heard, its client asks again: to say that it
-        is out of order would end a producer for good because a broker is away."""
+        """Returns the verdict after that response.
+
+        Without an answer the client retries: an out-of-order error would end the producer for good because a broker is
+        away.
+        """
         known: set[ProducerPartition] = set()
         heard: set[tuple[str, int]] = set()
         topics: Sequence[Any] = () if said is None else decode_response(DESCRIBE_PRODUCERS, 0, said).topics
@@ -299,7 +303,7 @@ class MovedProducers:
         return judged._replace(asked=asked, refused=refused, early=(), begins=begins)
 
     def heard(self, begins: Sequence[ProducerPartition], answer: produce.ProduceResponse) -> None:
-        """What the new home has taken."""
+        """Note what the new home has taken."""
         if not begins:
             return
         taken = {(str(one.topic), one.partition) for one in answer.appended if not one.error}
@@ -309,14 +313,17 @@ class MovedProducers:
 _NOT_HERE = int(Code.NOT_LEADER_OR_FOLLOWER)
 FETCH_SESSIONS_VERSION = 7  # the first version of Fetch that has them
 SESSION_NOT_FOUND_RESPONSE = fetch.FetchResponse(0, int(Code.FETCH_SESSION_ID_NOT_FOUND), 0, [])
-# Clients have one for each connection. Of more the oldest is forgotten, and its client opens it anew.
+# Clients have one for each connection. Beyond these the oldest is dropped, and the client opens it again.
 FETCH_SESSIONS_MAX = 4
 
 
 @dataclass(slots=True)
 class _Session:
-    """`judged`: as of when all of it was read here; it may have thousands of partitions. `looked`: as of when nothing
-    of it was to be read elsewhere. `only`: the topic of all of it, empty where there are several."""
+    """A fetch session.
+
+    `judged`: the state in which all partitions, maybe thousands, were read here. `looked`: when none was to be read
+    elsewhere. `only`: the single topic, or empty.
+    """
 
     held: set[TopicPartitionKey]
     judged: tuple[RoutingTable, frozenset[tuple[str, str, int]]] | None = None
@@ -327,21 +334,23 @@ class _Session:
         self.look()
 
     def look(self) -> None:
-        """The partitions are others."""
+        """Update after partitions have changed."""
         topics = {topic for topic, _ in self.held}
         self.only = topics.pop() if len(topics) == 1 else ""
 
 
 class FetchSessions:
-    """Which partitions the fetch sessions of one client at one broker hold, so that one ends once a topic of it moves.
-    A session is the broker's, opened with all of its partitions; later requests name only what changes. One that is not
-    known here is opened anew by the client."""
+    """Partitions of one client's fetch sessions at one broker, so that a session ends once a topic of it moves.
+
+    A broker's session is opened with all partitions, and later requests name changes. Clients open sessions that are
+    unknown here again.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, _Session] = {}
 
     def goes_on(self, asked: fetch.FetchRequest, seen: RoutingTable, cluster: str, near: FollowerFetch) -> bool:
-        """Whether the session is known here, and all of it is still read at this cluster. Else it is over."""
+        """Whether the session is known and all read at this cluster. Else it ends."""
         session = self._known.get(asked.session_id)
         if session is None:
             return False
@@ -362,27 +371,25 @@ class FetchSessions:
         return True
 
     def parts_of(self, session_id: int) -> tuple[set[TopicPartitionKey], SessionCheck]:
-        """The partitions that it holds, and as of when none of them was to be read elsewhere."""
+        """Returns the session's partitions, and when none was to be read elsewhere."""
         session = self._known[session_id]
         return session.held, session.looked
 
     def topics_of(self, session_id: int) -> set[str]:
-        """Whose partitions it holds."""
         return {topic for topic, _ in self._known[session_id].held}
 
     def only_topic(self, asked: fetch.FetchRequest) -> str:
-        """The one that all that is asked for belongs to; empty where there are several."""
+        """Returns the request's single topic, or empty."""
         if (session := self._known.get(asked.session_id)) is not None and asked.session_epoch > 0:
             return session.only
         topics = {one.topic for one in asked.wanted}
         return str(topics.pop()) if len(topics) == 1 else ""
 
     def forget(self, session_id: int) -> None:
-        """It is over: its client opens another one."""
         self._known.pop(session_id, None)
 
     def heard(self, asked: fetch.FetchRequest, answer: fetch.FetchResponse) -> None:
-        """What the broker made of the request."""
+        """Take the broker's response."""
         if answer.error or asked.session_epoch == 0:
             self._known.pop(asked.session_id, None)
         if asked.session_epoch == 0 and answer.session_id and not answer.error:
@@ -392,8 +399,10 @@ class FetchSessions:
 
 
 class RecordRequests:
-    """For one client. `stale` is called where a broker says that it leads a partition no more. `reading`: where the
-    client reads what is mirrored."""
+    """Produce and Fetch of one client.
+
+    `stale` is called if a broker no longer leads a partition. `reading`: follower fetch.
+    """
 
     def __init__(
         self,
@@ -412,8 +421,10 @@ class RecordRequests:
     def on_produce(
         self, request: Request, place: BrokerId | None, seen: RoutingTable, asked: produce.ProduceRequest | None = None
     ) -> RequestDecision:
-        """What is for topics of other clusters is refused, so that the client looks again where they are; what a switch
-        holds waits. `asked`: what the request says, where it was read."""
+        """Judge Produce. Topics elsewhere are refused, so that the client refreshes; held ones wait.
+
+        `asked`: the decoded request, if at hand.
+        """
         asked = asked or produce.read_produce_request(request.view, request.position, request.version)
         topics = tuple(dict.fromkeys([str(one.topic) for one in asked.batches]))
         if place is None or not topics or any(map(is_protected_topic, topics)):
@@ -421,7 +432,7 @@ class RecordRequests:
         here = [topic for topic in topics if not seen.is_elsewhere(topic, place.cluster)]
         if asked.transactional_id is not None and place.cluster != seen.group_home() and here:
             return self._refused(request, asked, Code.INVALID_TXN_STATE)
-        # What a transaction has begun to write goes on: a switch waits until it has ended.
+        # A transaction may go on writing: a switch waits until it has ended.
         if asked.transactional_id is None and any(map(seen.writes_paused, here)):
             refusal = refuse_all_batches(request, asked, Code.NOT_LEADER_OR_FOLLOWER) if asked.acks else None
             return ParkRequest(refusal, goes_first=True)
@@ -497,7 +508,7 @@ class RecordRequests:
         return [produce.write_produce_response(version, _without_leaders(answer))]
 
     def _kept_out(self, answer: produce.ProduceResponse, place: BrokerId) -> produce.ProduceResponse:
-        """A switch keeps writers out by rules as well: whoever comes too late is to look again, and told no error."""
+        """Replace authorization errors: a switch also blocks writers by ACLs, and late ones must refresh metadata."""
         seen = self._now() if self._now else None
         if seen is None or all(one.error != Code.TOPIC_AUTHORIZATION_FAILED for one in answer.appended):
             return answer
@@ -517,9 +528,10 @@ class RecordRequests:
         asked: fetch.FetchRequest | None = None,
         told: Callable[[fetch.FetchResponse], None] | None = None,
     ) -> RequestDecision:
-        """A session is the broker's own, as a client reaches it by one port only; it ends once a topic of it moves.
-        `asked`: what the request says, of one that was read and whose session goes on. `told` gets what a broker
-        answers to all of it."""
+        """Judge Fetch. A session is the broker's, as a client reaches it by one port only.
+
+        `asked`: the decoded request, if its session is known to go on. `told` gets the broker's whole response.
+        """
         version, is_judged = request.version, asked is not None
         asked = asked or fetch.read_fetch_request(request.view, request.position, version)
         if place is None:
@@ -541,8 +553,9 @@ class RecordRequests:
         return FanOut(self._fetch_part(request, asked, place, here, seen), wait_s)
 
     def goes_on(self, asked: fetch.FetchRequest, place: BrokerId, seen: RoutingTable) -> bool:
-        """Whether the client's session goes on here; where some of it is to be read elsewhere, it is opened anew, so
-        that the client can be told."""
+        """Whether the session continues. It ends if some of it is to be read elsewhere, so that the client is
+        redirected.
+        """
         reading = self._reading
         if not self.sessions.goes_on(asked, seen, place.cluster, reading.near):
             return False
@@ -557,7 +570,7 @@ class RecordRequests:
     def _led_near(
         self, version: int, asked: fetch.FetchRequest, place: BrokerId, seen: RoutingTable
     ) -> RequestDecision | None:
-        """The client is told to read elsewhere, or to wait until it is known where; None where it goes on here."""
+        """Redirect the client, or have it wait for a check; None to read here."""
         reading = self._reading
         parts = ((str(one.topic), one.partition) for one in asked.wanted)
         if version < PREFERRED_REPLICA_FETCH_VERSION or not reading.note(asked, parts, seen):
@@ -581,8 +594,10 @@ class RecordRequests:
         here: Sequence[fetch.FetchRequestPartition],
         seen: RoutingTable,
     ) -> FanOutSteps:
-        """Without a session, as what is refused here would be missing from the broker's. The broker may not wait: the
-        client is to hear at once what has moved."""
+        """Fetch without a session, since the broker's would lack what is refused here.
+
+        The broker may not wait: the client must learn at once what has moved.
+        """
         version = request.version
         alone = asked._replace(
             wanted=[message_codec.to_broker_fetch(one, seen, place.cluster) for one in here],
@@ -630,8 +645,10 @@ class RecordRequests:
         return RespondLater([b"".join(parts)], wait_s) if wait_s else parts
 
     def _at_home(self, answer: fetch.FetchResponse, seen: RoutingTable, cluster: str) -> fetch.FetchResponse:
-        """With epochs as clients see them. Nothing of a topic that has moved while the broker waited: its new home may
-        have other records there, and finds that by the epoch that the client has."""
+        """Convert epochs, and drop topics that moved while the broker waited.
+
+        The new home may have other records there, and detects that by the client's epoch.
+        """
         now = self._now() if self._now else seen
         topics = {str(one.topic) for one in answer.fetched} if now is not seen else set()
         left = {one for one in topics if now.is_elsewhere(one, cluster) and not seen.is_elsewhere(one, cluster)}
@@ -649,7 +666,7 @@ class RecordRequests:
 
 
 def refuse_all_batches(request: Request, asked: produce.ProduceRequest, code: Code) -> Parts:
-    """The answer that takes none of its batches: for this code, or since no client may write to the topic."""
+    """Refuse all batches, protected topics as not authorized."""
     guarded = int(Code.TOPIC_AUTHORIZATION_FAILED)
     appended = [
         produce.ProduceResponsePartition(
@@ -665,8 +682,10 @@ def _without_leaders(answer: produce.ProduceResponse) -> produce.ProduceResponse
 
 
 def _body_with_epochs(version: int, asked: fetch.FetchRequest, seen: RoutingTable, cluster: str) -> Parts | None:
-    """With epochs as the cluster counts them; None where it names none. Clients of librdkafka that were told none name
-    that of the last batch that they have read: the broker would refuse it once there was another leader."""
+    """Returns the request with the cluster's epochs; None if there are none.
+
+    librdkafka clients without an epoch name that of the last batch read, which brokers refuse after another leader.
+    """
     if all(one.leader_epoch < 0 and one.last_fetched_epoch < 0 for one in asked.wanted):
         return None
     wanted = [message_codec.to_broker_fetch(one, seen, cluster) for one in asked.wanted]

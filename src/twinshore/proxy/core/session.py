@@ -1,13 +1,10 @@
-"""One client's records where there are fuses: what a fuse cuts is answered here, and the rest goes on. Pure.
+"""One client's session: decides each request, and applies circuit breakers to records.
 
-NOT_ENOUGH_REPLICAS is what producers are refused with: clients of all ages send again behind it, without asking where
-the topic is; newer errors, such as THROTTLING_QUOTA_EXCEEDED, librdkafka hands to the application. Consumers are
-answered that there is nothing new, after as long as they would have waited for it.
+Producers are refused with NOT_ENOUGH_REPLICAS: clients of all ages retry without a metadata refresh. librdkafka passes
+newer errors, such as THROTTLING_QUOTA_EXCEEDED, to the application. Consumers get an empty response, after as long as
+they would have waited.
 
-What becomes of each request of one client. Pure: the hands carry it out, and say what came of it.
-
-A request is judged by what is known of the clusters at that moment. Whatever is not handled is refused, never passed
-on: it would name brokers, topics or groups as clients see them, or as they must not see them.
+Unhandled requests are refused, never forwarded: brokers, topics or groups in them have the names that clients see.
 """
 
 from __future__ import annotations
@@ -80,28 +77,27 @@ from twinshore.proxy.core.record_requests import (
 from twinshore.proxy.core.traffic import RequestCounter, TrafficTable, parse_client_software
 from twinshore.state.core.proxy_values import BreakerKind, BreakerPolicy, BreakerRow
 
-# What clients are asked to leave the broker alone for; it holds up also what they have for others, so it is short, and
-# not asked of who has.
+# The throttle time. It delays a client's other topics too, so it is short, and left out if there are some.
 THROTTLE_MS: Final = 200
 FETCH_WAIT_S_MAX: Final = 1.0
-# A client that has not sent again by then what was refused has given it up.
+# A client that has not retried by then has given up.
 RETRY_TIMEOUT_S: Final = 10.0
 
 
-# So many batches of one client are known again.
+# Batches of one client that are remembered.
 BATCH_FINGERPRINTS_MAX: Final = 1000
 BatchFingerprint: TypeAlias = tuple[str, int, bytes]
 
 
 class _Refused(NamedTuple):
-    """The first of a producer's sequences that was refused, and when it was last."""
+    """The first refused sequence of a producer, and the time of the last refusal."""
 
     sequence: int
     at_s: float
 
 
 class _Cut(NamedTuple):
-    """A batch that a fuse answers."""
+    """A batch that a circuit breaker answers."""
 
     one: produce.ProduceRequestPartition
     row: BreakerRow
@@ -110,19 +106,22 @@ class _Cut(NamedTuple):
 
 
 class BreakerFilter:
-    """In front of `records`, which it asks for all that no fuse cuts."""
+    """Passes records that no circuit breaker cuts to `records`."""
 
     def __init__(self, records: RecordRequests, box: CircuitBreakers) -> None:
         self._records, self._box, self._reader = records, box, produce.ProduceRequestReader()
         self._refused: dict[PartitionProducer, _Refused] = {}
-        # What was cut, and when last; the oldest first.
+        # When a batch was last cut, the oldest first.
         self._prints: dict[BatchFingerprint, float] = {}
         self._writes_elsewhere = False
         self._out_of_step: set[int] = set()
 
     def on_produce(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """A broker that does not know a producer yet takes whatever number comes first: so behind a batch that was
-        refused none of its successors goes on before it does."""
+        """Judge Produce.
+
+        A broker accepts any first sequence of an unknown producer. So after a refused batch, no successor passes before
+        that batch.
+        """
         box = self._box
         asked = self._reader.read(request.view, request.position, request.version)
         if BreakerKind.PRODUCE not in box.looks and not self._refused and not box.gaps:
@@ -136,7 +135,7 @@ class BreakerFilter:
             if not self._prints or not self._came_before(_print(one)):
                 box.wants(BreakerKind.PRODUCE, topic, client, count_records(one.records), len(one.records or b""))
             row = box.cut(BreakerKind.PRODUCE, topic, client)
-            # Nearly always nothing more of it is asked than how many records it says that it has.
+            # Nearly always only the record count is read.
             batch = parse_batch(one.records) if remembers or row is not None else None
             if row is not None:
                 self._note(_print(one))
@@ -154,8 +153,10 @@ class BreakerFilter:
         return self._with(move, request, told) if told and asked.acks else move
 
     def _came_before(self, print_of: BatchFingerprint | None) -> bool:
-        """Whether this is what was refused a moment ago: who sends it again wants nothing more than before, and would
-        keep a fuse open for ever that closes once all is quiet."""
+        """Whether this batch was refused a moment ago.
+
+        A retry is no new demand: counted, it would keep a breaker open that closes once all is quiet.
+        """
         at_s = self._prints.get(print_of) if print_of is not None else None
         return at_s is not None and self._box.now_s - at_s < RETRY_TIMEOUT_S
 
@@ -218,7 +219,7 @@ class BreakerFilter:
         if writer is None or batch is None:
             return None
         if writer in self._box.gaps:
-            # It takes a new number for itself, or a new epoch, and counts from 0: the broker misses nothing then.
+            # The client gets a new id or epoch, and counts from 0: then the broker sees no gap.
             return Code.UNKNOWN_PRODUCER_ID
         known = self._refused.get(writer)
         if known is None:
@@ -234,7 +235,7 @@ class BreakerFilter:
     def _with(
         self, move: RequestDecision, request: Request, told: Sequence[produce.ProduceResponsePartition]
     ) -> RequestDecision:
-        """The answer with what was cut in it."""
+        """Add the cut batches to the response."""
         version = request.version
 
         def whole(body: memoryview, at: int) -> Parts:
@@ -247,8 +248,11 @@ class BreakerFilter:
         return _told_by(move, whole)
 
     def on_fetch(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """While a fuse cuts some of what a client reads, it reads without a session, as the broker's would have all. A
-        session of which all is cut stands still, and is opened anew behind the fuse: clients do so by themselves."""
+        """Judge Fetch.
+
+        While a breaker cuts some topics, the client fetches without a session, since the broker's would have all. If
+        all are cut, the session pauses, and the client opens another one afterwards.
+        """
         box = self._box
         if place is None or (BreakerKind.FETCH not in box.looks and not self._out_of_step):
             return self._records.on_fetch(request, place, seen)
@@ -298,7 +302,7 @@ class BreakerFilter:
         return _told_by(move, whole)
 
     def _meter(self, client: str) -> Callable[[fetch.FetchResponse], None] | None:
-        """Counts what the broker gives, for fuses that trip by it."""
+        """Returns what counts the broker's bytes, if breakers need that."""
         box = self._box
         if BreakerKind.FETCH not in box.looks:
             return None
@@ -311,7 +315,7 @@ class BreakerFilter:
 
 
 def _told_by(move: RequestDecision, whole: Callable[[memoryview, int], Parts]) -> RequestDecision:
-    """The same, with an answer that `whole` makes of what it would be, whoever gives it."""
+    """Returns the decision with `whole` applied to its response."""
 
     def errand(begun: FanOutSteps) -> FanOutSteps:
         return whole(_joined((yield from begun)), 0)
@@ -351,7 +355,7 @@ def _writer(one: produce.ProduceRequestPartition, batch: ProducerBatch | None) -
 
 
 def _print(one: produce.ProduceRequestPartition) -> BatchFingerprint | None:
-    """What a batch is known by that is sent again: where it goes, and its own check sum."""
+    """Returns what identifies a retried batch: the partition and the batch's CRC."""
     data = one.records
     if data is None or len(data) < CRC_START:
         return None
@@ -364,10 +368,12 @@ def _appended(one: produce.ProduceRequestPartition, code: Code) -> produce.Produ
 
 
 class ClientSession:
-    """`place` is the broker that the client took the proxy for; None where it only knows the first port. `news` is
-    called where the clusters should be looked at again, since they seem to be other than they are known. `box` has the
-    fuses, `at_work` the members of all clients, `resets` the groups that are being set to other places, `flows` what
-    all clients have done, `near` what is known of twins; `now` says what is known as an answer comes."""
+    """Decides one client's requests.
+
+    `place`: the broker of the client's port; None for the first port. `news` asks for a new look at the clusters.
+    `box`: circuit breakers; `at_work`: members of all clients; `flows`: traffic; `near`: follower fetch; `now`: the
+    routing table when a response comes.
+    """
 
     def __init__(
         self,
@@ -397,20 +403,18 @@ class ClientSession:
         self._resets = ResetFilter(resets, self._committed, self._member, as_seen)
 
     def comes_from(self, address: str) -> None:
-        """Where the client is."""
         self._reading.comes_from(address)
 
     def close(self) -> None:
-        """The client is gone."""
         self._resets.close()
 
     def is_made_with(self, software: str) -> str:
-        """What the client says of itself; empty where it says nothing."""
+        """Set the client's software, and return it; empty if unknown."""
         self._resets.is_made_with(software)
         return software
 
     def move(self, request: Request, seen: RoutingTable) -> RequestDecision:
-        """WireError where the request cannot be read: then the connection ends, as its next one cannot be either."""
+        """Decide a request. WireError if unreadable: then the connection must end."""
         key, seen = request.key, self._reading.seen(seen)
         if key == API_VERSIONS:
             self._counting.is_made_with(request, self.is_made_with(parse_client_software(request)))
@@ -424,11 +428,11 @@ class ClientSession:
         return judge(self, request, seen) if judge is not None else self._of_admins()[key](request, self.place, seen)
 
     def judged(self) -> frozenset[int]:
-        """The requests that something is made of, beside the one for versions."""
+        """Returns the keys of handled requests, except ApiVersions."""
         return frozenset(_JUDGES) | frozenset(self._of_admins())
 
     def _of_admins(self) -> Mapping[int, AdminRequestRule]:
-        """Made once one of these comes: few clients ever ask one."""
+        """Build the admin rules on first use: few clients need them."""
         if self._admin is None:
             self._admin = build_admin_rules(self._layout, self._committed, self._news)
         return self._admin
@@ -438,7 +442,7 @@ class ClientSession:
         return self._newer.joins(request, move, seen) if request.key == JOIN_GROUP else move
 
 
-# One table for all clients: one for each would be the larger part of what a client's session takes.
+# One table for all clients: one for each would take most of a session's memory.
 _JUDGES: Final[Mapping[int, Callable[[ClientSession, Request, RoutingTable], RequestDecision]]] = {
     PRODUCE: lambda client, request, seen: client._fused.on_produce(request, client.place, seen),
     FETCH: lambda client, request, seen: client._fused.on_fetch(request, client.place, seen),

@@ -1,15 +1,11 @@
-"""What goes through, counted by client, topic, cluster and kind: for all clients of a process. Pure.
+"""Traffic of all clients of a process, by client, topic, cluster and kind, and pages of it for operators.
 
-Counts only grow, and a window of time is what they grew by. Names are the clients' own, so of each kind there are so
-many flows and no more. Where a kind has no room the idlest goes, if one had nothing in the last window; else what comes
-counts for others, but for what an alarm is about: that has places of its own.
+Counts only grow; a window is the growth. Clients choose names freely, so each kind has a limit of flows. At the limit
+the idlest flow goes, if idle in the last window; else traffic counts for others, unless an alarm covers it. Totals
+never fall.
 
-Sums never fall: a topic that is idle stays, and what comes once there are too many counts for others.
-
-Of batches only fixed places of their headers are read: no record is walked, and nothing is decompressed. Now and then
-one that is not compressed is, to see what that would save; what comes of it is thrown away.
-
-What went through, as an operator looks at it: by topic, client, cluster or way, sorted, a page at a time. Pure.
+Only fixed header fields of batches are read: no record is parsed or decompressed. Now and then an uncompressed batch is
+compressed to measure the gain.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ from twinshore.state.core.proxy_values import (
     TrafficRow,
 )
 
-# Client ids that somebody makes up leave the others their room.
+# Limits, so that made-up client ids leave room for others.
 FLOWS_PER_KIND_MAX: Final = {
     TrafficKind.PRODUCE: 1_000,
     TrafficKind.FETCH: 1_000,
@@ -45,45 +41,46 @@ FLOWS_PER_KIND_MAX: Final = {
     TrafficKind.METADATA: 500,
     TrafficKind.CLIENT: 500,
 }
-# Beyond these, for what alarms are about.
+# Additional flows, for alarms.
 ALARMED_FLOWS_MAX: Final = 200
-# Of topics that nobody has, whose names anybody can make up.
+# Missing topics, whose names clients may make up.
 UNKNOWN_TOPICS_MAX: Final = 200
-# Windows without a request, behind which a flow is forgotten.
+# Windows without a request after which a flow is dropped.
 IDLE_WINDOWS_MAX: Final = 30
-# Longer names are cut: those of topics are no topics', as Kafka has it.
+# Longer names are cut. Kafka has no longer topic names.
 CLIENT_ID_CHARS_MAX: Final = 255
 TOPIC_CHARS_MAX: Final = 249
-# Uncompressed batches that are compressed for a look in a window, one of a flow at most.
+# Compression samples in a window, at most one of a flow.
 COMPRESSION_SAMPLES_MAX: Final = 40
-# What one window tells: the busiest, and all others together.
+# Flows reported for a window: the busiest. Others are summed.
 REPORTED_FLOWS_MAX: Final = 300
 METRIC_SERIES_MAX: Final = 300
 RECORDS_KINDS: Final = (TrafficKind.PRODUCE, TrafficKind.FETCH)
-# Attributes, producer id and count of a batch, from where its CRC begins to count.
+# Attributes, producer id and record count of a batch, from the start of what its CRC covers.
 _BATCH: Final = struct.Struct(">h20xq6xi")
 _ATTRIBUTES: Final = 21
-# Places of a client that are remembered, so that it is seen by how much its commits move them.
+# Committed offsets remembered for a client, to see how far commits advance.
 _PLACES_MAX: Final = 10_000
-# A commit counts for no more records than that: how far it moves is the client's word, which no broker has seen yet.
+# The most records that a commit counts for: how far it advances is the client's claim, which no broker has checked.
 COMMITTED_RECORDS_MAX: Final = 1_000_000_000
 SOFTWARE_CHARS_MAX: Final = 128
 _NOWHERE: Final = TrafficCounter()
-# More of a batch is not compressed for a look: some tens of microseconds.
+# Bytes of a batch in a compression sample, which takes some tens of microseconds.
 COMPRESSION_SAMPLE_BYTES_MAX: Final = 65_536
 
 
 @dataclass(slots=True)
 class ResentRecords:
-    """What producers sent behind forced switches, in records: `known`, as they had crossed, and so not written again;
-    `unsure`, of which nobody knew that, and so written."""
+    """Records retried after forced switches. `known`: replicated, so not written again. `unsure`: written, though
+    perhaps replicated.
+    """
 
     known: int = 0
     unsure: int = 0
     unsure_at: Counter[tuple[str, int, int]] = field(default_factory=Counter)
 
     def add_unconfirmed(self, topic: str, partition: int, term: int, records: int, most: int) -> None:
-        """So many more, of `most` that may be there in that term."""
+        """Count records, of at most `most` in that term."""
         key = topic, partition, term
         more = min(records, most - self.unsure_at[key])
         self.unsure += more
@@ -91,9 +88,11 @@ class ResentRecords:
 
 
 class TrafficTable:
-    """Those of a process. `most`: of each kind, for tests. `kept`: as what a flow has a place where there is no room,
-    None where it counts for others. `samples_left`: how many more may be taken in this window. `again`: what producers
-    sent behind forced switches."""
+    """The flows of a process.
+
+    `most`: the limit of each kind, for tests. `kept`: the key to keep a flow beyond the limit, None to count it for
+    others. `samples_left`: compression samples left in this window.
+    """
 
     def __init__(
         self, most: int | None = None, kept: Callable[[TrafficKey], TrafficKey | None] = lambda _: None
@@ -105,15 +104,14 @@ class TrafficTable:
         self._idle: dict[TrafficKey, int] = {}
         self._connected: dict[TrafficKey, int] = {}
         self._count = Counter[TrafficKind]()
-        self._beyond: set[TrafficKey] = set()  # of those that are kept
+        self._beyond: set[TrafficKey] = set()  # kept beyond the limit
         self._idlest: dict[TrafficKind, list[TrafficKey]] = {}  # as of the last window, the idlest last
         self._unknown = 0
         self.samples_left = COMPRESSION_SAMPLES_MAX
         self.again = ResentRecords()
 
     def of(self, client: str, topic: str, cluster: str, kind: TrafficKind) -> TrafficCounter:
-        """The counts of this one, or of others where too many are counted already. It may be kept for a moment only:
-        what is idle is forgotten."""
+        """Returns the counts of a flow, or of others. Use at once: idle flows are forgotten."""
         found = self._flows.get((client, topic, cluster, kind))  # type: ignore[call-overload]  # it is as good a key
         return self._begin(client, topic, cluster, kind) if found is None else found
 
@@ -130,7 +128,7 @@ class TrafficTable:
         return found
 
     def _has_room(self, key: TrafficKey) -> bool:
-        """Whether there is room, if need be that of the idlest."""
+        """Whether a flow fits, after dropping idle ones if needed."""
         if _is_unknown(key) and self._unknown >= UNKNOWN_TOPICS_MAX:
             return False
         idlest = self._idlest.get(key.kind, [])
@@ -141,7 +139,7 @@ class TrafficTable:
         return self._count[key.kind] < self._most[key.kind]
 
     def _beyond_all(self, key: TrafficKey) -> TrafficKey:
-        """Where that counts for which there is no room."""
+        """Returns the key for a flow beyond the limit."""
         kept = self._kept(key)
         if (
             kept is not None
@@ -154,7 +152,7 @@ class TrafficTable:
         return TrafficKey(OTHER_NAMES, OTHER_NAMES, key.cluster, key.kind)
 
     def comes(self, client: str) -> TrafficCounter:
-        """One more connection of this client. Until it `goes` its counts may be kept."""
+        """Add a connection of this client. The counts may be kept until `goes`."""
         found = self.of(client, "", "", TrafficKind.CLIENT)
         key = self._key_of(client, found)
         count = self._connected[key] = self._connected.get(key, 0) + 1
@@ -163,7 +161,6 @@ class TrafficTable:
         return found
 
     def goes(self, client: str, flow: TrafficCounter) -> None:
-        """A connection has ended whose counts were `flow`."""
         key = self._key_of(client, flow)
         count = self._connected.get(key, 0) - 1
         if count > 0:
@@ -176,7 +173,7 @@ class TrafficTable:
         return key if self._flows.get(key) is flow else TrafficKey(OTHER_NAMES, OTHER_NAMES, "", TrafficKind.CLIENT)
 
     def window(self) -> list[tuple[TrafficKey, TrafficCounter]]:
-        """What has come since it was asked last."""
+        """Returns the growth since the last call."""
         grown: list[tuple[TrafficKey, TrafficCounter]] = []
         self.samples_left = COMPRESSION_SAMPLES_MAX
         self._idlest.clear()
@@ -189,7 +186,7 @@ class TrafficTable:
                 self._idle.pop(key, None)
             elif key not in self._connected:
                 self._idle[key] = self._idle.get(key, 0) + 1
-            if key.kind is TrafficKind.CLIENT:  # that a peak is over is no news by itself
+            if key.kind is TrafficKind.CLIENT:  # the end of a peak is no growth
                 flow.connected_max = self._before[key].connected_max = self._connected.get(key, 0)
             if self._idle.get(key, 0) >= IDLE_WINDOWS_MAX:
                 self._forget(key)
@@ -220,7 +217,7 @@ def _is_others(key: TrafficKey) -> bool:
 def select_busiest(
     grown: Iterable[tuple[TrafficKey, TrafficCounter]], most: int = REPORTED_FLOWS_MAX
 ) -> list[tuple[TrafficKey, TrafficCounter]]:
-    """The busiest as they are, and the rest of each cluster and kind together."""
+    """Returns the busiest flows, and the rest summed by cluster and kind."""
     ordered = sorted(grown, key=lambda one: (one[1].requests, one[1].bytes), reverse=True)
     known = dict(ordered[:most])
     for key, flow in ordered[most:]:
@@ -229,23 +226,22 @@ def select_busiest(
 
 
 def merge_flows(known: dict[TrafficKey, TrafficCounter], grown: Iterable[tuple[TrafficKey, TrafficCounter]]) -> None:
-    """Takes these counts along."""
+    """Add these counts to `known`."""
     for key, flow in grown:
         known.setdefault(key, TrafficCounter()).add(flow)
 
 
 class TopicFlowKey(NamedTuple):
-    """A topic on a cluster, and what is done with it."""
-
     topic: str
     cluster: str
     kind: TrafficKind
 
 
 class TrafficTotals:
-    """What went through since the process began, by topic and by client, in few enough series for Prometheus. `topics`:
-    of producers and consumers. `clients`: of all connections of a client id. `clusters`: producers, with how long
-    brokers took."""
+    """Traffic since the process began, in few enough series for Prometheus.
+
+    `topics`: of producers and consumers. `clients`: by client id. `clusters`: producers, with response times.
+    """
 
     def __init__(self, most: int = METRIC_SERIES_MAX) -> None:
         self._most = most
@@ -254,7 +250,7 @@ class TrafficTotals:
         self.clusters: dict[str, TrafficCounter] = {}
 
     def take(self, grown: Iterable[tuple[TrafficKey, TrafficCounter]]) -> None:
-        """One more window."""
+        """Add a window."""
         for key, flow in grown:
             if key.kind is TrafficKind.CLIENT:
                 name = key.client if key.client in self.clients or len(self.clients) < self._most else OTHER_NAMES
@@ -269,7 +265,7 @@ class TrafficTotals:
 
 
 class RequestCounter:
-    """What one client sends and is given, read from what is at hand when its requests are judged."""
+    """Counts one client's traffic."""
 
     def __init__(self, flows: TrafficTable | None = None) -> None:
         self._flows = flows if flows is not None else TrafficTable()
@@ -277,7 +273,7 @@ class RequestCounter:
         self._places: dict[tuple[str, str, int], int] = {}
 
     def sent(self, request: Request, asked: ProduceRequest, cluster: str) -> tuple[TrafficCounter, ...]:
-        """A producer's request goes out there. The flows that it counts for: they are to hear how long it took."""
+        """Count a Produce request; returns the flows to get the response time."""
         client, acks = request.client_id or "", asked.acks
         at = bisect_left(SIZE_BUCKETS_BYTES, len(request.view))
         touched: list[TrafficCounter] = []
@@ -297,7 +293,7 @@ class RequestCounter:
                 attributes, producer_id, count = _BATCH.unpack_from(records, _ATTRIBUTES)
                 flow.bytes += size
                 flow.batches += 1
-                if count > 1:  # it is the client's word
+                if count > 1:  # as the client claims
                     flow.records += count
                 elif count == 1:
                     flow.records += 1
@@ -319,13 +315,13 @@ class RequestCounter:
             flow.tried_lz4 += min(len(part), len(compress(Codec.LZ4, part)))
 
     def appended(self, client: str, cluster: str, answer: ProduceResponse) -> None:
-        """What a broker did not take."""
+        """Count errors of a Produce response."""
         for one in answer.appended:
             if one.error:
                 self._flows.of(client, str(one.topic), cluster, TrafficKind.PRODUCE).errors += 1
 
     def fetched(self, request: Request, asked: FetchRequest, topic: str, cluster: str, answer: FetchResponse) -> None:
-        """What a consumer was given. `topic`: the only one that it asks for, empty where there are several."""
+        """Count a Fetch response. `topic`: the only one, else empty."""
         client = request.client_id or ""
         flow = whole = self._flows.of(client, topic, cluster, TrafficKind.FETCH)
         whole.requests += 1
@@ -345,7 +341,7 @@ class RequestCounter:
         whole.empty += empty
 
     def committed(self, request: Request, group: str, topics: Iterable[Any], cluster: str) -> None:
-        """Places that a client commits, as kio has them. How far they move is known from the second time on."""
+        """Count commits. How far offsets advance is known from the second commit on."""
         client = request.client_id or ""
         for topic in topics:
             name = str(topic.name)
@@ -354,7 +350,7 @@ class RequestCounter:
             for part in topic.partitions:
                 place, offset = (group, name, part.partition_index), int(part.committed_offset)
                 flow.batches += 1
-                if offset < 0:  # no place: brokers refuse it
+                if offset < 0:  # no offset: brokers refuse it
                     continue
                 before = self._places.get(place, offset)
                 flow.records += min(COMMITTED_RECORDS_MAX, max(0, offset - before))
@@ -362,23 +358,23 @@ class RequestCounter:
                     self._places[place] = offset
 
     def looked(self, request: Request) -> None:
-        """It asks where topics are."""
+        """Count a metadata request."""
         self._flows.of(request.client_id or "", "", "", TrafficKind.METADATA).requests += 1
 
     def unknown(self, request: Request, topic: str) -> None:
-        """It has asked for a topic that nobody has."""
+        """Count a request for a missing topic."""
         flow = self._flows.of(request.client_id or "", topic, "", TrafficKind.METADATA)
         flow.requests += 1
         flow.errors += 1
 
     def is_made_with(self, request: Request, software: str) -> None:
-        """What the client says of itself; nothing where it is too old to say anything."""
+        """Set the client's software, unless empty."""
         if software:
             self._flows.of(request.client_id or "", "", "", TrafficKind.CLIENT).software = software
 
 
 def parse_client_software(request: Request) -> str:
-    """The library that the client says that it is, by its question for versions. WireError where it is none."""
+    """Returns the library in ApiVersions; empty in old versions. WireError if invalid."""
     if not 3 <= request.version <= API_VERSIONS_VERSION_MAX:
         return ""
     found = read_api_versions_request(request.view, request.position, request.version)
@@ -386,7 +382,6 @@ def parse_client_software(request: Request) -> str:
 
 
 def record_latency(flows: Iterable[TrafficCounter], took_ms: float) -> None:
-    """A broker took so long to answer a producer."""
     at, took_us = bisect_left(LATENCY_BUCKETS_MS, took_ms), int(took_ms * 1000)
     for flow in flows:
         flow.answered_us += took_us
@@ -397,7 +392,7 @@ TAIL_QUANTILE: Final = 0.99
 
 
 class TrafficGrouping(StrEnum):
-    """WAY: from a proxy to a cluster, so between sites. FLOW: all apart."""
+    """What to group by. PROXY_TO_CLUSTER: so between sites. FLOW: each separately."""
 
     TOPIC = "topic"
     CLIENT = "client"
@@ -407,7 +402,7 @@ class TrafficGrouping(StrEnum):
 
 
 class TrafficOrder(StrEnum):
-    """By what the largest comes first."""
+    """What to sort by, largest first."""
 
     BYTES = "bytes"
     REQUESTS = "requests"
@@ -418,7 +413,7 @@ class TrafficOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrafficLine:
-    """One subject and what is done with it, over `lasted_s` seconds."""
+    """One subject and kind, over `lasted_s` seconds."""
 
     subject: str
     kind: TrafficKind
@@ -428,7 +423,7 @@ class TrafficLine:
     topics: int
 
     def as_values(self) -> dict[str, Any]:
-        """For programs; rates are per second."""
+        """Returns JSON values; rates are per second."""
         flow, per_s = self.flow, 1 / self.lasted_s
         return {
             "subject": self.subject,
@@ -453,8 +448,7 @@ class TrafficLine:
 
 
 def get_tail_latency_ms(counts: Sequence[int]) -> int | None:
-    """By when all but one in a hundred were answered: the end of a bucket. None where nothing was, or where it took
-    longer than the last bucket tells."""
+    """Returns the bucket bound within which 99 of 100 were answered; None without answers, or beyond the last."""
     total, so_far = sum(counts), 0
     for end, count in zip(LATENCY_BUCKETS_MS, counts, strict=False):
         so_far += count
@@ -464,7 +458,7 @@ def get_tail_latency_ms(counts: Sequence[int]) -> int | None:
 
 
 def aggregate_traffic(rows: Iterable[TrafficRow], by: TrafficGrouping, sort: TrafficOrder) -> list[TrafficLine]:
-    """All of them, the largest first. Whatever lasted is from the first window's begin to the last one's end."""
+    """Returns all lines. Rates cover the first window's start to the last one's end."""
     sums: dict[tuple[str, TrafficKind], TrafficCounter] = {}
     names: dict[tuple[str, TrafficKind], tuple[set[str], set[str]]] = {}
     since_ms, until_ms = 0, 0
@@ -488,7 +482,7 @@ def aggregate_traffic(rows: Iterable[TrafficRow], by: TrafficGrouping, sort: Tra
 
 
 def _subject(row: TrafficRow, by: TrafficGrouping) -> str | None:
-    """None where the row is about nothing of that sort."""
+    """Returns the row's subject, if any."""
     key = row.key
     if by is TrafficGrouping.CLIENT:
         return key.client
@@ -510,7 +504,6 @@ def _size(flow: TrafficCounter, sort: TrafficOrder) -> float:
 
 
 def describe_traffic(line: TrafficLine) -> str:
-    """For people."""
     one = line.as_values()
     parts = [f"{one['bytes_s']:,.0f} bytes/s", f"{one['requests_s']:,.1f} requests/s"]
     if line.kind in (TrafficKind.PRODUCE, TrafficKind.COMMIT):

@@ -1,10 +1,9 @@
-"""Transactions: a transactional id, the topics that it writes and its group live on the groups' home. Pure.
+"""Transactions: the transactional id, the topics written and the group are on the groups' home.
 
-What one transaction writes is committed by one coordinator, which knows its own cluster only. So a topic that is at
-home elsewhere is refused, with an error that lets the application abort and go on; one that a switch has moved there is
-waited for, as groups are to come behind it, and not every client survives such an error. A switch waits for open
-transactions, and while it holds topics no new one begins there. Once groups have moved, their new home knows nothing of
-a producer: it says so, the client aborts once, and is given an id there.
+One coordinator commits a transaction, and knows only its cluster. A topic at home elsewhere is refused, with an error
+after which applications abort and go on. If a switch has moved it there, the request waits: groups are to follow, and
+not every client survives the error. A switch waits for open transactions, and none begins on held topics. Once groups
+have moved, their new home does not know a producer: the client aborts once, and gets an id there.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
-# Kafka's own, which say that what they are about has no fault of its own, and that the group may not be written.
+# OPERATION_NOT_ATTEMPTED, for topics without a fault of their own, and GROUP_AUTHORIZATION_FAILED.
 _NOT_ATTEMPTED: Final = 55
 _NOT_FOR_GROUP: Final = 30
-# Kafka's own as well, by which a coordinator that does not know a producer has it abort and begin anew.
+# INVALID_PRODUCER_ID_MAPPING, by which a coordinator makes an unknown producer abort and begin again.
 _NOT_MAPPED: Final = 49
 _NOBODY: Final = -1
 
@@ -61,7 +60,7 @@ _NOBODY: Final = -1
 def init_transactional_producer(
     request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable
 ) -> RequestDecision:
-    """At the groups' home. A number of another cluster means nothing there."""
+    """Route to the groups' home. A producer id of another cluster means nothing there."""
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR, producer_epoch=-1))
     if getattr(asked, "producer_id", _NOBODY) < 0:
@@ -82,14 +81,16 @@ def _init_known(request: Request, asked: Any, place: BrokerId) -> FanOutSteps:
 
 
 class RefusedTransactions:
-    """For one client: transactions that were refused before anything of them had begun. Their coordinator knows nothing
-    of those, and would say so to a client that ends one, which librdkafka's do not survive."""
+    """One client's transactions that were refused before they began.
+
+    The coordinator does not know them, and its error to EndTxn would end librdkafka clients.
+    """
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
 
     def add_partitions(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """Where a transaction begins."""
+        """Judge AddPartitionsToTxn, which begins a transaction."""
         asked = decode_request(request)
         move = _add_partitions(request, asked, place, seen)
         if isinstance(move, RespondNow | ParkRequest) and place is not None and place.cluster == seen.group_home():
@@ -97,7 +98,7 @@ class RefusedTransactions:
         return move
 
     def end(self, request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-        """At the coordinator that has the transaction, wherever groups are by now."""
+        """Forward EndTxn to the coordinator that has the transaction, also if groups have moved."""
         del seen
         if place is None:
             return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
@@ -115,22 +116,22 @@ def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
 
 
 def _has_moved(topic: str, seen: RoutingTable) -> bool:
-    """Whether a switch has moved the topic: it was where groups are, and they may come along."""
+    """Whether a switch has moved the topic from where groups are."""
     lead = seen.leads.get(topic)
     return lead is not None and lead.term > FIRST_TERM
 
 
 def _add_partitions(request: Request, asked: Any, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """What is at home elsewhere is refused, and nothing else of the request is done."""
+    """If topics are at home elsewhere, refuse the whole request."""
     names = [str(one.name) for one in asked.v3_and_below_topics]
     home = seen.group_home()
     if place is None or place.cluster != home:
         return RespondNow(_of_partitions(request, asked, dict.fromkeys(names, Code.NOT_COORDINATOR)))
-    # While members gather new ones may begin: whoever waited here would not join anew.
+    # While members gather, transactions may begin: a client that waited here would not rejoin.
     elsewhere = {name for name in names if seen.is_elsewhere(name, home)}
     come = elsewhere and (seen.groups_gathering or all(_has_moved(name, seen) for name in elsewhere))
     if seen.offset_commits_paused or come or any(seen.writes_paused(name) for name in names):
-        # Who reads what it writes is waited for as groups gather: it aborts, as it must at their new home, and joins.
+        # A client that also reads is awaited as groups gather: it aborts, as it must at the new home, and rejoins.
         code = _NOT_MAPPED if elsewhere and seen.groups_gathering else Code.CONCURRENT_TRANSACTIONS
         return ParkRequest(_of_partitions(request, asked, dict.fromkeys(names, code)))
     if not elsewhere:
@@ -154,7 +155,7 @@ def _of_partitions(request: Request, asked: Any, codes: Mapping[str, int]) -> Pa
 
 
 def route_add_offsets(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Places of a group become part of a transaction, or it begins with them."""
+    """Route AddOffsetsToTxn, which may begin a transaction."""
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_error_response(request, Code.NOT_COORDINATOR))
     if seen.offset_commits_paused:
@@ -163,7 +164,7 @@ def route_add_offsets(request: Request, place: BrokerId | None, seen: RoutingTab
 
 
 def route_txn_offset_commit(request: Request, place: BrokerId | None, seen: RoutingTable) -> RequestDecision:
-    """Places in topics that the groups' home has."""
+    """Route TxnOffsetCommit, for topics that the groups' home has."""
     asked = decode_request(request)
     if place is None or place.cluster != seen.group_home():
         return RespondNow(build_commit_errors(request, asked.topics, Code.NOT_COORDINATOR))

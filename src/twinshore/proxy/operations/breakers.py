@@ -1,7 +1,4 @@
-"""Which processes serve clients, and which of them go by the fuses as they are now.
-
-Fuses by hand: cutting a topic or a client's use of it, letting it go on, and what cut how much.
-"""
+"""Operations on circuit breakers, and which proxies apply them."""
 
 from __future__ import annotations
 
@@ -28,18 +25,18 @@ from twinshore.state.core.proxy_values import (
 from twinshore.state.core.values import AuditRow
 from twinshore.state.store import Store
 
-# A proxy says every two seconds that it lives.
+# Proxies report every two seconds.
 PROXY_GONE_MS: Final = 10_000
 
 
 def list_serving_proxies(store: Store) -> list[ProxyInstanceRow]:
-    """The proxies that have been heard of lately."""
+    """Returns proxies that reported lately."""
     now_ms = wall_ms()
     return [one for one in store.proxies.instances() if now_ms - one.seen_ms < PROXY_GONE_MS]
 
 
 def list_proxy_instances(store: Store) -> list[dict[str, Any]]:
-    """All that were heard of within a week, and have not ended in good order."""
+    """Returns proxies that reported within a week and have not ended in good order."""
     revision, now_ms = store.proxies.revision(), wall_ms()
     rows = store.proxies.instances()
     return [asdict(row) | {"stands": _stands(now_ms - row.seen_ms, revision - row.revision)} for row in rows]
@@ -61,8 +58,7 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True)
 class BreakerSelection:
-    """Which fuses: of a topic, or of topics that begin so (`*` behind), for a client id or for those that begin so.
-    `kinds`: one of them, or both."""
+    """Breakers of a topic and client id, each a name or a prefix with `*`."""
 
     topic: str
     client: str = "*"
@@ -71,7 +67,7 @@ class BreakerSelection:
 
 @dataclass(frozen=True, slots=True)
 class OpenBreakers:
-    """Fuses are to cut from now on, for `for_s` seconds (0: until they are closed)."""
+    """Open breakers for `for_s` seconds; 0: until closed."""
 
     named: BreakerSelection
     reason: str
@@ -81,7 +77,7 @@ class OpenBreakers:
 
 @dataclass(frozen=True, slots=True)
 class SetBreakerLimits:
-    """Fuses are to trip by themselves at these limits."""
+    """Have breakers open by themselves at these limits."""
 
     named: BreakerSelection
     limits: BreakerLimits
@@ -91,8 +87,9 @@ class SetBreakerLimits:
 
 @dataclass(frozen=True, slots=True)
 class BreakerStep:
-    """`row`: as it is to be, `before`: as it was in words, empty where there was none, `seen`: how often fuses had been
-    changed."""
+    """A change. `row`: the new breaker; `before`: a description of the earlier one, or empty; `seen`: the revision
+    planned on.
+    """
 
     row: BreakerRow
     before: str
@@ -105,12 +102,10 @@ class BreakerStep:
 
 
 def describe_scope(row: BreakerRow) -> str:
-    """The topic, and the clients where they are not all."""
     return row.topic if row.client == "*" else f"{row.topic} for clients {row.client}"
 
 
 def describe_breaker(row: BreakerRow) -> str:
-    """How it stands."""
     policy = "" if row.kind is BreakerKind.FETCH else f", {row.policy}"
     until = f" for {max(0, row.until_ms - row.since_ms) // 1000} s" if row.until_ms else ""
     limits = [
@@ -127,19 +122,19 @@ def describe_breaker(row: BreakerRow) -> str:
 
 
 def select_breakers(topic: str, client: str, *, produce: bool, fetch: bool) -> BreakerSelection:
-    """Both kinds where neither or both are asked for."""
+    """Select both kinds if neither or both are asked for."""
     if produce == fetch:
         return BreakerSelection(topic, client)
     return BreakerSelection(topic, client, (BreakerKind.PRODUCE if produce else BreakerKind.FETCH,))
 
 
 def build_limits(records_s: int, bytes_s: int, latency_ms: int, above_s: int, quiet_s: int) -> BreakerLimits:
-    """As they are asked for; planning says which cannot be."""
+    """Build the limits; planning refuses invalid ones."""
     return BreakerLimits(records_s, bytes_s, latency_ms, above_s, quiet_s)
 
 
 def parse_policy(text: str) -> BreakerPolicy:
-    """ConfigError where there is none of that name."""
+    """Parse a policy. ConfigError if unknown."""
     try:
         return BreakerPolicy(text)
     except ValueError:
@@ -147,7 +142,7 @@ def parse_policy(text: str) -> BreakerPolicy:
 
 
 def parse_seconds(text: str, option: str = "--for") -> int:
-    """As in 90s, 10m, 2h or 1d. ConfigError where it says no time."""
+    """Parse 90s, 10m, 2h or 1d. ConfigError if invalid."""
     found = re.fullmatch(r"([1-9]\d{0,6})([smhd])", text.strip())
     if found is None:
         raise ConfigError(f"{option} {text}: that is no time", hint="write 90s, 10m, 2h or 1d")
@@ -155,7 +150,7 @@ def parse_seconds(text: str, option: str = "--for") -> int:
 
 
 def plan_open(asked: OpenBreakers, store: Store, *, by: str) -> Plan[BreakerStep]:
-    """ConfigError where it names nothing, or says no reason."""
+    """Plan to open. ConfigError for an invalid selection or an empty reason."""
 
     def becomes(old: BreakerRow | None, now_ms: int) -> tuple[BreakerState, int, BreakerLimits]:
         until_ms = now_ms + asked.for_s * 1000 if asked.for_s else 0
@@ -165,7 +160,7 @@ def plan_open(asked: OpenBreakers, store: Store, *, by: str) -> Plan[BreakerStep
 
 
 def plan_limits(asked: SetBreakerLimits, store: Store, *, by: str) -> Plan[BreakerStep]:
-    """ConfigError where it names nothing, says no reason, or has limits that cannot be."""
+    """Plan limits. ConfigError for an invalid selection or limits, or an empty reason."""
     limits = asked.limits
     if not limits.any or min(limits.records_s, limits.bytes_s, limits.latency_ms) < 0:
         raise ConfigError("no limit is given", hint="--records-s, --bytes-s or --latency-ms, each above 0")
@@ -189,7 +184,7 @@ def _planned(
     by: str,
     becomes: Callable[[BreakerRow | None, int], tuple[BreakerState, int, BreakerLimits]],
 ) -> Plan[BreakerStep]:
-    """`becomes`: state, end and limits, of what the fuse was and the time."""
+    """Plan one step for each kind. `becomes` returns state, end and limits, from the old breaker and the time."""
     _check(asked.named, asked.reason)
     seen, rows = _known(store)
     steps, now_ms = [], wall_ms()
@@ -203,7 +198,7 @@ def _planned(
 
 
 def plan_close(named: BreakerSelection, store: Store, *, by: str) -> Plan[BreakerStep]:
-    """It cuts no more, by hand or by limits. ConfigError where there is no such fuse."""
+    """Plan to close breakers and remove limits. ConfigError if there is none."""
     seen, rows = _known(store)
     ours = [row for kind in named.kinds if (row := rows.get((named.topic, named.client, kind))) is not None]
     if not ours:
@@ -232,14 +227,14 @@ def _check(named: BreakerSelection, reason: str) -> None:
 
 
 def _unseen(named: BreakerSelection, store: Store) -> tuple[str, ...]:
-    """What of the names nothing had that went through: such a fuse cuts nothing, and would be believed in."""
+    """Returns names without recent traffic: such a breaker cuts nothing, though operators would rely on it."""
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - RECENT_TRAFFIC_S * 1000, now_ms)
     return list_unknown_names(named.topic, named.client, rows, RECENT_TRAFFIC_PHRASE)
 
 
 def list_unknown_names(topic: str, client: str, rows: Iterable[TrafficRow], lately: str) -> tuple[str, ...]:
-    """A sentence for each of the two that is not among these."""
+    """Returns a sentence for each of topic and client without traffic in `rows`."""
     keys = [row.key for row in rows]
     said = (
         describe_unknown_name("topic", topic, {key.topic for key in keys} - {""}, lately),
@@ -260,7 +255,7 @@ def _known(store: Store) -> tuple[int, dict[tuple[str, str, BreakerKind], Breake
 
 
 def act(planned: Plan[BreakerStep], store: Store, *, by: str) -> Iterator[BreakerStep]:
-    """All of them at once. RefusedError where somebody has changed fuses since the plan was made."""
+    """Change all at once. RefusedError if breakers have changed since the plan."""
     rows = [step.row for step in planned.steps]
     if not rows:
         return
@@ -286,7 +281,7 @@ def _told(step: BreakerStep, by: str) -> AuditRow:
 
 
 def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> str:
-    """Says by how many proxies the fuses are in force as they are now, once they are or that time is over."""
+    """Wait until all proxies apply the current breakers, or time is over. Describes how many do."""
     until_s = time.monotonic() + within_s
     wanted = store.proxies.revision()
     while True:
@@ -302,7 +297,7 @@ def wait_until_in_force(store: Store, within_s: float = IN_FORCE_TIMEOUT_S) -> s
 
 
 def list_breakers(store: Store) -> list[dict[str, Any]]:
-    """All fuses, with what each has answered at all proxies."""
+    """Returns all breakers, with sums over all proxies."""
     counts = store.proxies.counts()
     now_ms = wall_ms()
     live = {row.id for row in list_serving_proxies(store)}
@@ -326,5 +321,5 @@ def list_breakers(store: Store) -> list[dict[str, Any]]:
 
 
 def list_dropped_records(store: Store, limit: int = 100) -> tuple[DroppedRecordsRow, ...]:
-    """What was dropped, newest first."""
+    """Returns dropped records, newest first."""
     return store.proxies.drops(limit)

@@ -1,4 +1,4 @@
-"""Moving all groups of the proxies' clients to another cluster: their members gather, their places go along."""
+"""Moves the groups of proxies' clients to another cluster: members gather, and committed offsets are copied."""
 
 from __future__ import annotations
 
@@ -41,27 +41,28 @@ from twinshore.switch.operations.run import SwitchCaller
 from twinshore.switch.operations.waves import WavesPlan
 
 GroupsHome = HomeRecord | HomeConflict | None
-# So many words a silent cluster may have heard.
+# How many newer records a silent cluster may have.
 UNSEEN_TERMS_MAX = 16
-WRITE_MARGIN_S = 3.0  # a request for the next word has landed by then, or is given up
+WRITE_MARGIN_S = 3.0  # by then the write of the next record has arrived, or is given up
 NAMED_MAX = 5
 CLUSTER_TIMEOUT_S = 5.0
-# Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which
-# groups have some that have not. For so long a proxy that knows of none is not believed: it may have just begun.
+# Members learn of the move with their next heartbeat, every three seconds by default, commit, and wait. Proxies report
+# groups with members that have not. At first a proxy that reports none is not believed: it may have just begun.
 GATHER_MIN_S = 4.0
 GATHER_MAX_S = 30.0
-# So long proxies may take to say that no place is on its way any more; one that was killed is waited for as well.
+# How long proxies may take to report that no commit is on its way; a killed proxy is awaited too.
 PROXIES_TIMEOUT_S = 12.0
 OFFSETS_COPY_TIMEOUT_S = 5.0
-# So long proxies hold groups whose mover is gone; in the first step besides the times that were asked for.
+# How long proxies hold groups whose mover is gone; in the first step, in addition to the requested times.
 PROXIES_HOLD_S = 60.0
 RETRY_INTERVAL_S = 0.05
 
 
 class GroupsHomeRecords:
-    """What clusters say of the home of groups, and who has heard it: read and written on both, by one who moves it. On
-    these clusters. `first`: where groups are at home before anybody has said anything. `store`: keeps where groups have
-    moved."""
+    """Reads and writes the home record of groups, and follows which proxies have read it.
+
+    `first`: the home without a record. `store`: keeps where groups have moved.
+    """
 
     def __init__(self, clusters: Sequence[KafkaCluster], first: str, store: Store | None = None) -> None:
         self._first, self._store = first, store
@@ -90,12 +91,11 @@ class GroupsHomeRecords:
         return found, silent
 
     def next(self, told: GroupsHome, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeRecord:
-        """The next word of the home that stands. `hold_s`: proxies end by themselves what it asks for, so long after
-        they heard it."""
+        """Returns the next record of the same home. `hold_s`: after so long proxies end what it asks for."""
         hold_ms = int(hold_s * 1000)
         now_ms = wall_ms()
         if isinstance(told, HomeConflict):
-            told = told.one  # a higher word ends the clash
+            told = told.one  # a higher record ends the conflict
         if told is None:
             home_id = self._clusters[self._first].cluster_id()
             return HomeRecord(
@@ -115,8 +115,10 @@ class GroupsHomeRecords:
         return replace(told, step=step, state=state, switch=switch, since_ms=now_ms, set_by=by, hold_ms=hold_ms)
 
     def moved(self, told: GroupsHome, to: str, switch: str, by: str) -> HomeRecord:
-        """The first word of the new home. Where it is the home that stands, a silent cluster may have heard of
-        others, and this one counts more."""
+        """Returns the first record of the new home.
+
+        If the home stays, the term rises further: a silent cluster may have newer records.
+        """
         if isinstance(told, HomeConflict):
             told = told.one
         term, source = (told.term, told.home) if told is not None else (FIRST_TERM, self._first)
@@ -133,7 +135,7 @@ class GroupsHomeRecords:
         )
 
     def say(self, line: HomeRecord, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
-        """On these clusters. RefusedError where somebody else has said something meanwhile. `may`: as `HomesTopic`."""
+        """Write the record. RefusedError if another one came between. `may`: as in `HomesTopic.say`."""
         began_s = steady_s()
         for name in names:
             notes = self._notes[name]
@@ -147,14 +149,18 @@ class GroupsHomeRecords:
         self._held_until_s = began_s + line.hold_ms / 1000 if line.hold_ms else inf
 
     def check_still_held(self) -> None:
-        """RefusedError where a proxy may have ended by itself what the last word asked for. Proxies count from when
-        they heard it, and this process from before it said so."""
+        """Raise RefusedError if a proxy may have ended the hold.
+
+        Proxies count from reading the record, this process from before the write.
+        """
         if steady_s() + WRITE_MARGIN_S > self._held_until_s:
             raise RefusedError("it took too long: members go on where they were", hint="nothing has moved; try again")
 
     def move(self, line: HomeRecord, to: str, names: Sequence[str]) -> None:
-        """The new home first: once it is said there groups are there, whatever becomes of the rest. The mirror
-        says it to clusters that are silent now, as the store keeps it."""
+        """Write the record to the new home first: from then on groups are there.
+
+        The mirror later writes it to silent clusters, from the store.
+        """
         self.say(line, [to], self.check_still_held)
         if self._store is not None:
             save_home(self._store, line)
@@ -162,13 +168,13 @@ class GroupsHomeRecords:
             self.say(line, [name for name in names if name != to])
 
     def lacking(self, told: HomeRecord) -> list[str]:
-        """Clusters that answered, and have another line."""
+        """Returns clusters that answered and have another record."""
         return [
             name for name, notes in self._notes.items() if name in self._heard and notes.homes.get(GROUPS_HOME) != told
         ]
 
     def gathering(self, line: HomeRecord) -> list[str]:
-        """Groups with members who have not gathered since this word, and proxies that have not heard it; some."""
+        """Returns some groups with members that have not gathered, and proxies without this record."""
         self._hear()
         late = self._followers.gathering(GROUPS_HOME, line.word, steady_s())
         return sorted({name for one in late for name in one.busy or (one.name or one.id,)})
@@ -179,7 +185,7 @@ class GroupsHomeRecords:
                 hearing.read()
 
     def awaited(self, line: HomeRecord) -> list[str]:
-        """Proxies that may still commit places at the old home."""
+        """Returns proxies that may still commit offsets at the old home."""
         self._hear()
         waits = self._followers.awaited({GROUPS_HOME: line.word}, steady_s())
         return sorted(one.name or one.id for one in waits.get(GROUPS_HOME, ()))
@@ -206,7 +212,7 @@ _DONE = {
 
 @dataclass(frozen=True, slots=True)
 class GroupsMoveStep:
-    """`told`: what came of it."""
+    """A step. `told`: the result."""
 
     stage: GroupsMoveStage
     old: str
@@ -219,8 +225,11 @@ class GroupsMoveStep:
 
 @dataclass(frozen=True, slots=True)
 class MoveGroups:
-    """Where groups shall be at home; `to` empty: only look. `force`: though the old home does not answer. `gather_s`:
-    how long members that are at work are waited for. `hold_s`: how long they may wait for a switch after that."""
+    """A requested move.
+
+    `to`: the new home; empty: only look. `force`: even if the old home is silent. `gather_s`: how long to wait for
+    members at work. `hold_s`: how long they may wait for a switch after that.
+    """
 
     to: str = ""
     force: bool = False
@@ -229,7 +238,7 @@ class MoveGroups:
 
 
 def plan(asked: MoveGroups, settings: Settings, store: Store | None) -> Plan[GroupsMoveStep]:
-    """ConfigError where the cluster is none behind the proxy."""
+    """Plan the move. ConfigError if the cluster is not behind the proxy."""
     names = settings.of(SECTION).clusters
     if asked.to and asked.to not in names:
         raise ConfigError(f"{asked.to} is none of the clusters behind the proxy: {join_names(names, NAMED_MAX)}")
@@ -327,7 +336,7 @@ def _judged(seen: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[Refus
 def act(
     asked: MoveGroups, meant: Plan[GroupsMoveStep], settings: Settings, store: Store | None, by: str
 ) -> Generator[GroupsMoveStep, None, None]:
-    """Each step once it is done. Whatever goes wrong before groups have moved lets them go on where they were."""
+    """Yields each finished step. On an error before groups have moved, members go on at the old home."""
     if not meant.steps:
         return
     first = meant.steps[0]
@@ -350,7 +359,7 @@ def act(
 
 @dataclass(frozen=True, slots=True)
 class _Gently:
-    """Of a home that answers: nothing is read again."""
+    """A move while the old home answers: nothing is read again."""
 
     old: str
     asked: MoveGroups
@@ -363,11 +372,11 @@ class _Gently:
         to = self.asked.to
         said = self._say(told, HomeState.ANNOUNCED, PROXIES_HOLD_S + self.asked.gather_s + self.asked.hold_s)
         try:
-            # Behind the word: whoever begins a reset looks for it behind his own.
+            # After the record: a reset looks for the record after writing its own row.
             check_no_reset_under_way(store)
             _none_newer(self.old, settings)
             _wait_for_members(self.words, said, self.asked.gather_s)
-            _none_newer(self.old, settings)  # by now every proxy has heard, and lets none of them join
+            _none_newer(self.old, settings)  # by now every proxy knows, and lets none of them join
             yield GroupsMoveStep(GroupsMoveStage.GATHER, self.old, to)
             said = self._say(said, HomeState.HELD, PROXIES_HOLD_S)
             _wait_for_proxies(self.words, said)
@@ -390,7 +399,7 @@ class _Gently:
 
 
 def _wait_for_members(words: GroupsHomeRecords, said: HomeRecord, gather_s: float) -> None:
-    """A member that has not joined anew may commit what it has read after the places were copied."""
+    """Wait for members that have not rejoined: they could commit after the copy."""
     time.sleep(GATHER_MIN_S)
     until_s = time.monotonic() + gather_s - GATHER_MIN_S
     while late := words.gathering(said):
@@ -412,8 +421,9 @@ def _wait_for_proxies(words: GroupsHomeRecords, said: HomeRecord) -> None:
 
 
 def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple[dict[str, GroupOnBothSides], str]:
-    """What became of it. A place that has not crossed yet, or that an open transaction is about to move, is waited for:
-    no more of these can be sent by now."""
+    """Copy the offsets, and describe the result. Waits for offsets not replicated yet, or that an open transaction may
+    move.
+    """
     links = links_between(settings, store, old, to)
     until_s = time.monotonic() + OFFSETS_COPY_TIMEOUT_S
     while True:
@@ -436,8 +446,10 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
 
 
 def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Settings, store: Store, by: str) -> str:
-    """Members that go on at the new home leave their groups on the old one, and places in twins there are the mirror's
-    from now on: they are where the groups left them, and would count as somebody's own. What is left to do by hand."""
+    """Remove members from the old home, and resume the sync there. Returns what an operator has to do.
+
+    Else offsets in twins would count as changed by others.
+    """
     moves = {name: [goal for goal in one.goals if goal.back] for name, one in seen.items()}
     try:
         with closing(_cluster(old, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
@@ -452,8 +464,10 @@ def _follow(seen: dict[str, GroupOnBothSides], old: str, to: str, settings: Sett
 
 
 def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settings: Settings) -> RefusedError | None:
-    """Why groups do not move while some would lose places: in topics that both clusters have, whatever these hold, and
-    that no link takes along. `seen`: what links would take along."""
+    """Returns why groups cannot move: offsets in topics of both clusters that no link syncs.
+
+    `seen`: what links sync.
+    """
     with ExitStack() as stack:
         one, other = (stack.enter_context(closing(_cluster(name, settings))) for name in (old, to))
         both = (one.metadata().topics.keys() & other.metadata().topics.keys()) - INTERNAL_TOPICS
@@ -463,7 +477,7 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
     named = []
     for name, group in sorted(places.items()):
         taken = seen.get(name, GroupOnBothSides())
-        known = {goal.left_topic for goal in taken.goals}  # a group that has just begun may have more places by now
+        known = {goal.left_topic for goal in taken.goals}  # a group that has just begun may have more offsets by now
         left = {where[0] for where in group.places if f"{where[0]}-{where[1]}" not in taken.lost} & (both - known)
         if left:
             named.append(f"{name} in {join_names(sorted(left), NAMED_MAX)}")
@@ -477,8 +491,7 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
 
 
 def _none_newer(home: str, settings: Settings) -> None:
-    """RefusedError where a group of the newer protocol (KIP-848) has members there: nothing has them commit what they
-    have read, and wait."""
+    """Raise RefusedError if a group of the newer protocol (KIP-848) has members, which cannot be made to wait."""
     with closing(_cluster(home, settings)) as cluster, closing(ConsumerGroups(cluster)) as groups:
         found = groups.listed()
     if found.away:
@@ -502,8 +515,9 @@ def _words(settings: Settings, stack: ExitStack, store: Store | None) -> GroupsH
 
 
 def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Plan[GroupsMoveStep]:
-    """`refused`: why groups cannot go along. Their consumers wait from before the hold until the switch is done, so
-    several switches one behind the other are too long."""
+    """Plan to move groups with a switch. Several waves are refused: consumers would wait from before the hold until the
+    end.
+    """
     if isinstance(switch, WavesPlan):
         hint = f"switch without --groups, then `twinshore proxy groups --to {to}`"
         return Plan(refused=RefusedError("groups do not go along with several waves", hint=hint))
@@ -511,9 +525,11 @@ def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPl
 
 
 class GroupsWithSwitch:
-    """Groups of the proxies' clients go along with a switch: their members gather before it, and go on right behind it.
-    Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them
-    right behind the flip; where it is not called they stay, and go on at the end."""
+    """Moves groups with a switch.
+
+    Members wait from `begin` on, as long as the switch may hold writers and some time more. `go_on` moves them right
+    after the topics. Without `go_on` and `end`, members go on at the old home on exit.
+    """
 
     def __init__(
         self,
@@ -537,14 +553,14 @@ class GroupsWithSwitch:
             self._steps.close()  # type: ignore[attr-defined]
 
     def begin(self) -> None:
-        """Members have committed, and wait."""
+        """Make members commit and wait."""
         if self._meant is not None:
             asked = MoveGroups(self._to, hold_s=self._hold_s)
             self._steps = act(asked, self._meant, self._settings, self._store, self._asking.by)
             self._tell_next()
 
     def go_on(self) -> None:
-        """The switch goes on also where they cannot be moved."""
+        """Move the groups. If that fails, the switch continues."""
         try:
             while self._tell_next():
                 pass
@@ -553,7 +569,7 @@ class GroupsWithSwitch:
             self._refused = error
 
     def end(self) -> None:
-        """Behind the switch. Raises where groups were not moved."""
+        """Finish after the switch. Raises if groups were not moved."""
         self.go_on()
         if self._refused is not None:
             raise self._refused
@@ -566,7 +582,7 @@ class GroupsWithSwitch:
 
 
 def move_groups_by_force(to: str, settings: Settings, where: object, by: str, tell: Callable[[str], None]) -> None:
-    """Behind a switch by force, also where the groups' home does not answer. `where`: the store, if it answers."""
+    """Move groups after a forced switch, even if their home is silent. `where`: the store, if available."""
     store = where if isinstance(where, Store) else None
     asked = MoveGroups(to, force=True)
     meant = plan(asked, settings, store)

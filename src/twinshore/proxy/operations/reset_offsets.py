@@ -1,4 +1,4 @@
-"""Setting a group of the proxies' clients to other places while its members run."""
+"""Resets a group's offsets while its members run."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ UNFINISHED_HINT: Final = "finish it with --resume, or have places as they were w
 
 
 class UnfinishedResetAction(StrEnum):
-    """What becomes of a reset that was not finished."""
-
     RESUME = "resume"
     UNDO = "undo"
 
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """`topics`: with the partitions that are meant, None for all; empty: wherever the group has a place. `target`: None
-    where only to look, or where a reset that was not finished is taken up or `taking` back. `gather_s`: how long
-    members are waited for, so that they come back together."""
+    """A requested reset.
+
+    `topics`: with partitions, None for all; empty: all with a committed offset. `target`: None to only look, or with an
+    `unfinished_action`. `gather_s`: how long to wait for members, so that they return together.
+    """
 
     group: str
     topics: Mapping[str, frozenset[int] | None]
@@ -77,7 +77,7 @@ def parse_reset_request(
     undo: bool = False,
     gather_s: float = GATHER_TIMEOUT_S,
 ) -> ResetOffsets:
-    """As options say it. ConfigError where they say more than one thing."""
+    """Parse the options. ConfigError if they contradict."""
     if resume and undo:
         raise ConfigError("--resume and --undo are two things")
     target = parse_target(
@@ -92,7 +92,7 @@ def parse_reset_request(
 
 
 class OffsetResetStage(StrEnum):
-    """In this order."""
+    """The stages, in order."""
 
     HOLD = "hold"
     GATHER = "gather"
@@ -113,7 +113,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetStep:
-    """`counts`: the numbers of its sentence."""
+    """A stage. `counts`: the numbers of the sentence."""
 
     stage: OffsetResetStage
     group: str
@@ -125,7 +125,7 @@ class OffsetResetStep:
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetPlan(Plan[OffsetResetStep]):
-    """`known`: the run of the reset that stood as this was planned. `term`: how often groups had moved by then."""
+    """A planned reset. `known`: the earlier reset's run. `term`: how often groups had moved."""
 
     home: str = ""
     term: int = 0
@@ -134,7 +134,7 @@ class OffsetResetPlan(Plan[OffsetResetStep]):
 
 
 def plan(asked: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPlan:
-    """How the group stands, and where it would. ConfigError where there is no such group, topic or partition."""
+    """Plan a reset. ConfigError if there is no such group, topic or partition."""
     before = next((row for row in store.proxy_resets.all()[1] if row.group == asked.group), None)
     if before is not None and is_reset_under_way(before) and _changes(asked):
         raise RefusedError(_under_way(before), hint=f"it ends by {format_time(before.until_ms)} at the latest")
@@ -242,7 +242,7 @@ def _refused(
 def act(
     asked: ResetOffsets, meant: OffsetResetPlan, settings: Settings, store: Store, by: str
 ) -> Iterator[OffsetResetStep]:
-    """Each step once it is done. What goes wrong before the second lets members go on where they were."""
+    """Yields each finished step. On an error before offsets are set, members go on at the old ones."""
     if not meant.steps:
         return
     with ExitStack() as stack:
@@ -285,7 +285,7 @@ def act(
 
 
 def _came(asked: ResetOffsets, goals: Sequence[ResetGoal]) -> str:
-    """Members may have committed since it was shown."""
+    """Describe a shift's goals: members may have committed since the plan was shown."""
     if asked.target is None or asked.target.way is not ResetTargetKind.SHIFT:
         return ""
     return ": " + join_names([f"{one.topic}-{one.partition}: {one.was} -> {one.to}" for one in goals], NAMED_MAX)

@@ -1,4 +1,4 @@
-"""A proxy on this machine: what clients would see, serving them, and a table of its users file."""
+"""A proxy on this machine: preview, serve, and a table for the users file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PREVIEW_TIMEOUT_S = 4.0
 
 
 def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPreview:
-    """As a proxy takes them up that begins now. ConfigError where it could not begin."""
+    """Preview what a proxy would serve now. ConfigError if it could not start."""
     asked, clusters = settings.of(SECTION), select_clusters(settings)
     layout, said = build_addressing(asked, clusters), list[str]()
     with ExitStack() as stack:
@@ -50,7 +50,7 @@ def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPrevie
 
 
 def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
-    """None of a cluster that has fallen silent since it was looked at."""
+    """Returns the home records; none if the cluster is silent by now."""
     with (
         closing(KafkaCluster(cluster, patience_s=PREVIEW_TIMEOUT_S, call_s=PREVIEW_TIMEOUT_S)) as kafka,
         suppress(KafkaError),
@@ -60,8 +60,7 @@ def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
 
 
 def serve_proxy(settings: Settings, log: Callable[[str], None], processes: int = 0) -> None:
-    """Until Ctrl-C, SIGTERM or SIGHUP. It begins without a store as well, and takes up one that is made later.
-    `processes`: so many, in place of what the settings say, where it is not 0."""
+    """Serve until Ctrl-C, SIGTERM or SIGHUP. A store may be created later. `processes`: 0 for the settings' number."""
     select_clusters(settings)
     count = processes or settings.of(SECTION).processes
     if count > 1:
@@ -71,7 +70,6 @@ def serve_proxy(settings: Settings, log: Callable[[str], None], processes: int =
 
 
 def serve_worker(settings: Settings, part: Worker) -> None:
-    """The same, as one of several processes."""
     _serve(settings, partial(part.tell, WorkerMessage.LOG), part)
 
 
@@ -85,7 +83,7 @@ def _serve(settings: Settings, log: Callable[[str], None], part: Worker | None) 
 
 
 def format_user_table(name: str, password: Secret) -> str:
-    """What is to stand in the users file; ConfigError where there is no password."""
+    """Returns a user's table for the users file. ConfigError without a password."""
     plain = password.read()
     if not plain:
         raise ConfigError(f"{password.file or password.env} holds no password")

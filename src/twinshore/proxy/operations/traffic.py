@@ -1,4 +1,4 @@
-"""What went through the proxies in the last minutes, as they told the store."""
+"""The traffic of all proxies in the last minutes, from the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twinshore.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class TrafficQuery:
-    """`last_s`: of how long. `topic`, `client`: only these, as fuses name them. `page` from 1, `size` lines each."""
+    """A query. `last_s`: the period. `topic`, `client`: patterns, as of breakers. `page` from 1, `size` lines each."""
 
     by: TrafficGrouping = TrafficGrouping.TOPIC
     sort: TrafficOrder = TrafficOrder.BYTES
@@ -28,7 +28,7 @@ class TrafficQuery:
 
 @dataclass(frozen=True, slots=True)
 class TrafficPage:
-    """Some of `count` lines. `unseen`: what was named and is not among what went through."""
+    """Some of `count` lines. `unseen`: requested names without traffic."""
 
     lines: tuple[TrafficLine, ...]
     page: int
@@ -38,12 +38,10 @@ class TrafficPage:
     unseen: tuple[str, ...] = ()
 
     def as_values(self) -> dict[str, Any]:
-        """For programs."""
         whole = {"page": self.page, "pages": self.pages, "count": self.count, "last_s": self.last_s}
         return {**whole, "lines": [one.as_values() for one in self.lines]}
 
     def sentences(self) -> list[str]:
-        """For people."""
         if not self.lines:
             return list(self.unseen) or ["no proxy has told of any traffic"]
         told = [describe_traffic(one) for one in self.lines]
@@ -53,7 +51,7 @@ class TrafficPage:
 
 
 def parse_query(by: str, sort: str, last: str, topic: str, client: str, page: int, size: int) -> TrafficQuery:
-    """ConfigError where one of these is no such thing."""
+    """Parse the options. ConfigError if invalid."""
     try:
         return TrafficQuery(
             TrafficGrouping(by), TrafficOrder(sort), parse_seconds(last, "--last"), topic, client, page, size
@@ -65,7 +63,7 @@ def parse_query(by: str, sort: str, last: str, topic: str, client: str, page: in
 
 
 def query_traffic(asked: TrafficQuery, store: Store) -> TrafficPage:
-    """As of the windows that ended in that time."""
+    """Returns a page over the windows that ended in the period."""
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - asked.last_s * 1000, now_ms)
     meant = [
