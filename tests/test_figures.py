@@ -66,6 +66,7 @@ BOUNDS = {
         "10 seconds": "proxy.core.session:RETRY_TIMEOUT_S",
     },
     "client-protocol": {
+        "60 s": "routing.core.subscribers:LEASE_MS_MAX",
         "50 ms": "routing.core.subscribers:SWITCH_POLL_INTERVAL_S",
         "524,288 bytes": "routing.core.home_records:HOME_BYTES_MAX",
     },
@@ -91,7 +92,7 @@ BOUNDS = {
     },
     "switch": {
         "10 seconds": "config.model:WRITE_PAUSE_S",
-        "15 seconds": "switch.step_runner:SILENT_MS_MAX",
+        "15 seconds": "switch.write_access:UNREACHABLE_MS_MAX",
         "3 seconds": "switch.announce:HOLD_MARGIN_S",
         "5 seconds": "routing.core.subscribers:SUBSCRIPTION_LEASE_S",
         "500 records": "switch.core.unreplicated:BATCH_RECORDS",

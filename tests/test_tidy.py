@@ -285,3 +285,41 @@ def test_a_file_that_falls_short_is_named() -> None:
 
     with pytest.raises(AssertionError, match=r"\ALICENSE: it is the licence"):
         check()
+
+
+ODD_WORDS = re.compile(
+    r"\b(nobody|whoever|somebody|anew|whatever|thereby|wherever|meanwhile|whence|hereby|lest|nought|oneself|of whom|"
+    r"of which|to whom|by whom|is let|are let|be let|to and fro)\b",
+    re.IGNORECASE,
+)
+ODD_WORDS_MAX = 1.0  # of a thousand
+
+
+def odd_words(text: str) -> float:
+    plain = re.sub(r"```.*?```", " ", text, flags=re.DOTALL)
+    return 1000 * len(ODD_WORDS.findall(plain)) / max(1, len(re.findall(r"[A-Za-z']+", plain)))
+
+
+@pytest.mark.parametrize("package", ROOMS, ids=lambda package: package.name)
+def test_docstrings_use_plain_words(package: Path) -> None:
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = [node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    assert (
+        odd_words("\n".join(ast.get_docstring(node) or "" for node in nodes if isinstance(node, kinds)))
+        <= ODD_WORDS_MAX
+    )
+
+
+def test_pages_use_plain_words() -> None:
+    generated = {"settings.md", "cli.md", "metrics.md", "incidents.md", "compatibility.md", "benchmarks.md"}
+    pages = [path for path in (ROOT / "docs").glob("*.md") if path.name not in generated]
+    pages += [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+    assert odd_words("\n".join(path.read_text() for path in pages)) <= ODD_WORDS_MAX
+
+
+def test_a_class_name_is_borne_once() -> None:
+    found: dict[str, Path] = {}
+    for path in (ROOT / "src" / "twinshore").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                assert found.setdefault(node.name, path) == path, node.name

@@ -43,8 +43,9 @@ class _Calls:
 
 
 class AsyncFailoverProducer(_Calls):
-    """A FailoverProducer, with its arguments. `async with AsyncFailoverProducer(...)`. A thread hears answers: it ends
-    within `POLL_INTERVAL_S` once `close` is called."""
+    """A FailoverProducer for asyncio, with the same arguments: `async with AsyncFailoverProducer(...)`. A thread polls
+    delivery reports, until `POLL_INTERVAL_S` after `close`.
+    """
 
     def __init__(self, config: Any, **named: Any) -> None:
         self._producer = FailoverProducer(config, **named)
@@ -60,8 +61,9 @@ class AsyncFailoverProducer(_Calls):
         await self.close()
 
     async def produce(self, topic: str, *words: Any, **named: Any) -> asyncio.Future[Message]:
-        """As a FailoverProducer's, but for `on_delivery`: the record's answer is the future's. KafkaException there,
-        where it was refused. Returns once the call is made, which may take `max_block_s` where there is no room."""
+        """Like FailoverProducer.produce, without `on_delivery`: the returned future gets the message, or
+        KafkaException. Returns once the call is made, which may take `max_block_s` while the queue is full.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Message] = loop.create_future()
 
@@ -95,8 +97,9 @@ class AsyncFailoverProducer(_Calls):
 
 
 class AsyncFailoverConsumer(_Calls):
-    """A FailoverConsumer, with its arguments. `async with AsyncFailoverConsumer(...)`, and `async for message in
-    consumer`."""
+    """A FailoverConsumer for asyncio, with the same arguments: `async with AsyncFailoverConsumer(...)`, then `async for
+    message in consumer`.
+    """
 
     def __init__(self, config: Any, **named: Any) -> None:
         self._consumer = FailoverConsumer(config, **named)

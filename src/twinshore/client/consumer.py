@@ -283,9 +283,12 @@ POLL_INTERVAL_S = 0.05
 
 
 class FailoverConsumer(AssignmentCalls):
-    """`clusters` and `config` as a FailoverProducer's, with `group.id`. `before_move(topic, old, "")` is called before
-    the member leaves a topic that a switch holds, or for settings that were pushed, `after_move(topic, old, new)` once
-    it has joined at the new home; from within poll or consume, as all callbacks. One thread at a time may call it."""
+    """A consumer that follows its topics. One thread at a time may call it.
+
+    `clusters` and `config` as for FailoverProducer, with `group.id`. `before_move(topic, old, "")` is called before a
+    topic is left, for a switch or pushed settings; `after_move(topic, old, new)` after joining at the new home.
+    Callbacks run inside poll or consume.
+    """
 
     def __init__(
         self,

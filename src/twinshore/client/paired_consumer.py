@@ -427,9 +427,12 @@ WAITING_POLL_INTERVAL_S = 0.01  # while records wait for log ends
 
 
 class FailoverPairConsumer(AssignmentCalls):
-    """`clusters` and `config` as a FailoverConsumer's; the two clusters are called as their links call them, which is
-    what twins' names begin with. `cluster`: the one where it reads, without it the first, or the pushed home.
-    `wait_s`: how long a home that does not answer is waited for. One thread at a time may call it."""
+    """A consumer of prefix pairs. One thread at a time may call it.
+
+    `clusters` and `config` as for FailoverConsumer; the two names must be the twins' prefixes, as links use them.
+    `cluster`: where to read, by default the first, or the pushed home. `wait_s`: how long to wait for a home that does
+    not answer.
+    """
 
     def __init__(
         self,

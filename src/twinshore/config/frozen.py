@@ -1,7 +1,7 @@
-"""Names that other systems hold: they stand on clusters, in quotas, rights and files of whoever runs Twinshore. Pure.
+"""Names that other systems hold: in topics, quotas, ACLs and files of operators. Pure.
 
-No release changes one of them. Another form of a line on a cluster is another `LINE_VERSION`, and one of a file another
-version of that file. tests/config/test_frozen_names.py has each once more, and says why it stays.
+No release changes one of them. A new form of a record gets a new `LINE_VERSION`; a new form of a file gets a new
+version of that file. tests/config/test_frozen_names.py repeats each name and says why it stays.
 """
 
 from __future__ import annotations

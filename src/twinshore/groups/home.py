@@ -28,7 +28,7 @@ def load_home(store: Store) -> HomeRecord | None:
 
 
 def save_home(store: Store, line: HomeRecord) -> None:
-    """Keeps the line, unless a later one is kept, or one that only a newer version can read."""
+    """Saves the record unless a later one is saved, or one that only a newer version can read."""
     before = load_home(store)
     if before is None or (not before.newer and before.word < line.word):
         key, value = line.line()

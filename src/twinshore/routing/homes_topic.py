@@ -170,9 +170,10 @@ class HomesTopic:
     def say(
         self, lines: Iterable[HomeRecord], now_ms: int, may: Callable[[], None] | None = None
     ) -> dict[str, HomeRecord]:
-        """Writes those that would stand; what stands for each of these topics afterwards. Whoever wants to know whether
-        his line won asks `log.is_current`. KafkaError where a line of a newer version stands for one of them. `may` is
-        asked right before they are written, where some are, and raises where that may not be any more."""
+        """Writes the records that would become current, and returns the current record of each topic afterwards. Ask
+        `log.is_current` whether one's own record won. Raises KafkaError if a topic has a newer record. `may` is called
+        right before the write, if there is one, and raises if the caller may no longer write.
+        """
         wanted = list(lines)
         with self._cluster.errand():
             self.read()
@@ -263,7 +264,7 @@ class TwinsTopic:
         return self._log.twins()
 
     def may_be(self) -> frozenset[str]:
-        """Names of topics that may be twins by lines of a newer version, as they were read last."""
+        """Names of topics that may be twins by newer records, as last read."""
         return self._log.may_be()
 
 

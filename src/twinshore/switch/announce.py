@@ -311,7 +311,7 @@ class HomeAnnouncer:
 
 
 def _must_be_read(cluster: KafkaCluster, lines: Mapping[str, HomeRecord], record: SwitchState) -> None:
-    """RefusedError where a home is unknown that the switch would move."""
+    """Raises RefusedError if the home of a topic of the switch is unknown."""
     for topic in record.names():
         if (there := lines.get(topic)) is not None and there.newer:
             raise RefusedError(newer_in_words(topic, there.newer, cluster.name), hint=NEWER_HINT)

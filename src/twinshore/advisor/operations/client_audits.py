@@ -1,4 +1,4 @@
-"""`twinshore conduct`: audits how clients recently used their clusters, under a policy."""
+"""`twinshore proxy conduct`: audits how clients recently used their clusters, under a policy."""
 
 from __future__ import annotations
 

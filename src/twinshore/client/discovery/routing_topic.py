@@ -56,10 +56,12 @@ def check_lease(lease_s: float) -> None:
 
 
 class HomeTracker:
-    """`topics`: names, or beginnings of names with a `*` behind; `begin`: where topics are written of which no line
-    tells; `told` and `unread`: what another one has heard before it. `news` is called from a thread of the centre when
-    it has heard or lost something; `warn` is told, once, why a cluster is not believed. There is a thread for each
-    cluster, from `start` on: `stop` ends them, and waits for them, but no longer than a cluster has patience."""
+    """Tracks the homes of a client's topics on all clusters.
+
+    `topics`: names, or prefixes with a trailing `*`. `begin`: the cluster for topics without a home record. `told`, `unread`:
+    records of an earlier tracker. `news` is called from a tracker thread after a change; `warn` once for each reason
+    not to trust a cluster. Threads run from `start` to `stop`, which waits a few seconds for them.
+    """
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class HomeTracker:
             return self._following.told()
 
     def unread(self) -> Mapping[str, HomeRecord]:
-        """The lines of a newer version that stand on clusters: where these topics are at home is unknown."""
+        """The newer records on clusters: the homes of these topics are unknown."""
         with self._guard:
             return self._following.unread()
 

@@ -74,8 +74,9 @@ class GroupsHomeRecords:
         self._held_until_s = inf
 
     def told(self) -> tuple[GroupsHome, dict[str, KafkaError]]:
-        """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent.
-        RefusedError where only a newer version can read what stands."""
+        """Returns the current record and the clusters that do not answer. For silent clusters the store's record
+        counts. RefusedError if only a newer version can read the current record.
+        """
         lines, silent = list[HomeRecord | None](), dict[str, KafkaError]()
         with suppress(StoreError):
             lines.append(load_home(self._store) if self._store is not None else None)

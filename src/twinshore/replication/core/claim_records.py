@@ -95,9 +95,10 @@ class TwinAnchors:
 
 @dataclass(slots=True)
 class LinkClaimState:
-    """The lines of one link, which is its name and its source's cluster id, as the log goes on. Those of a newer
-    version are left as they are: `newer_writer`: that of who writes, 0: none; `newer_twins`: twins with such lines.
-    Whose the link is every version can read, as the key of a claim says it."""
+    """The records of one link (its name and its source's cluster id), as the log is read. Newer records stay untouched.
+    `newer_writer`: the version of the writer's record, 0 if readable; `newer_twins`: twins with newer records. Every
+    version can read whose the link is, since the claim's key says so.
+    """
 
     link: str
     source_id: str
@@ -207,8 +208,9 @@ def iter_anchors(notes: Iterable[TwinAnchors]) -> Iterator[tuple[int, AnchorRun]
 
 
 def parse_twin_ids(key: bytes, value: bytes | None) -> tuple[str, str] | None:
-    """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id, `ANY`
-    where that is of a newer version."""
+    """Parses a record that says which link writes a twin: the source's cluster id and the twin's topic id, `ANY` for a
+    newer record.
+    """
     match parse_json_or_none(key, KEY_BYTES_MAX):
         case [frozen.TWIN_LINE, str(_), str(source_id), str(_), int(_)]:
             note = _twin(value)

@@ -55,7 +55,7 @@ class Lineage:
 
     @staticmethod
     def from_json(text: bytes) -> Lineage | NewerLine | None:
-        """None where it is not one: somebody else wrote there."""
+        """None for a foreign form."""
         match found := read_line(text):
             case NewerLine():
                 return found
@@ -108,9 +108,9 @@ SHOWN_MAX = 5
 
 @dataclass(slots=True)
 class LineageRecords:
-    """The lines of one cluster, as the log goes on. `descents`: of topics by name. `made`: by key, the source's cluster
-    id and the twin's topic id of each twin that some link says it writes, `ANY` where that cannot be read. `unread`:
-    versions of lines that tell of a topic's descent in a form that cannot be read here."""
+    """The records of one cluster, as the log is read. `descents`: lineage by topic name. `made`: by key, the source's
+    cluster id and the twin's topic id, `ANY` if unreadable. `unread`: versions of unreadable lineage records.
+    """
 
     descents: dict[str, Lineage] = field(default_factory=dict)
     made: dict[bytes, tuple[str, str]] = field(default_factory=dict)

@@ -249,8 +249,9 @@ HomeRecordPair = tuple[HomeRecord | None, HomeRecord | None]
 
 @dataclass(frozen=True, slots=True)
 class NewHomeRecords:
-    """What the clusters say and the store does not know. `doubts`: topics that nobody may carry, each with why; of
-    these the home of `unread` is unknown, as lines of a newer version name it."""
+    """What the clusters say and the store does not know. `doubts`: topics that no link may replicate, each with the
+    reason; `unread` are those with an unknown home, since a newer record names them.
+    """
 
     lines: Mapping[str, HomeRecord]
     doubts: Mapping[str, str]
@@ -298,7 +299,7 @@ def compare_home_records(
 
 
 def clusters_of(link: Link, logs: Iterable[Mapping[str, HomeRecord]], topic: str) -> str:
-    """Which of the link's two clusters has a line of the topic that cannot be read."""
+    """Which of the link's two clusters has an unreadable record of the topic."""
     named = zip((link.source, link.target), logs, strict=False)
     return " and ".join(name for name, log in named if topic in log and log[topic].newer)
 

@@ -14,13 +14,13 @@ HEARTBEAT_FRESH_S = 10.0
 
 
 def beat_line(link: Link, now_ms: int) -> tuple[bytes, bytes]:
-    """A link's heartbeat, as it is written on its source."""
+    """Encodes a link's heartbeat, as written on its source."""
     beat = {"link": link.name, "source": link.source, "target": link.target, "at_ms": now_ms}
     return link.name.encode(), line_value(beat)
 
 
 def beat_ms(value: bytes | None) -> int | None:
-    """When a heartbeat was written, by its own words; None where it has none, or none that this version can read."""
+    """When a heartbeat was written, as its value says; None if the value has no time that this version can read."""
     match read_line(value):
         case {"at_ms": int(at_ms)}:
             return at_ms

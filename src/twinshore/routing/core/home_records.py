@@ -1,7 +1,7 @@
 """The records of `twinshore.homes` and `twinshore.twins`: topic homes, claims, switch records, twins.
 
 `twinshore.homes` is compacted, and its keys are JSON lists. Third parties may write to both topics: other forms are
-skipped.
+skipped. Each value has a version `v`; `read_line` judges the version, and a newer record is never interpreted.
 
 **Home records** of a topic are ordered by version, (term, step): the highest is current, at any offset. Among different
 records with one version the first in the log wins. So a writer reads the log to its end to see whether its record won.
@@ -17,14 +17,7 @@ A **switch record** is split into parts. A head names them and the record that t
 another than the current record has lost. So the log decides between two processes that continue one switch, and tells
 the loser.
 
-The value of each line has a version, `v`; one without it is of version 1. A line of a newer version is known as one,
-and not read: what it says of the topic that its key names is unknown here, which is not "nothing" (`read_line`). Such a
-home line stands until it is taken away, nothing is written over it, and its topic has an **unknown home**.
-
-Which topics of one cluster `twinshore.twins` calls twins: the lines of all links there, as the log goes on. Pure.
-
-Strangers may write to that topic: what is not a line of this form is passed over. A line counts for the topic of this
-id alone, so a line of a topic that was deleted does not count for another one of that name.
+A record of `twinshore.twins` counts for one topic id alone, never for a later topic of that name.
 """
 
 from __future__ import annotations
@@ -74,25 +67,26 @@ KeyValue = tuple[bytes, bytes | None]
 
 
 class NewerLine(NamedTuple):
-    """The value of a line in a form of this version, which is above the one that is read here."""
+    """The value of a record whose version is above the one that this code reads."""
 
     version: int
 
 
 def line_value(fields: Mapping[str, object]) -> bytes:
-    """The value of a line, as it is written on clusters."""
+    """Encodes a record's value, with its version."""
     return encode_json({LINE_VERSION_KEY: LINE_VERSION, **fields})
 
 
 def read_line(value: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> dict[str, Any] | NewerLine | None:
-    """What a line's value says; None where it is no line, as strangers may write there. Nothing of a line of a newer
-    version is interpreted, by no reader."""
+    """Returns what a record's value holds; None for a foreign form, since third parties may write to the topic. Every
+    reader uses this function, so a newer record is interpreted nowhere.
+    """
     found = parse_json_or_none(value, bytes_max)
     return versioned(found) if isinstance(found, dict) else None
 
 
 def versioned(found: dict[str, Any]) -> dict[str, Any] | NewerLine | None:
-    """The same of JSON that was read already: here alone a version is judged."""
+    """As `read_line`, for JSON that is parsed already. The only place that judges a version."""
     version = found.get(LINE_VERSION_KEY, LINE_VERSION)
     if type(version) is not int or not 0 < version < VERSIONS_MAX:
         return None
@@ -100,7 +94,7 @@ def versioned(found: dict[str, Any]) -> dict[str, Any] | NewerLine | None:
 
 
 def newer_in_words(topic: str, version: int, cluster: str = "") -> str:
-    """Why the home of a topic is not known."""
+    """Says why a topic's home is unknown."""
     where = f" on {cluster}" if cluster else ""
     return (
         f"{HOMES_TOPIC}{where} says where topic {topic} is at home in a form of a newer version (v {version}), which "
@@ -125,8 +119,9 @@ class SwitchRecordHead:
 
 @dataclass(slots=True)
 class SwitchRecordLog:
-    """The records of one cluster, as the log goes on. `full`: there is more than is taken. Of a switch whose head is of
-    a newer version there is a record that cannot be read: it is left as it is."""
+    """The switch records of one cluster, as the log is read. `full`: there are more than are kept. A switch with a
+    newer head has a record that this version cannot read and does not touch.
+    """
 
     full: bool = False
     _newer: dict[str, int] = field(default_factory=dict)
@@ -141,11 +136,13 @@ class SwitchRecordLog:
         return sorted({*self._heads, *self._newer})
 
     def is_newer(self, switch: str) -> bool:
-        """Whether a newer version has written the record that stands."""
+        """Whether a newer version wrote the current record."""
         return switch in self._newer
 
     def digest(self, switch: str) -> str:
-        """Of the record that stands; empty where none does, and no digest of ours where it cannot be read."""
+        """The digest of the current record; empty if there is none. An unreadable record has a digest that matches no
+        other.
+        """
         if switch in self._newer:
             return f"{LINE_VERSION_KEY}{self._newer[switch]}"
         head = self._heads.get(switch)
@@ -310,13 +307,13 @@ class HomeState(StrEnum):
 class HomeRecord:
     """The topic's home is `home`, the cluster `cluster_id`, in this term. Each step within the term is a new version.
 
-    What a store needs to make the flip itself: `source` was the home before; `link` carried the topic from there and
-    `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
-    the old home's log is the topic's own. `how` the topic came: PLANNED is with all that the old home had. `hold_ms`:
-    for how long HELD counts, and of groups ANNOUNCED too, from when a reader hears it; 0: until another word comes.
+    The rest lets a store apply the change itself. `source`: the home before. `link` replicated from there, `back` does
+    now. `target_topic_id` and `source_topic_id`: on the new and the old home. `points`: below its point each
+    partition's log on the old home is the topic's own. `how`: `PLANNED_SWITCH` moved all records. `hold_ms`: how long
+    HELD counts (for groups ANNOUNCED too) after a reader reads the record; 0: until a higher version.
 
-    `newer`: the version of a line that cannot be read here; 0: it was read. Then the topic has a home, and nobody here
-    knows which: it is on no known cluster, in no known term, and never written.
+    `newer`: the `v` of a record that this version cannot read, 0 for a readable one. The home is then unknown: on no
+    known cluster, in no known term, and nothing is written to the topic.
     """
 
     topic: str
@@ -386,7 +383,9 @@ class TopicClaim:
 
 
 def current_home(lines: Iterable[HomeRecord | None]) -> HomeRecord | HomeConflict | None:
-    """What stands by the lines of several clusters for one topic. One that cannot be read may be above all others."""
+    """Returns the current record among those of several clusters for one topic. An unreadable record may be above all
+    others.
+    """
     found = [line for line in lines if line is not None]
     if newer := next((line for line in found if line.newer), None):
         return newer
@@ -451,7 +450,7 @@ class HomeLog:
         return [*(self.homes[topic].line() for topic in sorted(self._behind)), *self.records.mending()]
 
     def is_superseded(self, line: HomeRecord) -> bool:
-        """Whether the line would lose, or stands already. Nothing is written over one that cannot be read."""
+        """Whether the record would lose or is current already. An unreadable record is never overwritten."""
         there = self.homes.get(line.topic)
         return there is not None and (there.newer > 0 or there.word >= line.word)
 
@@ -487,7 +486,7 @@ class HomeLog:
                 self.far.pop(topic, None)
 
     def _take_newer(self, topic: str, line: HomeRecord | None, there: HomeRecord | None) -> None:
-        """It stands until it is taken away: what is written behind it may have a lower word."""
+        """Keeps a newer record until a tombstone: later records may have lower versions."""
         if line is None or not line.newer:
             return
         if there is None and len(self.homes) >= TOPICS_MAX:
@@ -633,8 +632,9 @@ _ID = re.compile("[0-9a-f]{32}")
 
 @dataclass(slots=True)
 class TwinLog:
-    """`ids` of twins, in hex, by their lines' keys. `newer`: the topics of lines that cannot be read, by the same: what
-    ids their twins have is not known."""
+    """`ids` of twins, in hex, by their records' keys. `newer`: topics of unreadable records, by key; the ids of their
+    twins are unknown.
+    """
 
     ids: dict[bytes, str] = field(default_factory=dict)
     newer: dict[bytes, tuple[str, str]] = field(default_factory=dict)
@@ -661,7 +661,7 @@ class TwinLog:
                 pass
 
     def may_be(self) -> frozenset[str]:
-        """Names that twins have of which nobody can read here what they are."""
+        """Names of twins whose records this version cannot read."""
         found = set()
         for link, topic in self.newer.values():
             found |= {topic, f"{link.partition('->')[0]}.{topic}"}

@@ -10,17 +10,11 @@ the last announcement and the last read there, both counted from before the requ
 After a lapse the client announces first and reads then: either it sees a switch's hold, or that switch sees the client.
 A starting client waits one lease for silent clusters.
 
-A client reads the lines of the clusters that it knows and takes the highest word that it ever heard. It says on those
-clusters that it follows (`follower_lines`), and writes to a cluster only while that holds there: for a lease since it
-last said so on that cluster, and since it last read there, counted from before it asked. No other cluster renews that
-lease. After a lapse it says so first and reads then: so either it hears of a switch that holds the topic, or that
-switch sees it. A client that starts waits for the clusters that have not answered yet, for one lease.
+A topic with a home record of a newer `v` on any cluster has an unknown home. Clients pause it while that record is
+there. The record has no version to compare, and is not remembered.
 
-A topic of which a cluster has a line of a newer version has an unknown home: it is parked while that line stands there.
-The line is no word, and is not remembered.
-
-A hold is a lease: it counts for `hold_ms` from when the client heard it. It ends by the first reading that was asked
-for after that and finds no higher word. The topic is at home then where the line says.
+A hold counts for `hold_ms` from when the client read the record. It ends with the first read requested afterwards that
+finds no higher version. The record then names the topic's home.
 """
 
 from __future__ import annotations
@@ -167,7 +161,9 @@ def unsubscribe_record(follower_id: str) -> KeyValue:
 
 
 def _unread(follower_id: str, version: int, said: int) -> HomeSubscriber:
-    """A client whose line cannot be read here: it may write anything, has heard nothing, and is waited for."""
+    """The client of a record that this version cannot read: a switch waits for the client as for one that writes every
+    topic.
+    """
     name = f"a client of a newer version (v {version})"
     return HomeSubscriber(follower_id, name, (WILDCARD_SUFFIX,), lease_ms=LEASE_MS_MAX, said=said)
 
@@ -291,9 +287,10 @@ class _Lease:
 
 
 class HomeSubscription:
-    """One client of `topics` (names, or beginnings with a `*`) on clusters of these names. Times are its own monotonic
-    clock's. `told`: what it has heard before, as of other clusters; a lower word counts no more. `unread`: lines of a
-    newer version that were heard before, which count until every cluster was read."""
+    """One client of `topics` (names, or prefixes with a `*`) on clusters of these names. Times are read from the
+    client's own monotonic clock. `told`: records read earlier, as if on other clusters; lower versions no longer count.
+    `unread`: newer records read earlier; they count until every cluster was read.
+    """
 
     def __init__(
         self,
@@ -339,7 +336,7 @@ class HomeSubscription:
         return dict(self._told)
 
     def unread(self) -> Mapping[str, HomeRecord]:
-        """The lines of a newer version that stand on some cluster: where these topics are at home is unknown."""
+        """The newer records of some cluster: the homes of these topics are unknown."""
         return {topic: line for lines in self._unread.values() for topic, line in lines.items()}
 
     def cluster_id(self, cluster: str) -> str:
@@ -441,8 +438,7 @@ class HomeSubscription:
         return found
 
     def heard(self, topic: str, now_s: float) -> WriteOrder:
-        """Where the topic is at home as far as was heard, though that may be a while ago: for whoever reads, and so can
-        do no harm where it is at home no more."""
+        """The topic's home as last read, however long ago. For readers, which do no harm at a former home."""
         for cluster, lines in self._unread.items():
             if topic in lines:
                 return Pause("", newer_in_words(topic, lines[topic].newer, cluster))

@@ -334,7 +334,7 @@ def _writing(acl: Acl, topic: str) -> Acl:
 
 
 def write_denied_to(principal: str, topic: str) -> Acl:
-    """From any host: a principal that may write from one is not to write from another either."""
+    """Denies from any host: a principal that may write from one host must not write from another either."""
     where = (int(ResourceType.TOPIC), topic, int(PatternType.LITERAL))
     return Acl(*where, principal, WILDCARD, int(AclOperation.WRITE), int(AclPermission.DENY))
 

@@ -219,7 +219,7 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[UnreplicatedRecord]:
 
 
 def _read(line: str, name: str) -> dict[str, Any]:
-    """A line of a tail without its version. WireError where that is a newer one, ValueError where it is no line."""
+    """Returns a rescue line without its version. WireError for a newer line, ValueError for a malformed one."""
     raw = json.loads(line)
     found = versioned(raw) if isinstance(raw, dict) else None
     if isinstance(found, NewerLine):
