@@ -58,9 +58,9 @@ def check_lease(lease_s: float) -> None:
 class HomeTracker:
     """Tracks the homes of a client's topics on all clusters.
 
-    `topics`: names, or prefixes with a trailing `*`. `begin`: the cluster for topics without a home record. `told`, `unread`:
-    records of an earlier tracker. `news` is called from a tracker thread after a change; `warn` once for each reason
-    not to trust a cluster. Threads run from `start` to `stop`, which waits a few seconds for them.
+    `topics`: names, or prefixes with a trailing `*`. `begin`: the cluster for topics without a home record. `told`,
+    `unread`: records of an earlier tracker. `news` is called from a tracker thread after a change; `warn` once for each
+    reason not to trust a cluster. Threads run from `start` to `stop`, which waits a few seconds for them.
     """
 
     def __init__(
