@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import gc
 import json
 import os
 import socket
@@ -24,36 +23,26 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import twinshore.replication.task.runner as shipped
 from bench.measure.rig_peers import END, TOPIC, TOPIC_ID, WORKLOADS, peers
 from twinshore.config.model import Cluster, Security, TopicPartition
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.kafka.connection import open_connection
-
-if TYPE_CHECKING or find_spec("twinshore.replication"):
-    import twinshore.replication.task.runner as shipped
-    from twinshore.replication.coordinator_server import CoordinatorServer
-    from twinshore.replication.task import runner
-    from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits, limits_from_settings
-    from twinshore.replication.task.core.partition import PartitionLeaders
-    from twinshore.replication.task.core.position import TargetState
-    from twinshore.replication.task.lookups import ConnectionOpened, LeadersFound, TwinsInspected
-else:  # a tree from before the rooms were parted
-    import twinshore.replication.task as shipped
-    from twinshore.replication.coordinator_server import CoordinatorServer
-    from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits, limits_from_settings
-    from twinshore.replication.task.core.partition import PartitionLeaders
-    from twinshore.replication.task.core.position import TargetState
-    from twinshore.replication.task.lookups import ConnectionOpened, LeadersFound, TwinsInspected
+from twinshore.replication.coordinator_server import CoordinatorServer
+from twinshore.replication.task import runner
+from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits, limits_from_settings
+from twinshore.replication.task.core.partition import PartitionLeaders
+from twinshore.replication.task.core.position import TargetState
+from twinshore.replication.task.lookups import ConnectionOpened, LeadersFound, TwinsInspected
 
 if TYPE_CHECKING:
     from twinshore.replication.core.coordinator import TaskReport
 
 ROOT = Path(__file__).resolve().parents[2]
-BEFORE = "a6ed841"
+BEFORE = "22203342"
 LINK = "east->west"
 RUN_S_MAX = 180.0
 WARM_PART = 0.2
@@ -129,15 +118,6 @@ def finish_once(done: threading.Event, desk: CoordinatorServer) -> None:
     desk.finish_all(LINK)
 
 
-def begin_as_a_tide() -> None:
-    """An older tree does this within `carry`."""
-    if hasattr(runner, "spare_the_collector"):
-        runner.tune_garbage_collector()
-    else:
-        gc.collect()
-        gc.freeze()
-
-
 def shipped_bounds() -> dict[str, float]:
     """What the settings give where nothing is set; on a busy machine the peers may seem far away, and what is far is
     read in another way."""
@@ -153,7 +133,7 @@ def limits_from(bounds: dict[str, Any]) -> TaskLimits:
 def once(workload: str, records: int, limits: TaskLimits) -> float:
     """Microseconds of CPU that the pump's thread takes for a record."""
     with peers(workload) as addresses:
-        setattr(shipped, "Scout", lambda *_: ToldScout(addresses))  # noqa: B010
+        setattr(shipped, "BlockingCalls", lambda *_: ToldScout(addresses))  # noqa: B010
         count = Count(records)
         desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=count.take)
         desk.open_task((LINK, 0), 30.0)
@@ -164,14 +144,13 @@ def once(workload: str, records: int, limits: TaskLimits) -> float:
         desk.assign((LINK, 0), orders)
         cluster = Cluster("rig", ("127.0.0.1:1",))
         sides = (cluster, cluster, 7, 0, 86_400_000)
-        # A desk of an older tree has one token for all lanes.
-        token = desk.token_of((LINK, 0)) if hasattr(desk, "token_of") else getattr(desk, "token")  # noqa: B009
+        token = desk.token_of((LINK, 0))
         at = (desk.host, desk.port, token)
         order = TaskConfig(LINK, 0, 1, *sides, *at, limits)
         ender = threading.Thread(target=finish_once, args=(count.done, desk), daemon=True)
         ender.start()
         pump = shipped.TaskRunner(order)
-        begin_as_a_tide()
+        runner.tune_garbage_collector()
         why = pump.run()
         desk.close()
     if not count.done.is_set():
@@ -195,10 +174,11 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def of_tree(tree: Path, workload: str, records: int) -> float:
-    """One run of the pump of that tree, in a process of its own."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--once", workload, "--records", str(records)]
+    """One run of that tree's task by that tree's own rig, in a process of its own: an older tree has another layout."""
+    rig = tree / Path(__file__).resolve().relative_to(ROOT)
+    command = [sys.executable, str(rig), "--once", workload, "--records", str(records)]
     command += ["--bounds", json.dumps(shipped_bounds())]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree / "src"), str(ROOT)))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree / "src"), str(tree)))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * RUN_S_MAX, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
