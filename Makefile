@@ -34,7 +34,7 @@ test-long: setup ## every test
 	@$(BIN)/python scripts/servers.py
 	@$(PYTEST)
 
-lint: setup ## style, types, the order of the rooms
+lint: setup ## style, types, the order of packages
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
