@@ -13,7 +13,7 @@ import pytest
 
 from twinshore.kafka.pool import ClusterWait
 from twinshore.lab.ports import free_port
-from twinshore.runtime.logging import (
+from twinshore.runtime.wait_report import (
     BATCH_WAIT_S,
     INTERACTIVE_WAIT_S,
     REPORT_WAIT_AGAIN_S,

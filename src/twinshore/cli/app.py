@@ -268,7 +268,7 @@ def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
     from twinshore.replication.operations.link_admin import with_stored_links
 
     if not logs:
-        from twinshore.runtime.logging import report_waits
+        from twinshore.runtime.wait_report import report_waits
 
         report_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
     return with_stored_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))

@@ -34,8 +34,9 @@ from twinshore.replication.task_pool import TaskEngine, TaskPool
 from twinshore.runtime import process
 from twinshore.runtime.endpoints import LinkContext, LinkService, StartService
 from twinshore.runtime.lease_keeper import SeenLease, read_leases
-from twinshore.runtime.logging import WaitReporter, as_outage_log, report_waits_until
+from twinshore.runtime.logging import as_outage_log
 from twinshore.runtime.scheduler import UNTIL_WOKEN, process_scheduler, supervise, thread_failures
+from twinshore.runtime.wait_report import WaitReporter, report_waits_until
 from twinshore.state.database import readable_by_others
 from twinshore.state.store import Store
 

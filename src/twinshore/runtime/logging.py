@@ -1,12 +1,10 @@
-"""Logs: outages of clusters, lines that never block their writer, and what a command waits for.
+"""Logs: outages of clusters, and lines that never block their writer.
 
 An outage fails many jobs of many links. They report to one log, which writes the cause at once, soon afterwards the
 waiting jobs, again later or when more wait, and finally that the cluster answers.
 
 A thread of its own writes lines and raises nothing: a gone reader or full disk must neither end nor delay a thread that
 replicates.
-
-A command names in the third second which cluster it waits for; in a script, later.
 """
 
 from __future__ import annotations
@@ -17,14 +15,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sentences import count_phrase, escape_line, join_names
-from twinshore.kafka.pool import ClusterWait, current_waits
 
 OUTAGE_GATHER_S = 15.0  # jobs give up at different times: the report waits for most of them
 OUTAGE_LOG_AGAIN_S = 600.0
@@ -226,42 +223,3 @@ class LogWriter:
             return
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-
-
-INTERACTIVE_WAIT_S, BATCH_WAIT_S = 2.5, 10.0
-REPORT_WAIT_AGAIN_S = 30.0
-WAIT_POLL_INTERVAL_S = 0.25
-_UNTOLD = threading.Lock()  # held once a reporter runs
-
-
-class WaitReporter:
-    """Reports each wait once, and again if long."""
-
-    def __init__(self, tell: Callable[[str], None], after_s: float) -> None:
-        self._tell, self._after_s = tell, after_s
-        self._told_s: dict[str, float] = {}
-
-    def look(self, now: Iterable[ClusterWait], now_s: float) -> None:
-        for wait in now:
-            lasts_s, told_s = now_s - wait.since_s, self._told_s.get(wait.cluster)
-            if lasts_s < self._after_s or (told_s is not None and now_s - told_s < REPORT_WAIT_AGAIN_S):
-                continue
-            self._told_s[wait.cluster] = now_s
-            since = "" if told_s is None else f" for {lasts_s:.0f} s"
-            self._tell(f"waiting{since} for {wait.cluster} at {wait.at} ...")
-
-
-def report_waits(tell: Callable[[str], None], *, watched: bool) -> None:
-    """Reports waits until the process ends; further calls change nothing. `watched`: a person reads the output."""
-    if _UNTOLD.acquire(blocking=False):
-        report_waits_until(threading.Event(), WaitReporter(tell, INTERACTIVE_WAIT_S if watched else BATCH_WAIT_S))
-
-
-def report_waits_until(over: threading.Event, teller: WaitReporter) -> None:
-    """Reports waits until `over` is set."""
-
-    def go_on() -> None:
-        while not over.wait(WAIT_POLL_INTERVAL_S):
-            teller.look(current_waits(), time.monotonic())
-
-    threading.Thread(target=go_on, name="waits", daemon=True).start()

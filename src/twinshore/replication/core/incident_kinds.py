@@ -195,10 +195,13 @@ _ROWS = (
         "are taken there. A running mirror notices it with the source's next record, or within some five seconds.",
         "After a forced switch, on the old home: `twinshore switch failback TOPIC --old CLUSTER --dry-run` says what "
         "of it never crossed; without `--dry-run` that is saved, and the old home is filled again. "
-        "If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "
+        "If the sentence says that the topic is the twin of another link: do not delete it. Give the two links filters "
+        "that share no topic, and both mirrors the same settings; where the other link has no mirror any more, "
+        "`twinshore mirror forget TOPIC --link LINK` frees the topic. "
+        "If the topic held data before the link (partition -1): delete it on the target if its data are not needed, "
         'exclude it, or set `mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If '
-        "somebody wrote to a running twin: find the writer by the producer id, and take the right to write away from "
-        f"it. Its records cannot be cut off, so: {BEGIN_AGAIN_REFERENCE}.",
+        "another client wrote to a running twin: find the writer by the producer id, and take the right to write away "
+        f"from it. Its records cannot be cut off, so: {BEGIN_AGAIN_REFERENCE}.",
     ),
     IncidentKindEntry(
         IncidentKind.OVERSIZE_BATCH,
