@@ -248,7 +248,7 @@ def test_a_long_look_deals_out_nothing_by_an_order_that_holds_no_more(
         (place.driver._ruling, "flowing", topics),
     ):
         monkeypatch.setattr(part, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(place.driver, "_act", deals)
+    monkeypatch.setattr(place.driver, "_apply_plan", deals)
     looks(place.driver)
     assert dealt == sorted(topics)[:100]
     place.turned(lambda sentence: "flowing" in sentence)

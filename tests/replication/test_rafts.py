@@ -25,8 +25,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is waited for a frozen task, in a few seconds."""
     monkeypatch.setattr(task_pool, "FROZEN_AFTER_S", 5.0)
     monkeypatch.setattr(task_pool, "END_TIMEOUT_S", 8.0)
-    for room in (task_pool, task_pool):
-        monkeypatch.setattr(room, "ARRIVE_S_MAX", 8.0)
+    monkeypatch.setattr(task_pool, "START_TIMEOUT_S", 8.0)
 
 
 @pytest.fixture

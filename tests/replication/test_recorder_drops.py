@@ -63,7 +63,7 @@ def test_rows_of_what_an_overload_drops_are_joined_while_it_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (incident_log, recording):
-        monkeypatch.setattr(module, "DROPS_JOINED", 10)
+        monkeypatch.setattr(module, "DROPS_PER_JOINED_ROW", 10)
     monkeypatch.setattr(incident_log, "DROPS_KEPT_SINGLE", 5)
     orders = TopicPartition("orders", 0)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:

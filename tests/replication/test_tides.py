@@ -162,7 +162,12 @@ def test_tasks_that_hang_keep_no_heir_from_another_lane(
     desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each hung task is ended from outside, and stands by for nobody until then."""
-    for name, short_s in (("ARRIVE_S_MAX", 0.5), ("SPENT_S", 0.5), ("LOOK_S", 0.1), ("END_S_MAX", 2.0)):
+    for name, short_s in (
+        ("START_TIMEOUT_S", 0.5),
+        ("ENDED_GRACE_S", 0.5),
+        ("CHECK_INTERVAL_S", 0.1),
+        ("END_TIMEOUT_S", 2.0),
+    ):
         monkeypatch.setattr(tides_module, name, short_s)
     ended: dict[str, threading.Event] = {}
     over = threading.Event()
@@ -239,7 +244,12 @@ def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(
     desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a file that they read lies on a machine that is gone: no word of the desk reaches them."""
-    for name, short_s in (("ARRIVE_S_MAX", 0.1), ("END_S_MAX", 0.5), ("LOOK_S", 0.1), ("IDLE_S_MAX", 3.0)):
+    for name, short_s in (
+        ("START_TIMEOUT_S", 0.1),
+        ("END_TIMEOUT_S", 0.5),
+        ("CHECK_INTERVAL_S", 0.1),
+        ("STANDBY_TIMEOUT_S", 3.0),
+    ):
         monkeypatch.setattr(tides_module, name, short_s)
     running: dict[str, threading.Event] = {}
     ended: list[str] = []

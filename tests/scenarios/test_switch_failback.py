@@ -134,7 +134,7 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
     path, strays = sorted((stage.rig.folder / "rescued").iterdir())
     assert [json.loads(line)["offset"] for line in strays.read_text().splitlines()[1:-1]] == [16, 17, 18]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (lines[0]["first"], lines[0]["end"], lines[-1]) == (10, 38, {"records": 26, "committed": 23})
+    assert (lines[0]["first"], lines[0]["end"], lines[-1]) == (10, 38, {"v": 1, "records": 26, "committed": 23})
     assert [one["offset"] for one in lines[1:-1]] == [offset for offset, _, _ in before if offset >= 10]
     until(lambda: stage.level(TOPICS), 60, "filled again", stage.rig)
     for topic, partition in product(TOPICS, range(PARTITIONS)):
@@ -259,7 +259,7 @@ def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: SwitchStep, mon
     assert code == 0, said
     assert "done: 9 records rescued to" in said
     (path,) = (stage.rig.folder / "rescued").iterdir()
-    assert json.loads(path.read_text().splitlines()[-1]) == {"records": 9, "committed": 6}
+    assert json.loads(path.read_text().splitlines()[-1]) == {"v": 1, "records": 9, "committed": 6}
     until(lambda: stage.level(TOPICS), 60, "filled again", stage.rig)
     for partition in range(PARTITIONS):
         assert read(east, DIVERGED, partition, "read_committed") == read(west, DIVERGED, partition, "read_committed")

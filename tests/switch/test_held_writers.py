@@ -42,9 +42,9 @@ def beside(settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch) ->
     for module, name, value in (
         (alone_module, "LEASE_S", LEASE_S),
         (alone_module, "GRACE_S", 0.1),
-        (held_writers, "FIRST_S", 0.1),
-        (held_writers, "TOLD_AFTER_S", 0.2),
-        (held_writers, "EVERY_S", 0.05),
+        (held_writers, "OPERATOR_GRACE_S", 0.1),
+        (held_writers, "REPORT_AFTER_S", 0.2),
+        (held_writers, "CHECK_INTERVAL_S", 0.05),
     ):
         monkeypatch.setattr(module, name, value)
     link = next(one for one in settings.links if one.name == "east->west")

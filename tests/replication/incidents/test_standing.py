@@ -76,7 +76,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    for name, value in (("LEDGER_S", 0.05), ("RETRY_S", 0.1), ("QUIET_S", 0.2)):
+    for name, value in (("INCIDENT_POLL_INTERVAL_S", 0.05), ("RETRY_INTERVAL_S", 0.1), ("STABLE_AFTER_S", 0.2)):
         monkeypatch.setattr(stopped, name, value)
     made = Place(tmp_path)
     yield made

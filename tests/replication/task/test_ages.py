@@ -118,7 +118,7 @@ def test_small_batches_are_joined_with_those_of_their_age(
 ) -> None:
     """Ten a second, for a minute in which the source could not be reached: all of them would make one batch, as young
     as its last record."""
-    monkeypatch.setattr("tests.mirror.lane.test_fresh.LIMITS", limits)
+    monkeypatch.setattr("tests.replication.task.test_fresh.LIMITS", limits)
     made = table(*rules)
     comes(made, 0.1, 0, 10, late_ms=0)
     stamps = [NOW_MS + 60_000 - (599 - number) * 100 for number in range(600)]

@@ -330,7 +330,7 @@ def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent() -> None:
     data = memoryview(b"".join(map(bytes, batches)))
     part = FetchedPartitionById(bytes.fromhex(SOURCE_ID), 0, 0, 9_000, 9_000, 0, None, None, [], data.toreadonly())
     lane.fetched(LINE, FetchResponseById(0, 0, 5, [part]), PooledBuffer(bytearray()), OLD_S, NOW_MS)
-    assert not any(kind == "Parcel" for _, _, kind in offsets(track))
+    assert not any(kind == "OutgoingBatch" for _, _, kind in offsets(track))
     assert (track.fetched, track.source.epoch) == (8_000, 4), "its history is known as far as it was dropped"
     assert [(row.from_offset, row.to_offset) for row in track.dropped] == [(110, 130), (140, 8_000)]
     told_of = take_acknowledged(track.told.noted, 140)
