@@ -38,4 +38,4 @@ def test_a_thread_is_made_in_one_place() -> None:
     """Else its name would be what somebody thought of that day."""
     folder = Path(twinshore.client.__file__).parent
     made = [path for path in folder.rglob("*.py") if re.search(r"threading\.Thread\(", path.read_text())]
-    assert made == [folder / "threads.py"]
+    assert made == [folder / "sites.py"]
