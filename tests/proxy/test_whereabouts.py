@@ -45,6 +45,9 @@ def test_who_does_not_follow_keeps_groups_on_the_first_cluster(
         def read(self) -> frozenset[str]:  # type: ignore[override]
             return frozenset()
 
+        def may_be(self) -> frozenset[str]:
+            return frozenset()
+
     monkeypatch.setattr(offset_reset_run, "HomesTopic", Notes)
     monkeypatch.setattr(offset_reset_run, "TwinsTopic", NoTwins)
     settings = parse_settings(f"[proxy]\nfollows_switches = {follows}\n", name="test", env={})
