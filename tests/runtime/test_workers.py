@@ -105,7 +105,7 @@ def test_what_is_left_behind_is_done_in_order_and_says_what_went_wrong() -> None
 def test_a_process_ends_while_something_is_left_behind() -> None:
     program = (
         "import time; from twinshore.runtime.scheduler import DaemonExecutor\n"
-        "hands = LeftBehind('hands'); hands.submit(lambda: time.sleep(600)); hands.close(); print('over')"
+        "hands = DaemonExecutor('hands'); hands.submit(lambda: time.sleep(600)); hands.close(); print('over')"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "over\n"

@@ -24,5 +24,7 @@ def test_a_row_whose_effect_nobody_knows_is_named(store_url: str) -> None:
         database = Database(store_url, Secret())
         database.write(lambda connection: connection.execute(update(incidents).values(effect="explodes")))
         database.close()
-        with pytest.raises(StoreError, match=f"table incidents, row {row.id}: 'explodes' is not a valid Effect"):
+        with pytest.raises(
+            StoreError, match=f"table incidents, row {row.id}: 'explodes' is not a valid IncidentEffect"
+        ):
             store.ledger.rows()
