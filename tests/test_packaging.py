@@ -31,8 +31,8 @@ NOT_IN_THE_CLIENT = (
     "alembic",
     "typer",
 )
-# Compiled loops and what calls them: of the pump, and in the client's folder only because a folder is shipped whole.
-WITH_NUMPY = {"twinshore.kafka.protocol.batch_join", "twinshore.kafka.protocol.compiled"}
+# Compiled loops and their callers. The client needs none of them; a package ships whole.
+WITH_NUMPY = {"twinshore.kafka.log_reader", "twinshore.kafka.protocol.batch_join", "twinshore.kafka.protocol.compiled"}
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import twinshore
