@@ -16,3 +16,12 @@ def private_opener(path: str, flags: int) -> int:
     handle = os.open(path, flags, 0o600)
     os.fchmod(handle, 0o600)
     return handle
+
+
+def sync_folder(folder: Path) -> None:
+    """Syncs the folder, so that a new or renamed file survives a machine crash."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -11,7 +11,7 @@ from pathlib import Path
 from twinshore.config.errors import ConfigError
 from twinshore.config.frozen import RESCUED_TOPIC
 from twinshore.config.model import TopicPartition
-from twinshore.config.private_files import make_private_folder, private_opener
+from twinshore.config.private_files import make_private_folder, private_opener, sync_folder
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.record_batch import Record
@@ -123,20 +123,11 @@ def export(lines: Iterable[str], path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        _keep_names(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             part.unlink()
         raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="say --folder") from error
-
-
-def _keep_names(folder: Path) -> None:
-    """Syncs the folder, so that the file name survives a machine crash."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _lines(

@@ -43,7 +43,7 @@ from twinshore.client.core.spool_format import (
 )
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.frozen import SPOOL_HOMES_FILE, SPOOL_LOCK_FILE, SPOOL_MARKS_FILE, SPOOL_SEGMENT_ENDING
-from twinshore.config.private_files import make_private_folder
+from twinshore.config.private_files import make_private_folder, sync_folder
 from twinshore.config.sentences import count_phrase
 from twinshore.kafka.clock import steady_s
 
@@ -112,7 +112,7 @@ class SpoolFiles:
         missing = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
         make_private_folder(self.folder)
         for one in reversed(missing):
-            _sync_folder(one.parent)
+            sync_folder(one.parent)
 
     def holder(self) -> str:
         """The process of the producer that has the folder now, or nothing."""
@@ -182,7 +182,7 @@ class SpoolFiles:
             self._active = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             self._write(header_bytes(header), 0)
             self._sync(self._active)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         except BaseException:
             self._close_active()
             del self.salts[header.sequence]
@@ -231,7 +231,7 @@ class SpoolFiles:
         self.path(sequence).unlink(missing_ok=True)
         del self.salts[sequence]
         if at_once:
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
 
     def save_marks(self, text: bytes) -> None:
         """The former ones stay until these are whole."""
@@ -276,14 +276,6 @@ def _forget_all() -> None:
 
 if hasattr(os, "register_at_fork"):  # missing on Windows
     os.register_at_fork(after_in_child=_forget_all)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @dataclass(slots=True)
