@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from twinshore.config.messages import MESSAGES
+
 
 class TwinshoreError(Exception):
     """The root of all errors that Twinshore raises on purpose."""
@@ -14,8 +16,15 @@ class TwinshoreError(Exception):
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
-    def __reduce__(self) -> tuple[object, tuple[type, str, str]]:
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return _rebuild, (type(self), self.message, self.hint)
+
+
+def _restore(kind: type[TwinshoreError], fields: dict[str, object]) -> TwinshoreError:
+    error = kind.__new__(kind)
+    error.__dict__.update(fields)
+    error.args = (error.message,)
+    return error
 
 
 def _rebuild(kind: type[TwinshoreError], message: str, hint: str) -> TwinshoreError:
@@ -24,11 +33,27 @@ def _rebuild(kind: type[TwinshoreError], message: str, hint: str) -> TwinshoreEr
     return error
 
 
-class ConfigError(TwinshoreError):
+class CodedError(TwinshoreError):
+    """An error with a stable `code` and `values`. `config/messages.py` has the text and the hint of each code."""
+
+    def __init__(self, code: str, *, hint: str = "", **values: object) -> None:
+        known = MESSAGES.get(code)
+        if known is None:  # A sentence that another program said, such as a file's parser.
+            super().__init__(code, hint=hint)
+        else:
+            super().__init__(known.text.format_map(values), hint=hint or known.hint.format_map(values))
+        self.code = code if known else ""
+        self.values = values
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return _restore, (type(self), self.__dict__)
+
+
+class ConfigError(CodedError):
     """A wrong setting or argument. The message names the place and the nearest valid choice."""
 
 
-class RefusedError(TwinshoreError):
+class RefusedError(CodedError):
     """Refused because data would be lost or mixed. Nothing was changed."""
 
 
@@ -65,7 +90,7 @@ class KafkaError(TwinshoreError):
         self.retriable = retriable
 
 
-class StoreError(TwinshoreError):
+class StoreError(CodedError):
     """The store cannot be read or written."""
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twinshore.config.errors import TwinshoreError
+from twinshore.config.errors import CodedError
 
 _TAIL_BYTES = 6_000
 _TAIL_LINES = 25
 
 
-class LabError(TwinshoreError):
+class LabError(CodedError):
     """A server of the lab failed, or something needed could not be fetched."""
 
 

@@ -235,7 +235,7 @@ def exclusive(thing: str, store: Store, by: str) -> Iterator[LeaseKeeper]:
         until_s, tick = steady_s() + ACQUIRE_TIMEOUT_S, threading.Event()
         while not lease.generation():
             if steady_s() > until_s:
-                raise RefusedError(f"{thing} is being worked on by another process: {lease.sentence()}")
+                raise RefusedError("runtime.lease-taken", thing=thing, holder=lease.sentence())
             tick.wait(ACQUIRE_POLL_INTERVAL_S)
         yield lease
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.client.core.pushes import digest_of
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.settings import load_settings
@@ -40,7 +41,7 @@ def test_what_is_told_is_told_once_and_by_one(store: Store) -> None:
     later = [plan_set(SetPush("shop", push(home)), store) for home in ("west", "north")]
     assert [one.split(": ")[1] for one in later[0].remarks] == ["its home moves from east to west"]
     assert len(list(apply_push(later[0], store, by="bob"))) == 1
-    with pytest.raises(RefusedError, match="somebody else has pushed meanwhile"):
+    with raises(RefusedError, "switch.push-changed", app="shop"):
         list(apply_push(later[1], store, by="anna"))
     with pytest.raises(RefusedError, match="than was expected"):
         plan_set(SetPush("shop", push("east"), expected=digest_of(push("east"))), store)

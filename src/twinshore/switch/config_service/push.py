@@ -101,7 +101,7 @@ def apply_push(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[Pu
         before, after = f"revision {step.before}" if step.before else "", f"revision {revision}" if step.text else ""
         told = AuditRow(now_ms, "", AUDIT_KIND, step.app, before, after, "done", by)
         if not store.pushes.save(PushRow(step.app, revision, digest_of(step.text), step.text, by, now_ms), told):
-            raise RefusedError(f"{step.app}: somebody else has pushed meanwhile", hint="look at it, and push again")
+            raise RefusedError("switch.push-changed", app=step.app)
         yield step
 
 
