@@ -41,7 +41,7 @@ class ProgressRefusedError(StoreError):
         super().__init__(f"receipts refused: {shown}{more}", hint="read the positions again and go on from them")
         self.refused = refused
 
-    def __reduce__(self) -> tuple[object, tuple[tuple[RefusedProgress, ...]]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[object, tuple[tuple[RefusedProgress, ...]]]:
         return ProgressRefusedError, (self.refused,)
 
 
