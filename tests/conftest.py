@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from testkit.log_lines import LogLines, keep_log_lines
 from twinshore.config.model import Cluster
 from twinshore.lab.clients import create_admin_client, forget_links
 from twinshore.lab.cluster import LabCluster
@@ -204,6 +205,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def unique_topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test of this session has."""
     return f"{re.sub('[^a-zA-Z0-9._-]', '-', request.node.name)[:80]}-{next(_numbers)}"
+
+
+@pytest.fixture
+def log_lines() -> Iterator[LogLines]:
+    """What Twinshore logs in this process during the test."""
+    with keep_log_lines() as lines:
+        yield lines
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ import functools
 import getpass
 import importlib
 import json
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -76,12 +78,23 @@ app = typer.Typer(
 )
 
 
+class _PrintedLog(logging.Handler):
+    """Prints the log lines of a command to standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(escape_line(record.getMessage()), err=True)
+
+
+_printed_log = _PrintedLog()
+
+
 @app.callback(invoke_without_command=True)
 def root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
     """Keeps Kafka clusters identical, offset by offset."""
     if version:
         typer.echo(__version__)
         raise typer.Exit
+    logging.getLogger("twinshore").addHandler(_printed_log)
 
 
 @functools.cache
@@ -272,6 +285,17 @@ def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
 
         report_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
     return with_stored_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
+
+
+@contextmanager
+def server_log(settings: Settings) -> Iterator[None]:
+    """Within the block, log lines are a server's: they go to standard output, as [log] says."""
+    from twinshore.config.sections.log import SECTION
+    from twinshore.runtime.logging import write_log
+
+    logging.getLogger("twinshore").removeHandler(_printed_log)
+    with write_log(settings.of(SECTION)):
+        yield
 
 
 def load_settings_file(path: Path) -> Settings:

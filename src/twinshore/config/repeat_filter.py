@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable
 
@@ -10,25 +11,34 @@ from twinshore.config.errors import TwinshoreError
 # A Java broker's object address, as in Session@45e1b9e2, differs in each answer.
 _OBJECT = re.compile(r"@[0-9a-f]{5,8}\b")
 
+# What a class that logs may be given.
+Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
+
 
 class RepeatFilter:
-    """Passes sentences to `log`, except repetitions of the last one."""
+    """Logs sentences, except repetitions of the last one."""
 
-    def __init__(self, log: Callable[[str], None]) -> None:
-        self._log = log
+    def __init__(self, log: Log | Callable[[str], None], level: int = logging.WARNING) -> None:
+        self._log, self._level = log, level
         self._said = ""
 
     def say(self, sentence: str) -> None:
         sentence = _OBJECT.sub("", sentence)
         if sentence != self._said:
             self._said = sentence
-            self._log(sentence)
+            self._write(self._level, sentence)
 
     def well(self, says: str = "") -> None:
         """Ends the problem: the same sentence would be news again. `says` is logged if there was a problem."""
         if self._said and says:
-            self._log(says)
+            self._write(logging.INFO, says)
         self._said = ""
+
+    def _write(self, level: int, sentence: str) -> None:
+        if isinstance(self._log, (logging.Logger, logging.LoggerAdapter)):
+            self._log.log(level, sentence)
+        else:
+            self._log(sentence)
 
 
 def run_all(parts: Iterable[Callable[[], None]]) -> None:

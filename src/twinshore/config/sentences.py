@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from datetime import UTC, datetime
+
+# Takes the sentences that a command prints while it works.
+Tell = Callable[[str], None]
 
 # A first word that is neither a setting's name nor a command in quotes.
 _PLAIN = re.compile(r"[a-z]+(?:[ ,:;]|$)")

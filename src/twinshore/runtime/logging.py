@@ -1,4 +1,4 @@
-"""Logs: outages of clusters, and lines that never block their writer.
+"""Logs of a process by Python's `logging`: text or JSON, outages of clusters, and lines that never block their writer.
 
 An outage fails many jobs of many links. They report to one log, which writes the cause at once, soon afterwards the
 waiting jobs, again later or when more wait, and finally that the cluster answers.
@@ -10,17 +10,22 @@ replicates.
 from __future__ import annotations
 
 import io
+import json
+import logging
 import os
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sections.log import LogSettings
 from twinshore.config.sentences import count_phrase, escape_line, join_names
 
 OUTAGE_GATHER_S = 15.0  # jobs give up at different times: the report waits for most of them
@@ -151,27 +156,73 @@ class FailureLog:
         self._once.well("" if waited else says)
 
 
+ROOT_LOGGER = "twinshore"
+LOG_FIELDS = ("link", "cluster", "topic", "partition")
 QUEUED_LINES_MAX = 10_000
 WRITE_RETRY_DELAY_S = 1.0
 CLOSE_TIMEOUT_S = 2.0
 
 
-class LogWriter:
-    """Queues lines for a thread that writes them, with the time of day if `dated`. Failed writes are retried; too many
-    lines drop the oldest, which the log reports later.
+class TextFormatter(logging.Formatter):
+    """The time of day and the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {record.getMessage()}"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object: time, level, logger, message, and those of `LOG_FIELDS` that the line is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        values = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        return json.dumps(values | {name: getattr(record, name) for name in LOG_FIELDS if hasattr(record, name)})
+
+
+FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+
+
+class LinkLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds the link to each line."""
+
+    def __init__(self, log: logging.Logger, link: str) -> None:
+        super().__init__(log, {"link": link})
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        return msg, kwargs
+
+
+class LogWriter(logging.Handler):
+    """Queues lines for a thread that writes them, to standard output if no descriptor is given. Failed writes are
+    retried; too many lines drop the oldest, which the log reports later.
     """
 
     def __init__(self, descriptor: int | None = None, *, dated: bool = True) -> None:
-        self._descriptor, self._dated = descriptor, dated
+        super().__init__()
+        self.setFormatter(TextFormatter() if dated else logging.Formatter())
+        self._descriptor = descriptor
         self._lines: deque[str] = deque()
         self._dropped = 0
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def __call__(self, sentence: str) -> None:
-        line = f"{escape_line(sentence)}\n"
-        if self._dated:
-            line = f"{time.strftime('%H:%M:%S')} {line}"
+        self.emit(logging.makeLogRecord({"msg": sentence}))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.put(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+    def put(self, text: str) -> None:
+        """Queues a line as it is, but for unprintable characters."""
+        line = f"{escape_line(text)}\n"
         with self._news:
             self._lines.append(line)
             if len(self._lines) > QUEUED_LINES_MAX:
@@ -195,6 +246,7 @@ class LogWriter:
         """Waits up to `CLOSE_TIMEOUT_S` for unwritten lines."""
         with self._news:
             self._news.wait_for(lambda: not self._lines, timeout=CLOSE_TIMEOUT_S)
+        super().close()
 
     def _work(self) -> None:
         while True:
@@ -203,7 +255,7 @@ class LogWriter:
                 line, dropped = self._lines[0], self._dropped
             try:
                 if dropped:
-                    self._write(f"{time.strftime('%H:%M:%S')} the log could not be written: {dropped} lines are lost\n")
+                    self._write(f"{self.format(_lost_lines(dropped))}\n")
                 self._write(line)
             except (OSError, ValueError):
                 time.sleep(WRITE_RETRY_DELAY_S)
@@ -223,3 +275,26 @@ class LogWriter:
             return
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+
+
+def _lost_lines(count: int) -> logging.LogRecord:
+    text = f"the log could not be written: {count} lines are lost"
+    return logging.makeLogRecord({"name": __name__, "levelname": "WARNING", "msg": text})
+
+
+@contextmanager
+def write_log(settings: LogSettings) -> Iterator[LogWriter]:
+    """Within the block, writes the log lines of all modules to standard output."""
+    root = logging.getLogger(ROOT_LOGGER)
+    level, propagate = root.level, root.propagate
+    with LogWriter() as writer:
+        writer.setFormatter(FORMATTERS[settings.format]())
+        root.addHandler(writer)
+        root.setLevel(settings.level.upper())
+        root.propagate = False
+        try:
+            yield writer
+        finally:
+            root.removeHandler(writer)
+            root.setLevel(level)
+            root.propagate = propagate
