@@ -121,6 +121,13 @@ def until_quotas_are(cluster: KafkaCluster, expected: dict[QuotaEntity, dict[str
         time.sleep(0.05)
 
 
+def until_user_is_known(cluster: KafkaCluster, user: ScramUser) -> None:
+    deadline = time.monotonic() + 30
+    while user not in (found := read_scram_users(cluster)):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
 def test_a_scram_user_can_be_named_and_made_but_its_password_never_read(
     guarded: LabCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +135,7 @@ def test_a_scram_user_can_be_named_and_made_but_its_password_never_read(
         assert ScramUser("anna", "SCRAM-SHA-256", 4096) in read_scram_users(cluster)
         bella = ScramUser("bella", "SCRAM-SHA-256", 8192)
         set_scram_password(cluster, bella, "geheim")
-        assert bella in read_scram_users(cluster)
+        until_user_is_known(cluster, bella)
     monkeypatch.setenv("BELLA", "geheim")
     security = Security(sasl=SaslMechanism.SCRAM_SHA_256, username="bella", password=Secret(env="BELLA"))
     with contextlib.closing(KafkaCluster(Cluster("west", guarded.bootstrap, security))) as as_bella:
