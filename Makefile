@@ -2,7 +2,7 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint simulate bench-mirror bench-proxy bench-broadcast compatibility show-crossing show-topics show-groups show-switch show-client show-proxy show-broadcast show-advisor show-demo docs wheel lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror bench-proxy bench-broadcast compatibility show-crossing show-topics show-groups show-switch show-client show-proxy show-broadcast show-advisor show-demo docs site wheel lock clean
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, also on two cores, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 3
@@ -88,6 +88,9 @@ show-demo: setup ## the demo, and README's picture of it; writes docs/evidence/d
 
 docs: setup ## write the generated pages again
 	@$(BIN)/python scripts/pages.py
+
+site: setup ## build the docs as a site, into build/site
+	@$(BIN)/python scripts/build_site.py
 
 wheel: setup ## sdist and wheel, and the wheel of the client library alone, into dist/
 	@rm -rf dist build

@@ -5,5 +5,9 @@ set -eu
 cd "$(dirname "$0")/.."
 # A folder of wheels that this machine happens to have must not decide what the lock says.
 unset PIP_FIND_LINKS PIP_CONSTRAINT
-.venv/bin/pip-compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras --no-annotate \
-    --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+resolve() {
+    .venv/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-annotate \
+        --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links "$@"
+}
+resolve --extra dev --output-file requirements.lock pyproject.toml
+echo mkdocs-material | resolve --output-file requirements-site.lock -

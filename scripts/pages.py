@@ -1,6 +1,6 @@
 """Writes what is drawn from the code: docs/cli.md from the command, other pages and drawings from their tables.
 
-`python scripts/pages.py` writes them, `--check` only says which ones are out of date. tests/test_docs.py compares too.
+`python scripts/pages.py` writes them; `--check` only says which ones are out of date, and which links lead nowhere.
 """
 
 from __future__ import annotations
@@ -201,8 +201,31 @@ def _prose(text: str) -> str:
     return re.sub(r"\s*\n\s*", " ", text.replace("\f", "").strip()).replace("|", "\\|")
 
 
+def broken_links(page: Path) -> list[str]:
+    """Links to files or headings that are not there."""
+    broken = []
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
+        target = page.parent / link if link else page
+        lost = "://" not in link and (not target.exists() or (anchor and anchor not in anchors(target)))
+        broken += [f"{link}#{anchor}" if anchor else link] if lost else []
+    return broken
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings of the page are called in links."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+
+
 def main(arguments: list[str]) -> int:
-    """Exit code 1 when `--check` finds a page out of date."""
+    """Exit code 1 when `--check` finds a page out of date, or a link that leads nowhere."""
+    if "--check" in arguments:
+        written = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        lost = [f"{path.relative_to(ROOT)} links to {link}" for path in written for link in broken_links(path)]
+        print(*lost, sep="\n", end="\n" if lost else "", file=sys.stderr)
+        if lost:
+            return 1
     stale = [path for path, text in pages().items() if not path.is_file() or path.read_text() != text]
     for path in stale:
         if "--check" in arguments:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import pages
+from scripts import pages, site_pages
 from tests.each_file import each_of
 from twinshore.config.settings import parse_settings
 from twinshore.replication.sync.core.decisions import PROMOTION_SETTINGS, SYNCED_SETTINGS, UNSYNCED_SETTINGS
@@ -90,9 +90,19 @@ def test_each_option_named_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_each_link_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert missing == []
+    assert pages.broken_links(page) == []
+
+
+def test_a_link_to_a_missing_page_or_heading_is_found(tmp_path: Path) -> None:
+    (tmp_path / "b.md").write_text("# One `two`\n")
+    (tmp_path / "a.md").write_text("[x](b.md#one-two) [x](b.md) [x](b.md#three) [x](c.md) [x](#here)\n## Here\n")
+    assert pages.broken_links(tmp_path / "a.md") == ["b.md#three", "c.md"]
+
+
+def test_the_index_has_each_page_once() -> None:
+    listed = [file for items in site_pages.shelves((ROOT / "docs/index.md").read_text()).values() for _, file in items]
+    pages_of_docs = {str(page.relative_to(ROOT / "docs")) for page in PAGES if "docs" in page.parts}
+    assert sorted(listed) == sorted(pages_of_docs - {"index.md"})
 
 
 @each_of([*PAGES, *SOURCES])
