@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,15 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    from mkdocs.structure.files import File, InclusionLevel
-
+    mkdocs = import_module("mkdocs.structure.files")  # only in the environment that builds the site
     linked = {target for page in DOCS.rglob("*.md") for target in _targets(page) if not target.is_relative_to(DOCS)}
     while more := {t for p in linked if p.suffix == ".md" for t in _targets(p) if not t.is_relative_to(DOCS)} - linked:
         linked |= more
     for path in sorted(linked):
         name = f"{OUTSIDE}/{path.relative_to(ROOT)}"
-        files.append(File.generated(config, name, abs_src_path=str(path), inclusion=InclusionLevel.NOT_IN_NAV))
+        files.append(
+            mkdocs.File.generated(config, name, abs_src_path=str(path), inclusion=mkdocs.InclusionLevel.NOT_IN_NAV)
+        )
     return files
 
 
