@@ -1,7 +1,8 @@
-"""Assertions about errors by code and values."""
+"""Assertions about errors by code and values, and about sentences by the values that they name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,3 +19,8 @@ def raises(kind: type[CodedError], code: str, **values: object) -> Iterator[pyte
         yield raised
     error = raised.value
     assert (error.code, {**error.values, **values}) == (code, error.values), str(error)
+
+
+def mentions(sentence: str, *values: object) -> bool:
+    """Whether the sentence has each of these values as a word of its own."""
+    return all(re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", sentence) for value in values)

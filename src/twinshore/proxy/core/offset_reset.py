@@ -139,7 +139,7 @@ def compute_goals(target: ResetTarget, spots: Sequence[ResetPartition]) -> tuple
     for spot in spots:
         to = _to(target, spot)
         if to is None:
-            why.append(f"{spot.name} has no place that could be shifted")
+            why.append(f"{spot.name} has no committed offset")
         elif not spot.begins <= to <= spot.ends:
             why.append(f"{spot.name} has {spot.begins} to {spot.ends}, and {to} lies outside")
         else:
