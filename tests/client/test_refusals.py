@@ -29,44 +29,44 @@ PRODUCERS: dict[str, tuple[Made, type[Exception], str]] = {
     "when_full": (
         lambda to, _: FailoverProducer({}, clusters=to, when_full="later"),
         ConfigError,
-        "client.when-full-invalid",
+        "when-full-invalid",
     ),  # type: ignore[arg-type]
-    "kept_max": (lambda to, _: FailoverProducer({}, clusters=to, kept_max=0), ConfigError, "client.argument-too-low"),
-    "no lease": (lambda to, _: FailoverProducer({}, clusters=to, lease_s=0), ConfigError, "client.lease-out-of-range"),
-    "lease": (lambda to, _: FailoverProducer({}, clusters=to, lease_s=61), ConfigError, "client.lease-out-of-range"),
+    "kept_max": (lambda to, _: FailoverProducer({}, clusters=to, kept_max=0), ConfigError, "argument-too-low"),
+    "no lease": (lambda to, _: FailoverProducer({}, clusters=to, lease_s=0), ConfigError, "lease-out-of-range"),
+    "lease": (lambda to, _: FailoverProducer({}, clusters=to, lease_s=61), ConfigError, "lease-out-of-range"),
     "topics": (lambda to, _: FailoverProducer({}, clusters=to, topics="orders"), TypeError, "as a list of names"),
-    "topics, none": (lambda to, _: FailoverProducer({}, clusters=to, topics=[]), ConfigError, "client.no-topics"),
+    "topics, none": (lambda to, _: FailoverProducer({}, clusters=to, topics=[]), ConfigError, "no-topics"),
     "topics, a star before": (
         lambda to, _: FailoverProducer({}, clusters=to, topics=["*els"]),
         ConfigError,
-        "client.star-not-last",
+        "star-not-last",
     ),
-    "wait": (lambda to, _: FailoverProducer({}, clusters=to, max_block_s=-1), ConfigError, "client.argument-too-low"),
+    "wait": (lambda to, _: FailoverProducer({}, clusters=to, max_block_s=-1), ConfigError, "argument-too-low"),
     "lease in words": (
         lambda to, _: FailoverProducer({}, clusters=to, lease_s="5"),  # type: ignore[arg-type]
         ConfigError,
-        "client.lease-out-of-range",
+        "lease-out-of-range",
     ),
     "recognise": (
         lambda to, _: FailoverProducer({}, clusters=to, recognise="yes"),
         ConfigError,
-        "client.argument-invalid",
+        "argument-invalid",
     ),  # type: ignore[arg-type]
-    "warn": (lambda to, _: FailoverProducer({}, clusters=to, warn="x"), ConfigError, "client.argument-invalid"),  # type: ignore[arg-type]
+    "warn": (lambda to, _: FailoverProducer({}, clusters=to, warn="x"), ConfigError, "argument-invalid"),  # type: ignore[arg-type]
     "bound without a spool": (
         lambda to, _: FailoverProducer({}, clusters=to, spool_bytes_max=1 << 20),
         ConfigError,
-        "client.spool-not-named",
+        "spool-not-named",
     ),
     "somebody's folder": (
         lambda to, at: FailoverProducer({}, clusters=to, spool=at),
         RefusedError,
-        "client.spool-with-other-files",
+        "spool-with-other-files",
     ),
     "bootstrap": (
         lambda _, __: FailoverProducer({}, clusters={"east": {"bootstrap.servers": ["127.0.0.1:1"]}}),
         ConfigError,
-        "client.bootstrap-invalid",
+        "bootstrap-invalid",
     ),
     "port": (
         lambda _, __: FailoverProducer({}, clusters={"east": {"bootstrap.servers": "127.0.0.1:99999999"}}),
@@ -76,29 +76,29 @@ PRODUCERS: dict[str, tuple[Made, type[Exception], str]] = {
     "least": (
         lambda to, at: FailoverProducer({}, clusters=to, spool=at / "spool", spool_bytes_max=1),
         ConfigError,
-        "client.argument-too-low",
+        "argument-too-low",
     ),
     "no folder": (
         lambda to, at: FailoverProducer({}, clusters=to, spool=at / "push.json" / "spool"),
         ConfigError,
-        "client.spool-unreadable",
+        "spool-unreadable",
     ),
-    "async": (lambda to, _: AsyncFailoverProducer({}, clusters=to, kept_max=0), ConfigError, "client.argument-too-low"),
+    "async": (lambda to, _: AsyncFailoverProducer({}, clusters=to, kept_max=0), ConfigError, "argument-too-low"),
     "consumer's lease": (
         lambda to, _: FailoverConsumer(GROUP, clusters=to, lease_s=61),
         ConfigError,
-        "client.lease-out-of-range",
+        "lease-out-of-range",
     ),
-    "no group": (lambda to, _: FailoverConsumer({}, clusters=to), ConfigError, "client.setting-missing"),
+    "no group": (lambda to, _: FailoverConsumer({}, clusters=to), ConfigError, "setting-missing"),
     "pair without a group": (
         lambda to, _: FailoverPairConsumer({}, clusters=to),
         ConfigError,
-        "client.setting-missing",
+        "setting-missing",
     ),
     "cluster": (
         lambda to, _: FailoverPairConsumer(GROUP, clusters=to, cluster="south"),
         ConfigError,
-        "client.no-such-cluster",
+        "no-such-cluster",
     ),
 }
 

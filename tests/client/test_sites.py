@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.client.sites import sites_of
 from twinshore.config.errors import ConfigError, UnsupportedError
 from twinshore.config.model import Cluster, SaslMechanism

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from testkit.errors import raises
+from testkit.errors import mentions, raises
 from tests.client.spool.spooling import numbers, put, record, segments, taken
 from twinshore.client.spool.admin import (
     DropTopic,

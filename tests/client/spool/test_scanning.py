@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from testkit.errors import raises
 from tests.client.spool.spooling import record
 from twinshore.client.core.spool_format import (
     BLOCK_BYTES,
