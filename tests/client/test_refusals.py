@@ -27,10 +27,10 @@ Made = Callable[[Any, Path], object]
 # With the code of the error, or a part of its message.
 PRODUCERS: dict[str, tuple[Made, type[Exception], str]] = {
     "when_full": (
-        lambda to, _: FailoverProducer({}, clusters=to, when_full="later"),
+        lambda to, _: FailoverProducer({}, clusters=to, when_full="later"),  # type: ignore[arg-type]
         ConfigError,
         "when-full-invalid",
-    ),  # type: ignore[arg-type]
+    ),
     "kept_max": (lambda to, _: FailoverProducer({}, clusters=to, kept_max=0), ConfigError, "argument-too-low"),
     "no lease": (lambda to, _: FailoverProducer({}, clusters=to, lease_s=0), ConfigError, "lease-out-of-range"),
     "lease": (lambda to, _: FailoverProducer({}, clusters=to, lease_s=61), ConfigError, "lease-out-of-range"),
@@ -48,10 +48,10 @@ PRODUCERS: dict[str, tuple[Made, type[Exception], str]] = {
         "lease-out-of-range",
     ),
     "recognise": (
-        lambda to, _: FailoverProducer({}, clusters=to, recognise="yes"),
+        lambda to, _: FailoverProducer({}, clusters=to, recognise="yes"),  # type: ignore[arg-type]
         ConfigError,
         "argument-invalid",
-    ),  # type: ignore[arg-type]
+    ),
     "warn": (lambda to, _: FailoverProducer({}, clusters=to, warn="x"), ConfigError, "argument-invalid"),  # type: ignore[arg-type]
     "bound without a spool": (
         lambda to, _: FailoverProducer({}, clusters=to, spool_bytes_max=1 << 20),
