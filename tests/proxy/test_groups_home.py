@@ -48,7 +48,7 @@ def stages(asked: MoveGroups, known: Settings) -> list[GroupsMoveStage]:
         return [step.stage for step in meant.steps]
 
 
-def done(asked: MoveGroups, known: Settings) -> list[str]:
+def done(asked: MoveGroups, known: Settings) -> list[tuple[GroupsMoveStage, str]]:
     with open_store(known.store.url) as store:
         return [(step.stage, step.to) for step in act(asked, plan(asked, known, store), known, store, "test")]
 
