@@ -89,16 +89,16 @@ PRODUCERS: dict[str, tuple[Made, type[Exception], str]] = {
         ConfigError,
         "lease-out-of-range",
     ),
-    "no group": (lambda to, _: FailoverConsumer({}, clusters=to), ConfigError, "setting-missing"),
+    "no group": (lambda to, _: FailoverConsumer({}, clusters=to), ConfigError, "group.id is not set"),
     "pair without a group": (
         lambda to, _: FailoverPairConsumer({}, clusters=to),
         ConfigError,
-        "setting-missing",
+        "group.id is not set",
     ),
     "cluster": (
         lambda to, _: FailoverPairConsumer(GROUP, clusters=to, cluster="south"),
         ConfigError,
-        "no-such-cluster",
+        "no cluster south",
     ),
 }
 

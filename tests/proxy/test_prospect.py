@@ -59,7 +59,7 @@ def test_of_many_clashes_those_that_were_asked_for_come_first() -> None:
 def test_where_topics_are_led_and_why() -> None:
     now = replace(seen(homes={"shared": "west"}), leads={"bills": HomeRoute("west", 2)})
     asked = prospect(now, "orders", "bills", "shared", "none")
-    assert asked.values()["routes"] == {"orders": "east", "bills": "west", "shared": "west"}
+    assert asked.values()["routes"] == {"orders": "east", "bills": "west", "shared": "west", "none": None}
     told = [one for one in asked.sentences() if one.startswith("topic ")]
     assert [mentions(one, topic) for one, topic in zip(told, asked.asked, strict=True)] == [True] * 4
     assert prospect(now, "none").exit_code == 1
@@ -84,7 +84,7 @@ def test_what_two_real_clusters_look_like(
     served = ProxyProcess(tmp_path, [east.cluster, west.cluster])
     found = preview_proxy(load_settings(served.settings, {}), (only, both))
     text = "\n".join(found.sentences())
-    assert found.values()["routes"] == {only: "east"}
+    assert found.values()["routes"] == {only: "east", both: None}
     assert f"1 at 127.0.0.1:{served.port_of('east', 1)}" in text
     values = found.values()
     assert values["exit_code"] == 1 and both in values["clashes"] and values["versions"]["Produce"][1] >= 9
