@@ -15,6 +15,17 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from testkit.telling import (
+    FIGURES,
+    ODD_WORDS,
+    FormFigure,
+    SourceTree,
+    docstrings,
+    per_thousand,
+    read_file,
+    read_tree,
+    repeated_classes,
+)
 from tests.each_file import each_of
 from twinshore.config.incident_policy import IncidentKind
 
@@ -36,6 +47,9 @@ EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"
 WAYS_TO_SKIP = {"skip", "skipif", "xfail", "importorskip", "skipTest"}
 # What may be an assertion of a constant: only such files are read as code, which takes longer than to look at the text.
 CONSTANT = re.compile(r"""\bassert[\s(]*(?:True\b|False\b|None\b|\.\.\.|\d|[bBrRuU]{0,2}["'])""")
+ODD_WORDS_MAX = 1.0  # of a thousand
+# Bounds of form that `make show-nouns` alone tries.
+SHOWN_ONLY = {"code-lines", "log-functions", "sentences"}
 PUT_OFF = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 
 # Where somebody's files happen to be. The look-behind lets addresses and longer paths through.
@@ -287,39 +301,21 @@ def test_a_file_that_falls_short_is_named() -> None:
         check()
 
 
-ODD_WORDS = re.compile(
-    r"\b(nobody|whoever|somebody|anew|whatever|thereby|wherever|meanwhile|whence|hereby|lest|nought|oneself|of whom|"
-    r"of which|to whom|by whom|is let|are let|be let|to and fro)\b",
-    re.IGNORECASE,
-)
-ODD_WORDS_MAX = 1.0  # of a thousand
-
-
-def odd_words(text: str) -> float:
-    plain = re.sub(r"```.*?```", " ", text, flags=re.DOTALL)
-    return 1000 * len(ODD_WORDS.findall(plain)) / max(1, len(re.findall(r"[A-Za-z']+", plain)))
-
-
 @pytest.mark.parametrize("package", ROOMS, ids=lambda package: package.name)
 def test_docstrings_use_plain_words(package: Path) -> None:
-    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = [node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
-    assert (
-        odd_words("\n".join(ast.get_docstring(node) or "" for node in nodes if isinstance(node, kinds)))
-        <= ODD_WORDS_MAX
-    )
-
-
-def test_pages_use_plain_words() -> None:
-    generated = {"settings.md", "cli.md", "metrics.md", "incidents.md", "compatibility.md", "benchmarks.md"}
-    pages = [path for path in (ROOT / "docs").glob("*.md") if path.name not in generated]
-    pages += [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
-    assert odd_words("\n".join(path.read_text() for path in pages)) <= ODD_WORDS_MAX
+    files = [read_file(path) for path in package.rglob("*.py")]
+    assert per_thousand(ODD_WORDS, docstrings(files)) <= ODD_WORDS_MAX
 
 
 def test_a_class_name_is_borne_once() -> None:
-    found: dict[str, Path] = {}
-    for path in (ROOT / "src" / "twinshore").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                assert found.setdefault(node.name, path) == path, node.name
+    assert repeated_classes(map(read_file, (ROOT / "src" / "twinshore").rglob("*.py"))) == []
+
+
+@pytest.fixture(scope="module")
+def tree() -> SourceTree:
+    return read_tree(ROOT)
+
+
+@pytest.mark.parametrize("figure", [one for one in FIGURES if one.key not in SHOWN_ONLY], ids=lambda one: one.key)
+def test_the_form_of_code_and_pages_keeps_its_bounds(figure: FormFigure, tree: SourceTree) -> None:
+    assert figure.holds(figure.measure(tree)), f"{figure.says()}; it is {figure.measure(tree):,.2f}"

@@ -29,6 +29,7 @@ CLUSTER = "Clients of a proxy have seen this id; another one is another cluster 
 PATHS = "Clients of earlier versions, and those in other languages, ask for it."
 FILES = "Files of earlier versions lie on disks of applications, with records in them that nobody else has."
 
+FROZEN = "names that other systems hold are what they were: topics, client ids, headers, paths, keys of lines"
 NAMES = {
     "OWN_PREFIX": ("twinshore.", TOPICS),
     "HEARTBEATS": ("twinshore.heartbeats", TOPICS),
@@ -112,12 +113,14 @@ VALUES = {
 }
 
 
+@pytest.mark.claim("nouns", "frozen", FROZEN)
 def test_each_name_is_what_it_always_was() -> None:
     names = {name: value for name, value in vars(frozen).items() if name.isupper()}
     assert names == {name: value for name, (value, _) in NAMES.items()}
     assert [name for name, (_, why) in NAMES.items() if not why.endswith(".")] == [], "each says why it must not change"
 
 
+@pytest.mark.claim("nouns", "frozen", FROZEN)
 def test_the_values_of_lines_have_these_keys() -> None:
     lines = {one["name"]: list(json.loads(one["value"])) for one in json.loads(SAMPLES.read_text(encoding="utf-8"))}
     assert {name: lines[name] for name in VALUES} == {name: keys.split() for name, keys in VALUES.items()}

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +56,16 @@ class ProxyProcess:
     def port_of(self, cluster: str, node: int) -> int:
         return self.port + 1 + self.number_of(cluster, node)
 
-    def launch(self) -> None:
+    def launch(self, module: Sequence[str] = ("twinshore.cli",)) -> None:
         environment = {**os.environ, "PYTHONPATH": str(Path(twinshore.__path__[0]).parent)}
         self._begun = len(self.said())
-        command = [sys.executable, "-m", "twinshore.cli", "proxy", "run", "--settings", str(self.settings)]
+        command = [sys.executable, "-m", *module, "proxy", "run", "--settings", str(self.settings)]
         with self._log.open("ab") as log:
             self._child = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
-    def start(self) -> None:
+    def start(self, module: Sequence[str] = ("twinshore.cli",)) -> None:
         """Returns once clients are let in."""
-        self.launch()
+        self.launch(module)
         assert self._child is not None
         until_s = time.monotonic() + 120
         while not re.search(r"serves clients of .* at ", self.said()[self._begun :]):

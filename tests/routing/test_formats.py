@@ -19,6 +19,8 @@ from twinshore.routing.core.subscribers import SubscriberLog
 from twinshore.switch.core.unreplicated import RescueCopies, RescueCopy, read_lines
 from twinshore.switch.core.unreplicated import read_header as read_rescue_header
 
+pytestmark = pytest.mark.claim("nouns", "formats", "lines and files of before there were versions are read as ever")
+
 FORMATS = Path(__file__).parents[1] / "fixtures" / "formats"
 OLD = FORMATS / "unversioned"
 RAW = {one["name"]: one for one in json.loads((OLD / "lines.json").read_text(encoding="utf-8"))}

@@ -15,6 +15,7 @@ from twinshore.cli.app import app, register_verbs
 from twinshore.config.model import Cluster, Secret, Security
 from twinshore.lab.clients import client_settings
 from twinshore.lab.mirror_process import MirrorProcess
+from twinshore.lab.processes import ChildProcess
 from twinshore.lab.watermarks import read_watermarks
 from twinshore.state.core.values import IncidentRow
 from twinshore.state.store import open_store
@@ -72,13 +73,21 @@ def settings_text(
 class Rig:
     """One mirror process and its store. What Spark does is the promise of few scenarios; else pumps run in threads."""
 
-    def __init__(self, folder: Path, settings: str, *, spark: bool = False, store: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: str,
+        *,
+        spark: bool = False,
+        store: str = "",
+        start: Callable[..., ChildProcess] = start_warm,
+    ) -> None:
         self.folder, self._store = folder, store or url_in(folder)
         self._spark = spark
         if spark:
             self.process = MirrorProcess(folder, settings)
         else:
-            self.process = MirrorProcess(folder, settings, command=IN_THREADS, start=start_warm)
+            self.process = MirrorProcess(folder, settings, command=IN_THREADS, start=start)
 
     def until_spark_has_started(self) -> None:
         """Where pumps run on Spark: on a machine that is busy it takes minutes, which no other wait is to count."""

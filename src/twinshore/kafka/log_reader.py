@@ -23,23 +23,26 @@ from twinshore.kafka.protocol.batch_join import compiled_loops
 from twinshore.kafka.protocol.error_codes import Code, kafka_error
 from twinshore.kafka.protocol.fetch import (
     FETCH_KEY,
+    AbortedTransactions,
     FetchedPartitionById,
     FetchPartitionById,
     encode_fetch_by_id,
     parse_fetch_by_id,
+    visible_spans,
 )
 from twinshore.kafka.protocol.framing import FrameReader
 from twinshore.kafka.protocol.record_batch import (
     CONTROL_FLAG,
     LOG_APPEND_TIME_FLAG,
     BatchHeader,
+    DatedContent,
     Record,
+    RecordContent,
     check_crc,
     iter_records,
     split_batches,
 )
 from twinshore.kafka.protocol.rewrite import REWRITE_BYTES_MAX
-from twinshore.kafka.protocol.visibility import AbortedTransactions, DatedContent, RecordContent, visible_spans
 
 FETCH_BYTES = 4 << 20
 # How far below control records to look for the last record, in offsets.

@@ -14,8 +14,8 @@ from twinshore.config.sentences import count_copies, count_phrase
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.protocol.fetch import AbortedTransactions, visible_spans
 from twinshore.kafka.protocol.record_batch import split_batches
-from twinshore.kafka.protocol.visibility import AbortedTransactions, visible_spans
 from twinshore.replication.core.filters import check_links, is_internal_topic
 from twinshore.replication.core.mapping import (
     ASSUMED_BYTES_S,

@@ -6,8 +6,7 @@ import random
 import struct
 
 from twinshore.config.model import TopicPartition
-from twinshore.kafka.protocol.record_batch import Record
-from twinshore.kafka.protocol.visibility import DatedContent, RecordContent
+from twinshore.kafka.protocol.record_batch import DatedContent, Record, RecordContent
 from twinshore.replication.core.mapping import (
     OFFSET_SYNCS_KEPT,
     OffsetSync,

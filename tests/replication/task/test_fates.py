@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from twinshore.config.errors import WireError
+from twinshore.kafka.protocol.fetch import AbortedTransactions
 from twinshore.kafka.protocol.record_batch import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
@@ -21,7 +22,6 @@ from twinshore.kafka.protocol.record_batch import (
     encode_header,
     split_batches,
 )
-from twinshore.kafka.protocol.visibility import AbortedTransactions
 from twinshore.replication.task.core.batches import OffsetGap, SplitBatch, clip_gaps, split_batch, subtract_gaps
 
 

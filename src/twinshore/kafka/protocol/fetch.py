@@ -1,11 +1,14 @@
 """Fetch for both sides: as client v13, which each KRaft broker knows, with incremental sessions (KIP-227); as broker v4
 to v18. By topic id from v13 on, before by name.
+
+`visible_spans` says which offsets of a response read-committed consumers see: no control or aborted records, no
+compaction holes. Below the last stable offset a response lists all aborted transactions.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from twinshore.config.errors import WireError
@@ -27,6 +30,13 @@ from twinshore.kafka.protocol.primitives import (
     truncated_error,
     uvarint,
 )
+from twinshore.kafka.protocol.record_batch import (
+    CONTROL_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    check_crc,
+    iter_records,
+)
 from twinshore.kafka.protocol.requests import (
     ENDPOINTS_TAG,
     Endpoint,
@@ -40,6 +50,7 @@ from twinshore.kafka.protocol.requests import (
     topic_bytes,
     write_tags,
 )
+from twinshore.kafka.protocol.rewrite import hole_free_runs
 
 FETCH_KEY = FETCH
 FETCH_VERSION = HANDWRITTEN_VERSIONS[FETCH][1]
@@ -473,3 +484,61 @@ def _notation(version: int) -> Encoding:
     if version not in FETCH_VERSIONS:
         raise WireError(f"Fetch v{version} is not served here, only v{FETCH_VERSIONS[0]}-{FETCH_VERSIONS[-1]}")
     return encoding_of(FETCH, version)
+
+
+_ABORT = 0
+_CONTROL_KEY_BYTES = 4
+_CONTROL_BYTES_MAX = 1 << 20
+
+
+class AbortedTransactions:
+    """The aborted transactions of one fetch. Pass batches in order, each once."""
+
+    def __init__(self, listed: Iterable[tuple[int, int]]) -> None:
+        """`listed`: producer id and first offset of each, from the fetch."""
+        self._coming = sorted(listed, key=lambda entry: entry[1], reverse=True)
+        self._open: set[int] = set()
+
+    def hides(self, view: memoryview, header: BatchHeader) -> bool:
+        """Whether consumers do not see the batch's records."""
+        if not header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
+            return False
+        while self._coming and self._coming[-1][1] <= header.last_offset:
+            self._open.add(self._coming.pop()[0])
+        if header.attributes & CONTROL_FLAG:
+            if header.producer_id in self._open and _aborts(view, header):
+                self._open.discard(header.producer_id)
+            return True
+        return header.producer_id in self._open
+
+
+def _aborts(view: memoryview, header: BatchHeader) -> bool:
+    """Whether a control batch is an abort. Not one emptied by compaction: its data is gone as well."""
+    if not header.count:
+        return False
+    check_crc(view, header)
+    key = next(iter_records(view, header, limit_bytes=_CONTROL_BYTES_MAX)).key or b""
+    return len(key) >= _CONTROL_KEY_BYTES and int.from_bytes(key[2:4], "big") == _ABORT
+
+
+def visible_spans(
+    view: memoryview, header: BatchHeader, at: int, aborted: AbortedTransactions
+) -> Iterator[tuple[int, int, bool]]:
+    """Yields (first, end, visible) without gaps from `at` to the batch's end."""
+    stop = header.last_offset + 1
+    if aborted.hides(view, header) or not header.count:
+        runs = []
+    elif header.count == header.last_offset_delta + 1:
+        runs = [(header.base_offset, stop)]
+    else:
+        check_crc(view, header)
+        runs = hole_free_runs(view, header)
+    for first, end in runs:
+        if end <= at:
+            continue
+        if first > at:
+            yield at, first, False
+        yield max(first, at), end, True
+        at = end
+    if at < stop:
+        yield at, stop, False

@@ -415,6 +415,23 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
+class RecordContent(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class DatedContent(NamedTuple):
+    """A record's content and timestamp; None for LogAppendTime."""
+
+    content: RecordContent
+    timestamp_ms: int | None
+
+    def copied_from(self, theirs: DatedContent) -> bool:
+        """Whether this may be a copy of `theirs`: copies keep timestamps if the target's broker allows."""
+        return self.content == theirs.content and self.timestamp_ms in (None, theirs.timestamp_ms)
+
+
 class RecordFrame(NamedTuple):
     """A record's position in the batch's plain bytes: `data[start:end]`, from the attributes byte on.
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from twinshore.config.errors import WireError
 from twinshore.kafka.protocol.batch_join import load_loops
+from twinshore.kafka.protocol.fetch import AbortedTransactions
 from twinshore.kafka.protocol.primitives import PAST_END_ERRORS, read_varint
 from twinshore.kafka.protocol.record_batch import (
     CODEC_MASK,
@@ -36,7 +37,6 @@ from twinshore.kafka.protocol.record_batch import (
     next_batch,
     record_frames,
 )
-from twinshore.kafka.protocol.visibility import AbortedTransactions
 from twinshore.proof.core.model import PREVIEW_BYTES_MAX, RecordPreview
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

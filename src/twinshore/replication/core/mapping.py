@@ -28,8 +28,7 @@ from twinshore.config.model import (
     source_end,
     target_end,
 )
-from twinshore.kafka.protocol.record_batch import Record, next_sequence
-from twinshore.kafka.protocol.visibility import DatedContent
+from twinshore.kafka.protocol.record_batch import DatedContent, Record, next_sequence
 from twinshore.replication.task.core.config import LandedBatch
 
 # Rates on two cores; a measured rate replaces the first.

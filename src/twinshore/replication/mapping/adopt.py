@@ -22,8 +22,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.log_reader import read_batches, read_contents, read_dated_contents, read_log_bounds
-from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, iter_records, next_sequence
-from twinshore.kafka.protocol.visibility import DatedContent
+from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, DatedContent, iter_records, next_sequence
 from twinshore.replication.core.mapping import (
     TAIL_RECORDS,
     OffsetSync,

@@ -24,6 +24,7 @@ from twinshore.kafka.protocol.batch_join import (
     as_source_array,
     join_buffer_bytes,
 )
+from twinshore.kafka.protocol.fetch import AbortedTransactions, visible_spans
 from twinshore.kafka.protocol.primitives import Buffer
 from twinshore.kafka.protocol.record_batch import (
     BODY_IN_LENGTH,
@@ -41,7 +42,6 @@ from twinshore.kafka.protocol.record_batch import (
     sequence_of,
 )
 from twinshore.kafka.protocol.rewrite import can_merge, hole_free_runs, merge_small, slice_runs
-from twinshore.kafka.protocol.visibility import AbortedTransactions, visible_spans
 from twinshore.replication.task.core.config import PartitionConfig, TaskLimits
 from twinshore.state.core.values import TwinRow
 
