@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError, RefusedError
@@ -39,9 +40,8 @@ def known(file: Path) -> list[tuple[str, str]]:
 
 
 def test_a_topic_of_several_links_needs_the_links_name(file: Path) -> None:
-    with pytest.raises(ConfigError, match="know topic orders") as found:
+    with raises(ConfigError, "replication.topic-on-several-links", topic="orders"):
         forget(file, "orders")
-    assert "--link" in found.value.hint
     assert len(known(file)) == 3
     forget(file, "orders", "--link", "east..west")
     assert known(file) == [(LINK, "bills"), (BACK, "orders")]
@@ -50,7 +50,7 @@ def test_a_topic_of_several_links_needs_the_links_name(file: Path) -> None:
 def test_a_link_that_settings_lack_by_now_lets_go_of_its_twin(file: Path) -> None:
     with opened(file) as store:
         store.twins.save([TwinRow("old->west", "orders", 0, "aa", "bb", 0, 0, 1)])
-    with pytest.raises(ConfigError, match="no link knows topic bills"):
+    with raises(ConfigError, "replication.topic-unknown", topic="bills"):
         forget(file, "bills", "--link", "old..west")
     assert "1 partitions of orders forgotten" in forget(file, "orders", "--link", "old..west")
     with pytest.raises(ConfigError, match="old->west"):
@@ -59,9 +59,8 @@ def test_a_link_that_settings_lack_by_now_lets_go_of_its_twin(file: Path) -> Non
 
 
 def test_a_topic_that_nobody_knows_is_an_error_with_the_nearest(file: Path) -> None:
-    with pytest.raises(ConfigError, match="no link knows topic bill") as found:
+    with raises(ConfigError, "replication.topic-unknown", topic="bill", near="; did you mean bills?"):
         forget(file, "bill")
-    assert "did you mean bills" in found.value.hint
 
 
 def test_what_the_ledger_alone_still_says_of_a_topic_is_closed(file: Path) -> None:
@@ -86,7 +85,7 @@ def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
         mirror = threading.Thread(target=beat)
         mirror.start()
         try:
-            with pytest.raises(RefusedError, match="carried by a mirror now"):
+            with raises(RefusedError, "replication.link-running", owner="a mirror"):
                 forget(file, "bills")
         finally:
             done.set()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError
@@ -100,7 +101,7 @@ def test_resuming_the_link_leaves_the_pauses_of_single_topics(file: Path) -> Non
     )
     assert held(file)["paused_topics"]["value"] == ["orders-old"]
     assert "nothing to change\neast->west: still paused: topics 'orders-old'" in run(file, "resume", LINK)
-    with pytest.raises(ConfigError, match="one or the other"):
+    with raises(ConfigError, "replication.one-of-two", one="--all", other="--topic"):
         run(file, "resume", LINK, "--all", "--topic", "orders-old")
     run(file, "pause", LINK)
     said = run(file, "resume", LINK, "--all")
@@ -143,7 +144,7 @@ def test_each_change_is_told_to_the_audit_with_who_made_it(file: Path) -> None:
 
 
 def test_a_filter_that_could_loop_is_refused_before_anything_changes(file: Path) -> None:
-    with pytest.raises(ConfigError, match=r"east->west, west->south and south->east would carry .*bills"):
+    with raises(ConfigError, "replication.links-loop", links="east->west, west->south and south->east"):
         run(file, "filter", LINK, "--topics", "bills-new")
     with pytest.raises(ConfigError, match="south->east"):
         run(file, "filter", LINK, "--topics", ".*", "--dry-run")
@@ -158,7 +159,7 @@ def test_a_filter_that_could_loop_is_refused_before_anything_changes(file: Path)
         (("throttle", LINK, "--", "-5"), "throttle_bytes_s: is -5"),
         (("priority", LINK, "x", "101"), "is 101, must be 1 to 100"),
         (("resume", LINK, "--topic", "x"), "'x' is not paused"),
-        (("filter", LINK), "no filter is named"),
+        (("filter", LINK), "no filter is given"),
     ],
 )
 def test_what_cannot_be_is_refused(file: Path, words: tuple[str, ...], sentence: str) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import raises
 from twinshore.client.discovery.http import Apollo
 from twinshore.config.errors import ConfigError
 from twinshore.lab.jars import MavenModule, compile_java, fetch_jars, find_java
@@ -65,7 +64,7 @@ def heard(source: Apollo, wanted: str) -> bool:
 def test_a_push_is_heard_of_by_the_long_poll(tmp_path: Path) -> None:
     with apollo(tmp_path) as server:
         source = Apollo(server.address, "someAppId", cluster="someCluster")
-        with raises(ConfigError, "client.apollo-key-missing", key=KEY):
+        with pytest.raises(ConfigError, match=f"has no key {KEY}"):
             source.news(threading.Event())
         for text in ('{"home": "east"}', '{"home": "west", "of": "caf\N{LATIN SMALL LETTER E WITH ACUTE}"}'):
             server.push(text)
@@ -80,5 +79,5 @@ def test_a_push_is_heard_of_by_the_long_poll(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_none_is_told() -> None:
-    with raises(ConfigError, "client.url-invalid"):
+    with pytest.raises(ConfigError, match="no http"):
         Apollo("file:///etc/passwd", "app")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Link, LinkControl
 from twinshore.replication.core import link_config
@@ -59,7 +60,7 @@ def test_pausing_and_resuming_topics_and_links() -> None:
     assert link_config.resume_override(now(paused_topics=("a", "b")), ["a"]) == {"paused_topics": ("b",)}
     assert link_config.resume_override(now(paused=True), []) == {"paused": False}
     assert link_config.resume_override(now(paused=True), [], every=True) == {"paused": False, "paused_topics": ()}
-    with pytest.raises(ConfigError, match="'olt' is not paused on link east->west; did you mean old"):
+    with raises(ConfigError, "replication.topic-not-paused", topic="olt", link=LINK.name, near="; did you mean old?"):
         link_config.resume_override(now(), ["olt"])
 
 
@@ -79,12 +80,12 @@ def test_steps_name_only_what_changes() -> None:
     assert link_config.diff_override(standing, link_config.reset_override([]), now()) == [
         ("throttle_bytes_s", "9", "7")
     ]
-    with pytest.raises(ConfigError, match="did you mean priorities"):
+    with raises(ConfigError, "replication.no-such-override", name="prioritys", near="; did you mean priorities?"):
         link_config.reset_override(["prioritys"])
 
 
 def test_a_wish_that_cannot_be_is_refused_with_its_place() -> None:
-    with pytest.raises(ConfigError, match="link east->west: paused_topics: '\\[' is not a regular expression"):
+    with raises(ConfigError, "replication.bad-override", link=LINK.name, name="paused_topics"):
         link_config.check_override(link_config.pause_override(now(), ["["]), LINK.name)
-    with pytest.raises(ConfigError, match="no filter is named"):
+    with raises(ConfigError, "replication.no-filter-given"):
         link_config.filters_override([], [], [], [])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from tests.replication.test_known import put, row_of, section, settings_of
 from twinshore.config.model import Link, TwinNaming
 from twinshore.replication.core.lineage import (
@@ -40,6 +41,6 @@ def test_a_twin_stays_one_when_its_link_is_removed(tmp_path: Path) -> None:
         found = judge_lineage(NO_LINEAGE, own=own["bb"], before=None, borne_out=False, waited=True)
         assert found == (LineageVerdict.SURE, own["bb"])
         said = explain_not_replicated(Link("west", "east", naming=TwinNaming.PREFIX), "east.orders", found[1], "id-e")
-        assert said == "east.orders on west came by east and does not go back to east"
+        assert mentions(said, "east.orders on west", "back to east")
         store.forget_topic(THERE, "orders")
         assert read_own_lineage(store, "id-w") == {}, "an operator says that it is none any more"

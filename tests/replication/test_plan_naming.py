@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testkit.errors import mentions
 from twinshore.config.model import Link, TwinNaming
 from twinshore.replication.core.model import CarryTopic, Create, Grow, Refuse
 from twinshore.replication.core.planner import KnownTwin, SourceTopic, TargetTopic, plan_topic
@@ -27,7 +28,7 @@ def test_a_refusal_names_the_topic_that_is_in_the_way() -> None:
     (refused,) = plan_topic(PREFIX, SOURCE, there, None, target_brokers=1)
     assert isinstance(refused, Refuse)
     assert (refused.topic, refused.kind) == ("orders", "foreign write")
-    assert refused.sentence == "topic east.orders on the target holds data that this link did not write"
+    assert mentions(refused.sentence, "east.orders")
 
 
 def test_an_order_says_what_the_twin_is_called_only_where_it_differs() -> None:

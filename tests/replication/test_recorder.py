@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TopicPartition
@@ -284,10 +285,8 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkey
         recorder.take(told(0, 60))
         recorder.close()
         assert [at.to_offset for at in store.receipts.positions(LINK)] == [60], "the new term's word alone"
-    assert troubles == [
-        "the store does not answer",
-        f"{LINK}: 1 receipts of the last term could not be written; pumps tell them again",
-    ]
+    assert troubles[0] == "the store does not answer"
+    assert [mentions(one, LINK, "1 receipts") for one in troubles[1:]] == [True]
 
 
 @pytest.mark.claim(
@@ -310,9 +309,7 @@ def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store
         assert [row.incident.partition for row in store.ledger.rows(LINK)] == [1]
         assert [word.state for word in store.links.statuses()] == ["flowing"]
         recorder.close()
-    assert [said for said in troubles if "too large" in said] == [
-        "OverflowError: Python int too large to convert to SQLite INTEGER"
-    ]
+    assert [said.partition(":")[0] for said in troubles if "too large" in said] == ["OverflowError"]
 
 
 def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(

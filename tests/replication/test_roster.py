@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Link
 from twinshore.config.settings import parse_settings
@@ -176,7 +177,7 @@ def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(p
     assert place.held(TWO)
     assert place.roster.left_s(ONE) == 0.0, "the desk grants its pumps nothing"
     words = {word.link: (word.state, word.sentence) for word in place.store.links.statuses()}
-    assert words[ONE] == ("stopped", "the link was removed by anna")
+    assert words[ONE][0] == "stopped" and mentions(words[ONE][1], "removed by anna")
     assert ONE not in place.recorder.words(), "nobody says anything of it any more"
     place.ask(AddLink(ONE, ['topics=["orders"]']))
     place.until(lambda: place.held(ONE))
@@ -199,7 +200,7 @@ def test_what_fails_at_the_end_of_a_link_keeps_neither_its_lease_nor_what_runs_b
     place.ask(RemoveLink(ONE))
     place.until(lambda: place.left == [ONE])
     assert not place.held(ONE)
-    assert f"{ONE}: it did not end in good order: OSError: the disk is gone" in place.said
+    assert any(mentions(one, ONE, "OSError: the disk is gone") for one in place.said)
     place.ask(AddLink(ONE, ['topics=["orders"]']))
     place.until(lambda: place.held(ONE))
 
@@ -269,8 +270,8 @@ def test_a_link_that_there_is_no_room_for_waits_until_another_goes(place: Place)
 
 def test_the_remedy_of_a_refused_link_is_said_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(_: LinkController) -> str:
-        raise RefusedError("another store writes it", hint="run it with that store")
+        raise RefusedError("another store", hint="run it there")
 
     monkeypatch.setattr(LinkController, "turn", refuses)
     place.until(lambda: any("refused" in line for line in place.said))
-    assert f"{ONE}: refused: another store writes it (run it with that store)" in place.said
+    assert place.said.count(f"{ONE}: refused: another store (run it there)") == 1

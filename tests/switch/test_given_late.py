@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.model import Cluster, Link
@@ -108,7 +109,7 @@ def test_whoever_waited_for_the_lease_of_a_switch_that_is_done_does_nothing(sett
         raise AssertionError(f"nobody goes on with {one.id}")
 
     asking = SwitchCaller("bob", lambda _: None, threading.Event())
-    with pytest.raises(RefusedError, match="has gone on meanwhile: it is done"):
+    with raises(RefusedError, "switch.record-changed", switch=kept.id[:8]):
         run._go_on(kept, settings, store, asking, (stale.record, onward))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from testkit.errors import mentions
 from twinshore.config.model import Link
 from twinshore.kafka.protocol.access_control import Acl
 from twinshore.routing.core.home_records import HomeRecord
@@ -106,9 +107,8 @@ def test_the_old_home_hears_what_it_lacks_and_what_the_store_says_too() -> None:
 
 
 def test_whoever_is_on_call_reads_which_cluster_is_open() -> None:
-    said = describe_open_old_home(BACK, ["orders", "bills"], "east was not reached since")
-    assert said.startswith("bills, orders are at home on west, and nothing keeps writers from east")
-    assert said.endswith("never crosses: east was not reached since")
+    said = describe_open_old_home(BACK, ["orders", "bills"], "unreached")
+    assert mentions(said, "bills, orders", "west", "east") and said.endswith(": unreached")
 
 
 def test_what_is_left_is_told_once_the_switch_has_ended() -> None:
@@ -120,9 +120,8 @@ def test_what_is_left_is_told_once_the_switch_has_ended() -> None:
 
 def test_a_plan_says_whether_anybody_can_keep_writers_from_the_old_home() -> None:
     kept, open_, silent = (describe_old_home_writers("east", ["orders"], ruled=ruled) for ruled in (True, False, None))
-    assert kept == "east: the mirror keeps writers from orders there from then on"
-    assert open_.startswith("east has no authorizer: nobody can be kept from writing to orders there")
-    assert silent.startswith("east does not say whether it has an authorizer. If it has, the mirror keeps writers out")
+    assert mentions(kept, "east", "orders") and "authorizer" not in kept
+    assert mentions(open_, "east", "no authorizer", "orders") and mentions(silent, "east", "an authorizer")
     assert open_.endswith("stop its producers") and silent.endswith("stop its producers")
 
 
@@ -135,7 +134,7 @@ def test_it_is_said_as_long_as_no_rule_can_keep_writers_out() -> None:
         )
 
     said = describe_missing_authorizer(BACK, guard(None, ["orders", "bills"]), ["orders"])
-    assert said.startswith("a switch has left it the old home: east has no authorizer") and "bills" not in said
+    assert mentions(said, "east", "orders") and "bills" not in said
     assert describe_missing_authorizer(BACK, guard(None, ["orders"]), []) == "", "it has come home"
     assert describe_missing_authorizer(BACK, guard(frozenset(), ["orders"]), ["orders"]) == "", "rules are asked"
     assert describe_missing_authorizer(BACK, WriteBlock(), ["orders"]) == "", "nobody has looked yet"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from tests.replication.test_known import put, section, settings_of
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.errors import WireError
@@ -64,7 +65,7 @@ def of_group(group: str = "billing", new: str = "west", state: SwitchStatus = Sw
 
 def test_it_does_not_go_where_the_log_is_shorter_or_where_it_is_further_on() -> None:
     assert describe_short_logs([GOAL]) == ""
-    assert describe_short_logs([replace(GOAL, short=3)]) == "3 offsets that it has read are not there yet, in orders-0"
+    assert mentions(describe_short_logs([replace(GOAL, short=3)]), "3 offsets", "orders-0")
     assert describe_ahead([GOAL, replace(GOAL, has=None)], "east", "west") == ""
     assert "by 2 offsets, in orders-0" in describe_ahead([replace(GOAL, has=42)], "east", "west")
 
@@ -149,12 +150,12 @@ def test_it_turns_back_up_to_its_point_and_its_places_with_it() -> None:
         assert undone == [SwitchStep.COMMIT_OFFSETS] * set_too + [SwitchStep.BEFORE] * ran + [SwitchStep.CLAIM]
         assert back.held_ms == 0, "no writer waits for a group"
         said = SwitchView(back.id, back).verdict()
-        assert said == "turned back: consumers came back; group billing stays on east"
+        assert mentions(said, "turned back", "consumers came back", "billing", "east")
     behind = replace(of_group(), deed=SwitchStep.LET_OFFSETS_FOLLOW, deed_ms=NOW_MS)
     assert apply_outcome(behind, StepPending("away"), NOW_MS + 10**9).state is SwitchStatus.RUNNING
     done = replace(behind, state=SwitchStatus.DONE)
-    assert SwitchView(done.id, done).verdict() == "done: group billing continues on west: start its consumers there"
-    assert "switch of group billing alone from east to west, by anna: done" in SwitchView(done.id, done).sentence()
+    assert mentions(SwitchView(done.id, done).verdict(), "done", "billing", "west")
+    assert mentions(SwitchView(done.id, done).sentence(), "billing", "east to west", "by anna: done")
 
 
 def test_of_two_that_move_a_group_one_wins(tmp_path: Path) -> None:

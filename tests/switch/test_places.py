@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import mentions
 from tests.switch.test_decision import NOW_MS, record
 from tests.switch.test_hands import hands
 from twinshore.config.errors import KafkaError, WireError
@@ -93,14 +94,14 @@ def test_a_group_bound_by_outputs_gets_the_mark_where_it_stands(asked: Any) -> N
     seen = view("counter", part("in", GroupSyncStatus.OWN, 4_000), part("out", GroupSyncStatus.WAITS, 3))
     done, said = asked(seen, link=BOUND, left=(forced("in"),))
     assert done == {"counter": {("in", 0): (4_000, CommittedOffset(4_000, COMMIT_MARK))}}
-    assert said == "group counter follows west again"
+    assert mentions(said, "counter", "west")
 
 
 def test_what_a_forced_switch_left_there_follows(asked: Any) -> None:
     seen = view("billing", part("in", GroupSyncStatus.OWN, 7), part("out", GroupSyncStatus.AHEAD, 9_001))
     done, said = asked(seen, left=(forced("in", "out"),))
     assert done == {"billing": {("in", 0): (7, CommittedOffset(9_000, COMMIT_MARK))}}
-    assert said == "group billing follows west again"
+    assert mentions(said, "billing", "west")
     level = view("billing", replace(part("in", GroupSyncStatus.OWN, 5_000), end=5_000))
     done, _ = asked(level, left=(forced("in"),))
     assert done == {"billing": {("in", 0): (5_000, CommittedOffset(5_000, COMMIT_MARK))}}, (
@@ -136,9 +137,9 @@ def test_who_has_not_read_there_what_never_crossed_is_left_where_it_is(asked: An
         done, said = asked(one, left=(forced("in", "out"),), **{"in": 97})
         wanted = {"read": [("in", 0)], "both": [("out", 0)]}
         assert list(done.get(one.group, {})) == wanted.get(one.group, [])
-        assert ("has not read on east all that never crossed, and stays" in said) is (one.group != "read"), said
+        assert ("never crossed" in said) is (one.group != "read"), said
     theirs = view("nightly", part("in", GroupSyncStatus.OWN, 7))
-    assert "stands on east on its own" in asked(theirs, **{"in": 97})[1]
+    assert mentions(asked(theirs, **{"in": 97})[1], "nightly", "east", "on its own")
     assert "never crossed" not in asked(theirs, **{"in": 97})[1]
 
 
@@ -216,7 +217,7 @@ def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_di
         clock[0] += passed_ms
         assert isinstance(put_back(one), StepPending), passed_ms
     clock[0] += half_ms
-    assert put_back(one) == StepDone(one, "1 group stands on east where it stood")
+    assert isinstance(put_back(one), StepDone)
 
 
 def test_a_planned_switch_whose_old_home_has_died_says_so_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +245,7 @@ def test_a_look_at_groups_that_fails_is_tried_again_and_not_for_ever(
         asked.append(args[-1])
         if fails:
             raise KafkaError("west does not answer", retriable=True)
-        return "group billing follows west again"
+        return "billing follows"
 
     nobody: Any = None
 
@@ -257,7 +258,7 @@ def test_a_look_at_groups_that_fails_is_tried_again_and_not_for_ever(
     given_up = at(NOW_MS + UNREACHABLE_MS_MAX)
     assert (given_up.record.unfollowed, "fail back again" in given_up.sentence) == (True, True)
     fails = False
-    assert at(NOW_MS + 1) == StepDone(one, "group billing follows west again")
+    assert at(NOW_MS + 1) == StepDone(one, "billing follows")
     assert asked[0] == ({("in", 0): 97} if kind is SwitchKind.MAPPED_FAILBACK else {})
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from testkit.errors import raises
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError
 from twinshore.switch.core.steps import (
@@ -168,7 +169,7 @@ class Away(Notebook):
         elif self.now_ms < NOW_MS + 6_000:
             raise StoreError("connection refused")
         else:
-            raise RefusedError("its lease ran out")
+            raise RefusedError("switch.lease-lost", switch=one.id[:8])
 
     def once(self, one: SwitchState) -> StepOutcome:
         self.deeds.append((one.deed, one.state))
@@ -187,7 +188,7 @@ class Away(Notebook):
 @pytest.mark.parametrize(("hold_s", "stops_at_s"), [(1.0, None), (60.0, 3.0)])
 def test_writers_do_not_wait_for_the_store(hold_s: float, stops_at_s: float | None) -> None:
     book = Away(stops_at_s)
-    with pytest.raises(RefusedError, match="nobody is held" if stops_at_s else "its lease ran out"):
+    with raises(RefusedError, "switch.stopped-while-held" if stops_at_s else "switch.lease-lost"):
         book.play(hold_s)
     assert (SwitchStep.HOLD, SwitchStatus.ROLLING_BACK) in book.deeds
     assert [one for one in book.deeds if one[1] is SwitchStatus.ROLLING_BACK] == [

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from testkit.errors import mentions
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.config.errors import WireError
 from twinshore.config.model import Link
@@ -78,9 +79,9 @@ def test_in_each_state_it_is_taken_over_or_refused(kind: SwitchKind, deed: Switc
     if one.ended:
         assert over == one
     elif is_refilling(one):
-        assert "orders is moved by force, by bob" in over.told[-1].sentence
+        assert mentions(over.told[-1].sentence, "orders", "force", "bob")
     else:
-        assert (over.state, over.why) == (SwitchStatus.ROLLED_BACK, "bob moves the topics by force")
+        assert over.state is SwitchStatus.ROLLED_BACK and mentions(over.why, "bob", "force")
         assert f"taken over at {deed}" in over.told[-1].sentence
 
 
@@ -103,7 +104,7 @@ def test_the_preview_says_what_is_taken_over_and_what_is_owed() -> None:
         standing(SwitchKind.FORCED, SwitchStep.CATCH_UP, SwitchStatus.RUNNING), ["orders"]
     )
     returning = describe_takeover(standing(SwitchKind.FAILBACK, SwitchStep.RESCUE, SwitchStatus.RUNNING), ["orders"])
-    assert returning.endswith("counts as turned back; what it changed on west is undone when west is back")
+    assert mentions(returning, "turned back", "on west", "undone")
     for text in ("", "[]", "{}", '{"switch": 1, "old": 2, "topics": 3, "rights": 4}'):
         with pytest.raises(WireError):
             DeferredCleanup.from_json(text)
@@ -123,10 +124,9 @@ def test_what_is_filled_anew_stays_and_the_others_go(kind: SwitchKind) -> None:
     if every:
         return
     words = describe_refilling_topics(two, ["orders", "bills"])
-    assert words.startswith("left out: bills, which the fail-back switch ffffffff of orders, bills fills anew on east")
-    assert words.endswith("it stays at home on west until that is back")
+    assert mentions(words, "left out: bills", "ffffffff", "east", "west")
     assert topics_taken_over(two, ["orders"]) == ("orders",)
-    assert describe_takeover(two, ["orders"]).startswith("takes orders out of the fail-back switch ffffffff")
+    assert mentions(describe_takeover(two, ["orders"]), "orders out of", "ffffffff")
     left = mark_taken_over(two, ["orders"], "bob", NOW_MS)
     assert (left.state, left.deed, left.names()) == (SwitchStatus.RUNNING, SwitchStep.REFILL, ("bills",))
     assert deferred_cleanup_of(two, ["orders"]) == DeferredCleanup("f" * 32, "west", ("orders",))
@@ -192,7 +192,7 @@ FLIPPED = [SwitchStep.AFTER, SwitchStep.START_REVERSE, SwitchStep.RELEASE]
 def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_back(deed: SwitchStep) -> None:
     done = standing(SwitchKind.PLANNED, deed, SwitchStatus.RUNNING)
     assert why_not_take_over(done, "west", "east") == "", "resume would wait for west for ever"
-    assert "is past its point of no return" in why_not_take_over(done, "east", "west")
+    assert mentions(why_not_take_over(done, "east", "west"), deed, "twinshore switch resume")
     ended = mark_taken_over(done, ["orders"], "bob", NOW_MS)
     assert (ended.state, ended.told[-1].sentence.startswith(f"ended at {deed}, as west is gone")) == (
         SwitchStatus.DONE,
@@ -202,7 +202,7 @@ def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_b
     assert debt is not None
     assert (debt.old, debt.rights) == ("west", ""), "what was denied on east ends with the switch back"
     assert why_not_take_over(ended, "west", "east") == "", "whoever was killed there begins again"
-    assert describe_takeover(ended, ["orders"]).startswith("frees what is claimed still")
+    assert mentions(describe_takeover(ended, ["orders"]), "frees")
 
 
 @pytest.mark.parametrize("deed", FLIPPED)
@@ -220,7 +220,7 @@ def test_a_switch_back_of_some_topics_leaves_the_others_where_they_are(deed: Swi
     assert (left.state, left.deed, left.names()) == (SwitchStatus.RUNNING, deed, ("bills",))
     denied = [RulesPlan.from_record(json.loads(text)).deny for text in (left.rights, select_rights(rights, ["orders"]))]
     assert denied == [(denials["bills"],), (denials["orders"],)], "what is given back of east is of orders alone"
-    assert "and bills stays on west" in describe_takeover(both_topics, ["orders"])
+    assert mentions(describe_takeover(both_topics, ["orders"]), "bills stays on west")
     assert mark_taken_over(left, ["bills"], "bob", NOW_MS).state is SwitchStatus.DONE
     assert select_rights("", ["orders"]) == ""
 
@@ -234,15 +234,13 @@ def test_before_the_flip_it_stays_where_it_is() -> None:
 def test_a_switch_that_may_go_on_without_the_store_is_not_taken_over() -> None:
     """Its process writes to the new home alone: no lease in the store says that it is gone."""
     kept = replace(standing(SwitchKind.FORCED, SwitchStep.CATCH_UP, SwitchStatus.RUNNING), kept="west")
-    assert "may go on without the store" in why_not_take_over(kept, "east", "west")
+    assert mentions(why_not_take_over(kept, "east", "west"), "without the store")
     after_flip = replace(kept, deed=SwitchStep.AFTER)
     assert why_not_take_over(after_flip, "west", "east", answers=False) == "", (
         "west is gone, and with it where it writes"
     )
-    assert "may go on without the store" in why_not_take_over(after_flip, "west", "east", answers=True)
-    assert describe_takeover(after_flip, ["orders"]).endswith(
-        "no command `after` of it runs any more, with whoever began it"
-    )
+    assert mentions(why_not_take_over(after_flip, "west", "east", answers=True), "without the store")
+    assert mentions(describe_takeover(after_flip, ["orders"]), "command `after`")
 
 
 def test_what_was_taken_out_of_it_before_is_freed_once_more() -> None:

@@ -23,6 +23,8 @@ from twinshore.switch.core.steps import (
     repeat_hold,
 )
 
+TROUBLE = "the test wants it so"
+
 
 class KilledError(Exception):
     """The process that switches is no more."""
@@ -102,7 +104,7 @@ class Hands:
     def _do(self, record: SwitchState) -> StepOutcome:
         world, deed = self.world, record.deed
         if deed is self.trouble:
-            return StepFailed("the test wants it so")
+            return StepFailed(TROUBLE)
         home, term, word = world.line
         self.holds &= word == "held"
         if deed is SwitchStep.CLAIM:

@@ -262,9 +262,7 @@ class LinkClaim:
             return True
         self._identity = None
         raise RefusedError(
-            f"link {self._link.name} is written by {writer.process} too, with a copy of this store, "
-            f"{self._store.place}",
-            hint="stop both, keep the store that has come further (`twinshore status --topics`), delete the other",
+            "replication.store-copied", link=self._link.name, process=writer.process, store=self._store.place
         )
 
     def _log_missing_records(
@@ -380,14 +378,16 @@ class LinkClaim:
         )
 
     def _refusal(self, holder: StoreClaim) -> RefusedError:
-        name = self._link.name
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.since_ms / 1000))
         here = self._store.place if self._store.passes else f"{self.own[:8]}, {self._store.place}"
         return RefusedError(
-            f"link {name} into {self._link.target} is written by store {holder.store[:8]} (host {holder.host}, since "
-            f"{since}); the store here is {here}",
-            hint=f"run it with that store; if that is lost, or shall not write any more: stop its mirror, then "
-            f'`twinshore link recover "{name}" --dry-run`',
+            "replication.link-of-another-store",
+            link=self._link.name,
+            target=self._link.target,
+            store=holder.store[:8],
+            host=holder.host,
+            since=since,
+            here=here,
         )
 
 

@@ -121,7 +121,7 @@ def adopt_settings(settings: Settings, store: Store, *, by: str) -> LinkSet:
         _check_ways_back(settings, rows, sown, store)
         if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=link_audit_rows(rows, sown.rows)):
             return replace(found, revision=revision + bool(sown.rows))
-    raise ConfigError("the links are being changed by somebody else all the time", hint="try again")
+    raise ConfigError("replication.links-changing")
 
 
 def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: ReconciledLinks, store: Store) -> None:
@@ -132,12 +132,7 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Reconcil
         for link in parse_valid_link({row.link: parse_section(row)}, settings):
             old = next(iter(was), None)
             if seen := check_reverse_link(link, old, sown.links.keys(), rows, store).in_the_way:
-                raise ConfigError(
-                    f"link {link.name}, as the settings have it, would carry twins back: {'; '.join(seen)}. Who writes "
-                    "a topic is changed by `twinshore switch`",
-                    hint="give the settings the link as it was, or exclude these topics; `twinshore mirror forget "
-                    "TOPIC --link LINK` frees one that is no twin any more",
-                )
+                raise ConfigError("replication.twins-carried-back", link=link.name, twins="; ".join(seen))
 
 
 def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
@@ -148,9 +143,12 @@ def check_naming(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Sto
         if naming == was.get(name, naming):
             continue
         if twins := sorted({one.topic for one in store.twins.of(name) if not is_heartbeats_topic(one.topic)}):
-            why = f"link {name} cannot have another naming while it has twins ({join_names(twins, NAMED_MAX)})"
-            hint = f"keep naming = {str(was[name])!r}; `twinshore mirror forget TOPIC --link {name}` frees a topic"
-            raise ConfigError(why, hint=hint)
+            raise ConfigError(
+                "replication.naming-fixed",
+                link=name,
+                twins=join_names(twins, NAMED_MAX),
+                naming=str(was[name]),
+            )
 
 
 def link_audit_rows(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
@@ -169,7 +167,7 @@ def parse_links(sections: Mapping[str, Section], settings: Settings) -> tuple[Li
     complaints = Complaints()
     links = read_links(RawSection(sections, "[links]", {"clusters": settings.clusters}), complaints)
     if complaints.lines:
-        raise ConfigError("; ".join(complaints.lines), hint="docs/settings.md lists every setting")
+        raise ConfigError("replication.bad-link", complaints="; ".join(complaints.lines))
     return links
 
 
@@ -204,7 +202,7 @@ def _together(found: LinkSet, sown: ReconciledLinks | None = None) -> LinkSet:
     links, aside, about = list(found.links), list[Link](), list[LinkRemark]()
     while clashes := find_conflicts(links):
         last = max((name for one in clashes for name in one.links), key=lambda name: (changed[name], name))
-        why = next(one.sentence for one in clashes if last in one.links)
+        why = next(one.error().message for one in clashes if last in one.links)
         about.append(LinkRemark(last, f"is set aside, as it was changed last and cannot be with the others: {why}"))
         aside += [link for link in links if link.name == last]
         links.remove(aside[-1])

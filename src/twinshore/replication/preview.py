@@ -213,7 +213,7 @@ PATIENCE_S = 4.0
 def check_chosen_links(settings: Settings, links: Sequence[Link]) -> None:
     """Raises ConfigError when there is nothing to run, or when links could loop or collide."""
     if not links:
-        raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
+        raise ConfigError("replication.no-link-to-run")
     # All links of the settings, though only some run here: another process may run the others.
     check_links(settings.links)
 

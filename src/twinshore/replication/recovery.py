@@ -177,5 +177,4 @@ def hold_mirror_lease(store: Store, link: str, seen: LeaseRow | None, by: str) -
 
 
 def _carried(link: str, row: LeaseRow | None) -> RefusedError:
-    hint = "stop that mirror in good order, then run this again"
-    return RefusedError(f"{link} is carried by {row.owner if row else 'nobody'} now", hint=hint)
+    return RefusedError("replication.link-running", link=link, owner=row.owner if row else "another process")

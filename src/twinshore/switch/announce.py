@@ -18,7 +18,7 @@ from math import inf
 
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.model import FIRST_TERM, Link
-from twinshore.config.sentences import is_or_are, join_names
+from twinshore.config.sentences import join_names
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import PAIR_SEPARATOR, find_home_row, pair_name
@@ -90,10 +90,10 @@ def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> Re
     rows = _near(store, pair, names)
     if not rows:
         return None
-    held = join_names([row.topic for row in rows], NAMED_MAX)
     return RefusedError(
-        f"{held} {is_or_are(rows)} in switch {rows[0].switch_id[:ID_SHOWN]} already",
-        hint="`twinshore switch status` shows it; the mirror ends one whose process is gone while it holds writers",
+        "switch.topics-claimed",
+        topics=join_names([row.topic for row in rows], NAMED_MAX),
+        switch=rows[0].switch_id[:ID_SHOWN],
     )
 
 
@@ -237,7 +237,7 @@ class HomeAnnouncer:
             for topic in record.names():
                 holder = self._notes[cluster.name].log.holder(topic)
                 if holder is None or holder.switch != record.id:
-                    raise RefusedError(f"topic {topic} is not in this switch any more, as {cluster.name} says")
+                    raise RefusedError("switch.claim-lost", topic=topic, cluster=cluster.name)
 
     def heard(self, record: SwitchState) -> list[KafkaCluster]:
         """Returns the clusters to announce on; a forced switch leaves the old home out."""
@@ -258,10 +258,7 @@ class HomeAnnouncer:
         if isinstance(there, HomeConflict):
             there = there.one  # a later record resolves the conflict
         if there is not None and (there.term > term or (there.term == term and not self._is_old(there, record))):
-            raise RefusedError(
-                f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
-                hint="the store is behind: start the mirror, which takes up what the clusters say",
-            )
+            raise RefusedError("switch.store-behind", topic=one.topic, home=there.home, term=there.term)
         held = state is HomeState.HELD
         if there is not None and there.term == term and (there.state, there.switch) == (state, record.id) and not held:
             return there
@@ -295,7 +292,7 @@ class HomeAnnouncer:
         for topic in record.names():
             holder = log.holder(topic)
             if holder is None or holder.switch != record.id:
-                raise RefusedError(f"topic {topic} is not in this switch any more, as {self._new.name} says")
+                raise RefusedError("switch.claim-lost", topic=topic, cluster=self._new.name)
         if not self.holds(HOLD_MARGIN_S):
             raise KafkaError("the hold would run out before the new home has the topics", retriable=True)
 
@@ -314,7 +311,9 @@ def _must_be_read(cluster: KafkaCluster, lines: Mapping[str, HomeRecord], record
     """Raises RefusedError if the home of a topic of the switch is unknown."""
     for topic in record.names():
         if (there := lines.get(topic)) is not None and there.newer:
-            raise RefusedError(newer_in_words(topic, there.newer, cluster.name), hint=NEWER_HINT)
+            raise RefusedError(
+                "switch.newer-home-record", cause=newer_in_words(topic, there.newer, cluster.name), remedy=NEWER_HINT
+            )
 
 
 def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchState) -> str:

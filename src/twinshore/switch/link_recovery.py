@@ -149,19 +149,14 @@ def _told(link: Link, target: KafkaCluster) -> LinkClaimState | None:
             for note in notes:
                 found.take(note.key, note.value)
         if versions := [told.newer_writer for told in found.by_source.values() if told.newer_writer]:
-            raise RefusedError(
-                f"who writes link {link.name} is told on {target.name} in a form of a newer version (v {versions[0]}), "
-                "which this one cannot read",
-                hint="switch with that version",
-            )
+            raise RefusedError("replication.newer-claim", link=link.name, cluster=target.name, version=versions[0])
         several = found.written(target.cluster_id())
         if len(several) > 1:
             several = _of_now(link, several, target)
     if len(several) > 1:
         sources = join_names([told.source_id for told in several], len(several))
         raise RefusedError(
-            f"{target.name} has notes of {link.name} from several clusters ({sources}), and the store does not answer",
-            hint=f"which of them is {link.source} the store knows",
+            "switch.several-claims", cluster=target.name, link=link.name, sources=sources, source=link.source
         )
     return several[0] if several else None
 

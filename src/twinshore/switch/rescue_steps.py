@@ -345,7 +345,7 @@ def read_origin(path: Path) -> RescueOrigin:
         with path.open(encoding="utf-8") as file:
             return read_header(file.readline(), path.name)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}", hint="`twinshore switch rescue list` shows") from error
+        raise ConfigError("switch.file-unreadable", file=str(path), cause=str(error)) from error
 
 
 def read_rescued_file(path: Path) -> Iterator[UnreplicatedRecord]:
@@ -355,7 +355,7 @@ def read_rescued_file(path: Path) -> Iterator[UnreplicatedRecord]:
             file.readline()
             yield from read_lines(file, path.name)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        raise ConfigError("switch.file-unreadable", file=str(path), cause=str(error)) from error
 
 
 def _batches(cluster: KafkaCluster, origin: RescueOrigin) -> Iterator[tuple[memoryview, BatchHeader]]:

@@ -127,7 +127,7 @@ def export(lines: Iterable[str], path: Path) -> None:
     except OSError as error:
         with suppress(OSError):
             part.unlink()
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="say --folder") from error
+        raise ConfigError("switch.file-not-written", file=str(path), cause=error.strerror) from error
 
 
 def _lines(

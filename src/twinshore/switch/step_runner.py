@@ -141,10 +141,7 @@ class _Run:
         if record.state is SwitchStatus.ROLLING_BACK and record.deed is SwitchStep.HOLD:
             return apply_outcome(record, _tried(self.once, record), self.now_ms())
         if stopped and not record.committed:
-            raise RefusedError(
-                f"stopped, and nobody is held; what is left of switch {record.id[:8]} is in the store: {error.message}",
-                hint="once the store answers, the mirror turns it back, or `twinshore switch rollback` does",
-            )
+            raise RefusedError("switch.stopped-while-held", switch=record.id[:8], cause=error.message)
         return record
 
 

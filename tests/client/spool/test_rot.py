@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testkit.errors import raises
+import pytest
+
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
 from twinshore.client.spool.admin import inspect_spool
 from twinshore.client.spool.spool import Spool
@@ -19,7 +20,7 @@ def flip(path: Path, at: int) -> None:
 
 def is_refused(folder: Path) -> None:
     assert inspect_spool(folder).damage
-    with raises(RefusedError, "client.spool-damaged"):
+    with pytest.raises(RefusedError, match="the records that they held are lost"):
         Spool(folder)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from tests.kafka.protocol.strategies import raw_batch
 from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.model import Link, OffsetMode, OffsetRun, SourceOffset, TargetOffset, TopicPartition
@@ -242,13 +243,12 @@ def test_bytes_that_nobody_understands_refuse_their_topic_and_no_other(store: St
     rows, (refused,) = found
     assert not rows
     assert (refused.topic, refused.kind) == ("orders", "position disagreement")
-    assert refused.sentence.startswith("where to go on with topic orders cannot be proven: ")
 
 
 def test_notes_that_nobody_understands_refuse_what_needs_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def damaged(_: AdoptionPlanner) -> Mapping[TopicPartition, list[object]]:
-        raise WireError("a note is no note")
+        raise WireError("damaged")
 
     monkeypatch.setattr(AdoptionPlanner, "notes", damaged)
     rows, (refused,) = AdoptionPlanner(LINK, Logs("east", 9), Logs("west", 5), store).propose([STEP])
-    assert (rows, refused.sentence) == ([], "where to go on with topic orders cannot be proven: a note is no note")
+    assert rows == [] and mentions(refused.sentence, "orders", "damaged")

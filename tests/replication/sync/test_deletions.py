@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from twinshore.config.errors import KafkaError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN
 from twinshore.config.model import Link
@@ -134,7 +135,7 @@ def test_one_topic_that_cannot_be_looked_at_hides_no_other(stage: Stage) -> None
     stage.gone, stage.mute = {"a", "c"}, {"a"}
     assert stage.looks() == ("c",)
     assert [row.incident.topic for row in stage.store.ledger.rows(LINK)] == ["c"]
-    assert sum("topic a is not decided now" in line for line in stage.said) == 1, "told once"
+    assert sum("not decided now" in line for line in stage.said) == 1, "told once"
 
 
 def test_nothing_is_deleted_once_the_lease_is_lost_in_the_middle_of_a_look(stage: Stage) -> None:
@@ -274,9 +275,7 @@ def test_what_somebody_wrote_since_is_seen_at_the_moment_itself(stage: Stage) ->
     stage.held = [TwinRange(0, 0, 51_000, 1_000, 1_000)]
     assert stage.looks() == ()
     (row,) = stage.open("deletion held")
-    assert row.incident.sentence == (
-        "the twin of deleted topic a is kept: a-0 holds offsets 1000 to 50999, of which this link has no receipt"
-    )
+    assert mentions(row.incident.sentence, "a", "a-0", "offsets 1000 to 50999")
 
 
 def test_what_another_version_remembered_begins_anew(stage: Stage) -> None:

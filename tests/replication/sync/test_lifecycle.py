@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testkit.errors import mentions
 from twinshore.config.model import DeletedTopicPolicy, RecreatedTopicPolicy, SyncRules
 from twinshore.replication.sync.core.decisions import (
     ArchiveTwin,
@@ -127,7 +128,7 @@ def test_a_deleted_topic_is_told_once_and_carried_no_more(
     assert (withdraw, remember) == (WithdrawTopic("orders"), state)
     assert isinstance(tell, ReportIncident)
     assert (tell.kind, tell.policy.words) == ("deleted topic", policy)
-    assert tell.sentence == f"topic orders was deleted on the source; its twin holds orders-0 0 to 9{more}"
+    assert mentions(tell.sentence, "orders", "orders-0 0 to 9") and tell.sentence.endswith(more)
     assert acts(look(GONE), since(DeletionState.GONE, 3_600)) == [], "kept for ever"
 
 
@@ -291,11 +292,11 @@ def test_a_topic_made_again_stops_unless_the_operator_said_otherwise() -> None:
 def test_it_begins_again_at_the_announced_time_and_only_on_the_twin_that_was_ours() -> None:
     first = acts(look(ANEW), rules=AGAIN)
     assert kinds(first) == [WithdrawTopic, ReplanTopic, ReportIncident, RememberState]
-    assert "the twin is deleted on 2027-01-15 08:01:00 UTC unless" in sentences(first)
+    assert mentions(sentences(first), "2027-01-15 08:01:00 UTC")
     assert acts(look(ANEW), beginning(59), AGAIN) == []
     withdraw, delete = acts(look(ANEW), beginning(60), AGAIN)
     assert isinstance(delete, DeleteTwin)
-    assert delete.reason == "its source topic was deleted and made again; its twin holds orders-0 0 to 9"
+    assert mentions(delete.reason, "made again", "orders-0 0 to 9")
     assert withdraw == WithdrawTopic("orders")
     assert acts(look(ANEW, GONE), beginning(60), AGAIN) == [DropTopicState("orders"), ReplanTopic("orders")]
     assert acts(look(ANEW, SOMEONES), beginning(60), AGAIN) == []
@@ -346,7 +347,7 @@ def test_another_delay_is_announced_with_what_the_twin_holds() -> None:
     ):
         assert decide_actions(seen, memory, rules, None, NOW) == [AskTwinRanges("orders")]
         (tell,) = [one for one in acts(seen, memory, rules) if isinstance(one, ReportIncident)]
-        assert "; its twin holds orders-0 0 to 9; the twin is deleted on 2027-01-15 08:00:30 UTC" in tell.sentence
+        assert mentions(tell.sentence, "orders-0 0 to 9", "2027-01-15 08:00:30 UTC")
 
 
 SIDES_SEEN = st.sampled_from([THERE, GONE, HIDDEN, ANEW, ONCE_MORE])
@@ -404,7 +405,7 @@ def test_an_operators_word_is_for_what_was_shown() -> None:
     agreed = LifecycleState(DeletionState.BEGIN_ANNOUNCED, NOW, NOW, "s2", begin=word)
     found = acts(look(ANEW), agreed, spans=FOREIGN)
     assert kinds(found) == [ReportIncident, ReportIncident, RememberState, RevokeApproval]
-    assert "offsets 50000 to 50999: no receipt has them, and nobody agreed to them" in sentences(found)
+    assert mentions(sentences(found), "offsets 50000 to 50999")
     shown = replace(agreed, begin=replace(word, ends=((0, 51_000),)))
     assert kinds(acts(look(ANEW), shown, spans=FOREIGN)) == [WithdrawTopic, DeleteTwin]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from tests.replication.sync.test_deletions import LINK, TOPICS, Stage
 from twinshore.config.model import RecreatedTopicPolicy
 from twinshore.config.settings import load_settings
@@ -119,7 +120,7 @@ def test_a_plan_names_what_waits_for_a_word_and_what_may_go_by_one(stage: Planne
     stage.gone, stage.delay_s = set(TOPICS[:6]), 0.0
     stage.follows(2)
     said = stage.plan()
-    assert all("6 twins would be deleted at once" in words for words in said.values()), said
+    assert all(mentions(words, "6 twins") for words in said.values()), said
     stage.follows(1)
     waits = "the twin is kept: an operator must decide"
     assert {words.partition("; ")[2] for words in stage.plan().values()} == {waits}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from testkit.errors import mentions
 from twinshore.kafka.protocol.access_control import QuotaEntity, ScramUser
 from twinshore.replication.sync.core import decisions
 from twinshore.replication.sync.core.decisions import QuotaChange, UserPlan, plan_quotas, plan_users
@@ -61,9 +62,9 @@ def test_users_are_made_where_their_secret_is_known_and_named_where_it_is_not() 
     plan = plan_users(source, target, {"anna", "zoe"}, "mirror", ())
     assert plan.make == (source[0],), "of a mechanism that the target lacks; others' iterations are theirs"
     assert [str(one) for one in plan.changes()] == ["scram user anna: SCRAM-SHA-256 with 8192 iterations"]
-    assert [(one.subject, one.sentence.split(":")[0]) for one in plan.remarks] == [
-        ("bert", "missing on the target with SCRAM-SHA-256; no cluster tells a password"),
-        ("zoe", "in the settings, but not on the source"),
+    assert [(one.subject, mentions(one.sentence, "SCRAM-SHA-256")) for one in plan.remarks] == [
+        ("bert", True),
+        ("zoe", False),
     ]
 
 
@@ -76,7 +77,7 @@ def test_a_user_whom_the_target_had_and_has_no_more_is_not_made_again() -> None:
     revoked = plan_users([anna, other], [other], {"anna"}, "mirror", seen)
     assert (revoked.make, revoked.seen, revoked.forget) == ((), (), ())
     (remark,) = revoked.remarks
-    assert "was taken away on the target with SCRAM-SHA-256, and is not made again" in str(remark)
+    assert mentions(str(remark), "taken away", "SCRAM-SHA-256")
     # Whom the source made anew after it had none is another one.
     gone = plan_users([], [], {"anna"}, "mirror", seen)
     assert set(gone.forget) == seen

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from testkit.errors import mentions
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.replication.task.core.batches import SequenceMap
 from twinshore.replication.task.core.position import (
@@ -145,7 +146,7 @@ def test_all_that_differs_is_named_where_it_was_looked_for() -> None:
     verdict = judge_position(replace(SOUND, unlike=True, unlike_from=150), STAMP)
     assert isinstance(verdict, StopAt)
     assert (verdict.kind, verdict.offset, verdict.end) == ("truncation", 150, 200)
-    assert "offsets 150 to 199 of the twin are not the source's" in verdict.sentence
+    assert mentions(verdict.sentence, "offsets 150 to 199")
 
 
 def test_a_source_that_does_not_show_so_much_yet_is_waited_for() -> None:
@@ -230,7 +231,7 @@ def test_what_never_crossed_and_is_deleted_by_now_stops_a_demoted_twin_as_well()
     found = judge_position(gone, TURNED, 200, carried=False)
     assert isinstance(found, StopAt)
     assert (found.kind, found.offset, found.end) == (IncidentKind.FOREIGN_WRITE, 200, 205)
-    assert "were deleted since: the topic changed homes at 200" in found.sentence
+    assert mentions(found.sentence, "deleted since", "200")
     assert isinstance(judge_position(gone, TURNED, 200), ResumeAt), "retention took what the link wrote"
     assert isinstance(
         judge_position(replace(gone, producer=(3, 1), producer_epoch=3), TURNED, 200, carried=False), ResumeAt

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from tests.replication.task.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, TARGET_ID, answer, running_lane
 from twinshore.config.incident_policy import POLICY_WAIT, IncidentKind
 from twinshore.kafka.protocol.error_codes import error_kind
@@ -175,7 +176,7 @@ def test_a_source_that_never_answers_is_told_until_it_can_be_read() -> None:
 
     told = lasting(step)
     assert (told.kind, told.from_offset, told.to_offset) == ("source away", 0, 0)
-    assert "(broker 1) gives nothing at offset 0, for 30 s by now: a fetch was not answered in time" in told.sentence
+    assert mentions(told.sentence, "broker 1", "offset 0", "30 s")
     assert lane.accounts(0.0) == [], "it would close the row"
     lane.fetch_order(LINE)
     nothing = answer(0, 1).partitions[0]._replace(high_watermark=0, last_stable_offset=0, records=memoryview(b""))
@@ -210,7 +211,7 @@ def test_a_batch_that_is_never_answered_is_told_though_its_line_is_made_again_an
 
     told = lasting(step)
     assert (told.kind, told.from_offset, told.to_offset) == ("target away", 0, 3)
-    assert "has not answered what it was sent for offsets 0 to 2" in told.sentence
+    assert mentions(told.sentence, "offsets 0 to 2")
 
 
 def test_an_answer_that_comes_late_ends_the_trouble() -> None:
@@ -219,7 +220,7 @@ def test_an_answer_that_comes_late_ends_the_trouble() -> None:
     lane.fetched(LINE, answer(0, 3), PooledBuffer(bytearray()), 0.0, NOW_MS)
     sent = lane.produce_order(NODE, 0.0, NOW_MS)
     (told,) = told_by(lane, 35.0)
-    assert "has not answered what it was sent for offsets 0 to 2, for 35 s by now" in told.sentence
+    assert mentions(told.sentence, "offsets 0 to 2", "35 s")
     lane.produced(sent, [ProducedPartition("orders", 0, 0, 0, -1, 0, None, None)], 36.0)
     assert told_by(lane, 36.0) == []
     assert [one.to_offset for one in lane.accounts(0.0)] == [3], "which closes the row"
@@ -239,7 +240,7 @@ def test_a_target_that_throttles_is_told_as_such() -> None:
     assert told_by(lane, 29.0, still=frozenset({NODE})) == []
     (told,) = told_by(lane, 100.0, still=frozenset({NODE}))
     assert (told.kind, told.from_offset, told.to_offset) == ("target away", 0, 3)
-    assert "a quota of the target's throttles the mirror" in told.sentence
+    assert mentions(told.sentence, "quota", "target's")
     lane.lost(NODE, [sent], 100.0, 300.0)
     assert told_by(lane, 101.0) == [], "it says until when it takes nothing"
     assert lane.tracks[NAMED].strays.until_s == 300.0 + lane.limits.produce_timeout_s
@@ -271,7 +272,7 @@ def test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes() -> None
     lane.fetched(LINE, answer(0, 3), PooledBuffer(bytearray()), 0.0, NOW_MS)
     told = lasting(lambda now_s: told_by(lane, now_s, still))
     assert (told.kind, told.from_offset, told.to_offset) == ("target away", 0, 3)
-    assert "a quota of the target's throttles the mirror" in told.sentence
+    assert mentions(told.sentence, "quota", "target's")
     track = lane.tracks[NAMED]
     track.known_end.seen_s = 100.0
     sent = lane.produce_order(NODE, 100.0, NOW_MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testkit.errors import mentions
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.task.core.batches import OffsetGap
@@ -67,10 +68,10 @@ def test_the_sentence_of_a_missing_right_names_it() -> None:
     halt = judge_refused_markers(run(blank, 0).answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), blank, 0)
     assert halt
     assert halt.kind == "rights lost"
-    assert 'Describe and Write on transactional ids that begin with "twinshore."' in halt.sentence
+    assert mentions(halt.sentence, "Describe and Write", "transactional ids")
     halt = judge_refused_markers(run(blank, 0).answer(Code.CLUSTER_AUTHORIZATION_FAILED), blank, 0)
     assert halt
-    assert "Grant ClusterAction or Alter on the cluster" in halt.sentence
+    assert mentions(halt.sentence, "ClusterAction or Alter")
     assert "transactional" not in halt.sentence
 
 

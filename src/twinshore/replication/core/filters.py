@@ -390,18 +390,23 @@ PAIR_LINKS = 2  # links of a pair, whose topics have homes: see `ownership`
 class Conflict:
     """`topic`: an example name; empty when a pattern is unsupported or the search was given up."""
 
-    kind: str
+    code: str
     links: tuple[str, ...]
     topic: str
-    sentence: str
-    hint: str
+    target: str = ""
+
+    def error(self, others: Iterable[Conflict] = ()) -> ConfigError:
+        """The error, with the sentences of the others."""
+        more = "".join(f"; {one.error().message}" for one in others)
+        links, topics = f"{', '.join(self.links[:-1])} and {self.links[-1]}", _what(self.topic)
+        return ConfigError(self.code, links=links, topics=topics, cluster=self.target, more=more)
 
 
 def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
     """Raises ConfigError with every conflict between these links, or with those that concern `changed`."""
     found = [one for one in find_conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
     if found:
-        raise ConfigError("; ".join(one.sentence for one in found), hint=found[0].hint)
+        raise found[0].error(found[1:])
 
 
 def find_conflicts(links: Sequence[Link]) -> tuple[Conflict, ...]:
@@ -424,11 +429,7 @@ def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
         shared = _shared([_admitted(link) for link in ring])
         if shared is None:
             continue
-        names = tuple(link.name for link in ring)
-        what = _what(shared)
-        sentence = f"links {_list(names)} would carry {what} in a circle, each under the same name: it could loop"
-        hint = 'give the links topics of their own, or naming = "prefix"'
-        yield Conflict("loop", names, shared, sentence, hint)
+        yield Conflict("replication.links-loop", tuple(link.name for link in ring), shared)
 
 
 def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
@@ -443,10 +444,7 @@ def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
             shared = _shared([ours, theirs])
             if shared is None:
                 continue
-            names = (one.name, other.name)
-            sentence = f"links {_list(names)} would both write {_what(shared)} on {one.target}"
-            hint = 'naming = "prefix" for both, filters that have no topic in common, or `twinshore link remove`'
-            yield Conflict("collision", names, shared, sentence, hint)
+            yield Conflict("replication.links-collide", (one.name, other.name), shared, one.target)
 
 
 def find_cycles(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
@@ -502,7 +500,3 @@ def _twins(link: Link) -> NameSet | None:
 
 def _what(name: str) -> str:
     return f"topics like {name}" if name else "topics that their expressions do not rule out"
-
-
-def _list(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"

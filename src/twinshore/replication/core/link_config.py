@@ -115,7 +115,7 @@ def resolve_filter_conflicts(links: Sequence[Link], said: Mapping[str, Effective
 
 
 def _refused(now: EffectiveLink, begun: Link, clashes: Sequence[Conflict]) -> EffectiveLink:
-    why = next(one.sentence for one in clashes if begun.name in one.links)
+    why = next(one.error().message for one in clashes if begun.name in one.links)
     trouble = f"what operators said of its filters does not count: {why}; instead hold those from the settings"
     origins = tuple((name, FROM_SETTINGS if name in FILTER_NAMES else origin) for name, origin in now.origins)
     link = replace(now.link, topics=begun.topics, exclude=begun.exclude)
@@ -229,8 +229,9 @@ def with_values(section: Section, words: Iterable[str]) -> dict[str, Any]:
         try:
             given = tomllib.loads(word)
         except tomllib.TOMLDecodeError as error:
-            hint = f"write name=value as in the settings, like {VALUES_EXAMPLE}; a shell needs '...' around it"
-            raise ConfigError(f"{word!r} is not a value: {error}", hint=hint) from error
+            raise ConfigError(
+                "replication.value-unreadable", value=word, cause=str(error), example=VALUES_EXAMPLE
+            ) from error
         found = _merged(found, given)
     return found
 
@@ -246,7 +247,7 @@ def without_values(section: Section, names: Iterable[str]) -> dict[str, Any]:
         elif rest and isinstance(within, Mapping):
             found[head] = without_values(within, [rest])
         else:
-            raise ConfigError(f"{name!r} is not set", hint=f"set are: {', '.join(found) or 'none'}")
+            raise ConfigError("replication.value-not-set", name=name, known=", ".join(found) or "none")
     return found
 
 
@@ -279,7 +280,9 @@ def resume_override(now: EffectiveLink, topics: Sequence[str], *, every: bool = 
         return {"paused": False}
     for one in topics:
         if one not in held:
-            raise ConfigError(f"{one!r} is not paused on link {now.link.name}{did_you_mean(one, held)}")
+            raise ConfigError(
+                "replication.topic-not-paused", topic=one, link=now.link.name, near=did_you_mean(one, held)
+            )
     return {"paused_topics": tuple(one for one in held if one not in topics)}
 
 
@@ -302,7 +305,7 @@ def filters_override(
     given = {"topics": topics, "exclude": exclude, "groups": groups, "exclude_groups": exclude_groups}
     found = {name: tuple(value) for name, value in given.items() if value}
     if not found:
-        raise ConfigError("no filter is named", hint="give --topics, --exclude, --groups or --exclude-groups")
+        raise ConfigError("replication.no-filter-given")
     return found
 
 
@@ -310,7 +313,7 @@ def reset_override(names: Sequence[str]) -> Override:
     """Drops these overrides, or all."""
     for name in names:
         if name not in OVERRIDE_NAMES:
-            raise ConfigError(f"nothing is called {name!r}{did_you_mean(name, OVERRIDE_NAMES)}")
+            raise ConfigError("replication.no-such-override", name=name, near=did_you_mean(name, OVERRIDE_NAMES))
     return dict.fromkeys(names or OVERRIDE_NAMES)
 
 
@@ -328,7 +331,7 @@ def check_override(wish: Override, link: str) -> Override:
         try:
             parse_value(name, json.loads(as_json(value)))
         except BadValueError as error:
-            raise ConfigError(f"link {link}: {name}: {error}") from error
+            raise ConfigError("replication.bad-override", link=link, name=name, cause=str(error)) from error
     return wish
 
 

@@ -91,13 +91,11 @@ def act(planned: Plan[BeginAgainStep], store: Store, *, by: str) -> Iterator[Beg
 
 def _refusal(link: Link, topic: str, seen: TwinPreview, *, even_uncarried: bool) -> RefusedError | None:
     if seen.source.presence is not Presence.THERE:
-        return RefusedError(f"{link.source} does not have topic {topic} now: there is nothing to begin with")
+        return RefusedError("replication.no-source-topic", cluster=link.source, topic=topic)
     if seen.target.presence is Presence.THERE and seen.against:
-        hint = "docs/deletes.md says what forbids it"
-        return RefusedError(f"the twin of {topic} is not deleted: {seen.against}", hint=hint)
+        return RefusedError("replication.twin-not-deleted", topic=topic, why=seen.against)
     if find_unreplicated(seen.spans) and not even_uncarried:
-        sentence = f"the twin of {topic} holds what this link has no receipt of: it may be the last copy"
-        return RefusedError(sentence, hint="save it first; --even-uncarried agrees that it is deleted too")
+        return RefusedError("replication.twin-last-copy", topic=topic)
     return None
 
 
@@ -106,12 +104,6 @@ def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
     rows = [row for row in store.ledger.rows(link.name, open_only=True) if row.incident.kind == RECREATED_KIND]
     stopped = {row.incident.topic for row in rows}
     if topic not in stopped:
-        hint = did_you_mean(topic, sorted(stopped)).removeprefix("; ") or "no topic is"
-        raise ConfigError(f"topic {topic} is not stopped for being made again", hint=hint)
+        raise ConfigError("replication.topic-not-recreated", topic=topic, near=did_you_mean(topic, sorted(stopped)))
     if any(name == topic for name, _ in store.extents.reached(link.name)):
-        sentence = f"topic {topic} of {link.name} is mapped: its twin holds data of others, never deleted here"
-        hint = (
-            f'stop the mirror, `twinshore mirror forget {topic}`, set mapped_from = "start" for what the source '
-            "has now, start the mirror again"
-        )
-        raise RefusedError(sentence, hint=hint)
+        raise RefusedError("replication.mapped-twin-kept", topic=topic, link=link.name)

@@ -124,7 +124,7 @@ def plan(asked: ControlRequest, settings: Settings, store: Store) -> ControlChan
     """Plans the change; ConfigError when it is invalid, or when filters could loop or collide."""
     link = settings.link(asked.link)
     if isinstance(asked, ResumeRequest) and asked.every and asked.topics:
-        raise ConfigError("--all and --topic: one or the other")
+        raise ConfigError("replication.one-of-two", one="--all", other="--topic")
     seen, standing = store.controls.version(link.name), store.controls.of(link.name)
     now = effective_link(link, standing)
     wish = link_config.check_override(build_override(asked, now), link.name)
@@ -154,7 +154,7 @@ def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) ->
             yield from planned.steps
             return
         planned = plan(planned.asked, settings, store)
-    raise ConfigError(f"link {link} is being changed by somebody else all the time", hint="look at it and try again")
+    raise ConfigError("replication.links-changing")
 
 
 def remarks(asked: ControlRequest, settings: Settings, store: Store, *, done: bool) -> list[str]:

@@ -47,10 +47,10 @@ def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTop
     known = {name: _topics(store, name) for name in _links(asked.links, settings, store)}
     ours = [name for name in known if topic in known[name]]
     if not ours:
-        hint = did_you_mean(topic, sorted(set().union(*known.values()))).removeprefix("; ")
-        raise ConfigError(f"no link knows topic {topic}", hint=hint or "no link knows any topic")
+        known_topics = sorted(set().union(*known.values()))
+        raise ConfigError("replication.topic-unknown", topic=topic, near=did_you_mean(topic, known_topics))
     if len(ours) > 1 and not asked.links:
-        raise ConfigError(f"{', '.join(ours)} know topic {topic}", hint="say with --link whose twin is forgotten")
+        raise ConfigError("replication.topic-on-several-links", topic=topic, links=", ".join(ours))
     return Plan(tuple(ForgetTopicStep(name, topic, known[name][topic]) for name in ours))
 
 

@@ -108,23 +108,16 @@ def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
     link, back = _pair_with(asked, settings, store)
     topic, pair, links = asked.topic, ownership.pair_name(link), (link.name, back.name)
     if not (admits(link, topic) and ownership.is_shared_topic(topic, back)):
-        hint = "a topic that one link alone admits is carried by that link, and needs no home"
-        raise ConfigError(f"not both of {link.name} and {back.name} admit topic {topic}", hint=hint)
+        raise ConfigError("replication.topic-not-in-pair", topic=topic, link=link.name, back=back.name)
     row = store.homes.of(pair).get(topic)
     if row is not None and row.home == asked.home:
         return Plan(shown=(f"{pair}: topic {topic} is at home on {row.home} already",))
     for name in links:
         if any(one.topic == topic for one in store.twins.carried(name)):
-            raise RefusedError(
-                f"topic {topic} is carried by link {name}: to write it on {asked.home} from now on is a switch",
-                hint="a switch is not made by this verb: leave the home as it is",
-            )
+            raise RefusedError("replication.home-needs-switch", topic=topic, link=name, home=asked.home)
     held = _held(link, [topic], settings, store)[topic]
     if held.target and held.source is False:
-        raise RefusedError(
-            f"topic {topic} holds records on {link.target} alone: its home is there",
-            hint=f"`twinshore link home {topic} {link.target}`, or let the mirror say so by itself",
-        )
+        raise RefusedError("replication.home-elsewhere", topic=topic, cluster=link.target)
     step = SetHomeStep(pair, topic, row.home if row else "", asked.home, row.term if row else 0, links)
     return Plan((step,), tuple(_remarks(topic, link, held)))
 
@@ -139,10 +132,7 @@ def act(planned: Plan[SetHomeStep], store: Store, *, by: str) -> Iterator[SetHom
         ]
         row = HomeRow(step.pair, step.topic, step.home, step.seen + 1, now_ms, by)
         if store.homes.move(row, seen=step.seen, links=step.links, told=told) is None:
-            raise RefusedError(
-                f"the home of topic {step.topic} was decided meanwhile, or a link carries it by now",
-                hint="look at it with `twinshore link homes`",
-            )
+            raise RefusedError("replication.home-changed", topic=step.topic)
         yield step
 
 
@@ -156,13 +146,10 @@ def _pair_with(asked: SetHome, settings: Settings, store: Store) -> tuple[Link, 
         if one.source == asked.home
     ]
     if not found:
-        raise ConfigError(
-            f"no two links carry topics from {asked.home} and back under the same names",
-            hint="a topic has a home where two links go both ways between two clusters, with `naming` same",
-        )
+        raise ConfigError("replication.no-pair", home=asked.home)
     if len(found) > 1:
         several = ", ".join(ownership.pair_name(one) for one, _ in found)
-        raise ConfigError(f"{asked.home} is in several pairs: {several}", hint="say which with --link")
+        raise ConfigError("replication.several-pairs", home=asked.home, pairs=several)
     return found[0]
 
 

@@ -46,7 +46,7 @@ def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, 
     """Returns rows, newest first; for the next page, set `before` to the last id."""
     kinds = [one.value for one in IncidentKind]
     if asked.kind and asked.kind not in kinds:
-        raise ConfigError(f"--kind: no such incident {asked.kind!r}", hint=f"one of: {join_names(kinds, len(kinds))}")
+        raise ConfigError("replication.no-such-incident", kind=asked.kind, known=join_names(kinds, len(kinds)))
     links = tuple(one.name for one in settings.chosen(asked.links))
     kind = IncidentKind(asked.kind) if asked.kind else None
     wanted = IncidentFilter(links, kind, asked.topic, open_only=asked.open_only, before=asked.before)
@@ -165,11 +165,10 @@ def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeS
             steps += [ResumeStep(link.name, named, tuple(ours[named])) for named, why in reasons.items() if not why]
     if not steps and not refused:
         place = asked.topic if asked.partition is None else f"{asked.topic}-{asked.partition}"
-        known = "" if asked.topic in stopped else did_you_mean(asked.topic, sorted(stopped)).removeprefix("; ")
-        raise ConfigError(f"no incident stops {place}", hint=known or "`twinshore status` shows what is open")
-    hint = "docs/incidents.md says what to do about each"
+        near = "" if asked.topic in stopped else did_you_mean(asked.topic, sorted(stopped))
+        raise ConfigError("replication.not-stopped", place=place, near=near)
     return Plan(
-        tuple(steps), refused=RefusedError("not resumed: " + "; ".join(refused), hint=hint) if refused else None
+        tuple(steps), refused=RefusedError("replication.not-resumed", reasons="; ".join(refused)) if refused else None
     )
 
 

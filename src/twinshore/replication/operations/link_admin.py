@@ -104,7 +104,7 @@ class _Now:
 
     def section(self, link: str) -> Section:
         if link not in self.sections:
-            raise ConfigError(f"there is no link {link!r}{did_you_mean(link, self.sections)}")
+            raise ConfigError("replication.no-such-link", link=link, near=did_you_mean(link, self.sections))
         return self.sections[link]
 
 
@@ -139,7 +139,7 @@ def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> It
         if found.refused and not planned.refused:
             raise found.refused
         if found.steps != planned.steps:
-            raise ConfigError("the links were changed meanwhile; nothing was done", hint="look at them and try again")
+            raise ConfigError("replication.links-changed")
         if not found.steps:
             return
         before, now_ms = store.link_rows.read()[1], wall_ms()
@@ -148,7 +148,7 @@ def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> It
         if store.link_rows.change(found.rows, seen=found.seen, told=audit, turned=found.turned):
             yield from found.steps
             return
-    raise ConfigError("the links are being changed by somebody else all the time", hint="look at them and try again")
+    raise ConfigError("replication.links-changing")
 
 
 def _now(settings: Settings, store: Store) -> _Now:
@@ -160,7 +160,7 @@ def _now(settings: Settings, store: Store) -> _Now:
 
 def _add(asked: AddLink, now: _Now, by: str) -> LinkChange:
     if asked.link in now.sections:
-        raise ConfigError(f"link {asked.link} is there already", hint="change it with `twinshore link set`")
+        raise ConfigError("replication.link-exists", link=asked.link)
     section = with_values({}, asked.values)
     step = LinkStep(asked.link, "added", _in_words(section))
     return LinkChange((step,), rows=(new_link_row(asked.link, section, wall_ms(), by),))
@@ -170,7 +170,7 @@ def _set(asked: ChangeLink, now: _Now, settings: Settings, by: str) -> LinkChang
     section, row = now.section(asked.link), now.rows[asked.link]
     if asked.as_settings:
         if asked.values or asked.unset or asked.link not in settings.link_sections:
-            raise ConfigError("--as-settings takes all from the settings, which must name the link, and nothing else")
+            raise ConfigError("replication.as-settings-alone")
         wanted = dict(settings.link_sections[asked.link])
         after = settings_link_row(asked.link, wanted, wall_ms(), by)
     else:
@@ -187,18 +187,19 @@ def _turn(asked: ReverseLink, now: _Now, store: Store, by: str) -> LinkChange:
     source, _, target = asked.link.partition("->")
     other = f"{target}->{source}"
     if other in now.sections:
-        why = f"link {other} is there already: of a pair, each topic is turned for itself"
-        return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint="remove one of them first"))
+        return _refused(RefusedError("replication.reverse-link-exists", link=asked.link, reverse=other))
     for mine, theirs in ((asked.link, target), (other, source)):
         # A twin of heartbeats is named after its source and never goes back, so it does not matter.
         if twins := sorted({row.topic for row in store.twins.of(mine) if not is_heartbeats_topic(row.topic)}):
-            why = (
-                f"{mine} has twins on {theirs} ({join_names(twins, NAMED_MAX)}). Turned, the link would write twins of "
-                "twins, or records into topics that others write. Who writes a topic is changed by "
-                "`twinshore switch`"
+            return _refused(
+                RefusedError(
+                    "replication.link-has-twins",
+                    link=asked.link,
+                    written_by=mine,
+                    cluster=theirs,
+                    twins=join_names(twins, NAMED_MAX),
+                )
             )
-            hint = "a link can be turned before it has carried anything"
-            return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint=hint))
     words = tuple(replace(row, link=other) for row in store.controls.of(asked.link))
     rows = (removed_link_row(now.rows[asked.link], wall_ms(), by), new_link_row(other, section, wall_ms(), by))
     kept = f", with what operators said of it ({join_names([row.name for row in words], NAMED_MAX)})" if words else ""
@@ -231,12 +232,9 @@ def _unless_it_goes_back(
     before = parse_valid_link({asked.link: now.sections[asked.link]}, settings) if asked.link in now.sections else ()
     seen = check_reverse_link(link, next(iter(before), None), now.sections.keys(), now.rows.values(), store)
     if seen.in_the_way:
-        why = (
-            f"link {asked.link} would carry twins back: {'; '.join(seen.in_the_way)}. Who writes a topic is changed by "
-            "`twinshore switch`"
+        return _refused(
+            RefusedError("replication.twins-carried-back", link=asked.link, twins="; ".join(seen.in_the_way))
         )
-        hint = "exclude these topics; `twinshore mirror forget TOPIC --link LINK` frees one that is no twin any more"
-        return _refused(RefusedError(why, hint=hint))
     if not seen.at_home:
         return found
     about = f"{link.name}: leaves alone what is at home on {link.target}: {join_names(seen.at_home, NAMED_MAX)}"
@@ -257,7 +255,7 @@ def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> No
         )  # with these settings no process replicates an invalid link
     for link, sentence in find_mixed_broadcasts(links):
         if link.name in mine:
-            raise ConfigError(f"link {link.name}: {sentence}")
+            raise ConfigError("replication.mixed-broadcast", link=link.name, cause=sentence)
     check_naming(now.rows.values(), found.rows, store)
     check_links(links, mine)
     check_links(

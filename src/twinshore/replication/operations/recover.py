@@ -89,20 +89,14 @@ class Recoverer:
         writer, holder = told.writer, told.holder()
         if told.newer_writer:
             raise RefusedError(
-                f"who writes link {link.name} is told on {link.target} in a form of a newer version "
-                f"(v {told.newer_writer}), which this one cannot read",
-                hint="recover it with that version",
+                "replication.newer-claim", link=link.name, cluster=link.target, version=told.newer_writer
             )
         if writer is None and holder:
             return Recovery(self._notes.own, source_id, holder, None)
         if writer is None:
-            raise ConfigError(
-                f"nothing on {link.target} says who writes link {link.name} from cluster {source_id}",
-                hint="a mirror begins it",
-            )
+            raise ConfigError("replication.no-claim", link=link.name, cluster=link.target, source_id=source_id)
         if writer.target_cluster_id != target_id:
-            sentence = f"what {link.target} says of link {link.name} was written for another cluster"
-            raise RefusedError(sentence, hint="check the bootstrap addresses of both clusters")
+            raise RefusedError("replication.claim-of-another-cluster", link=link.name, cluster=link.target)
         identity = LinkIdentity(link.name, writer.producer_id, writer.producer_epoch, source_id, target_id)
         known = verify_cluster_ids(link, self._store, self._source, self._target)
         if known and known != identity and self._store.twins.of(link.name):

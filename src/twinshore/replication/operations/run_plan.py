@@ -91,16 +91,13 @@ class PartitionOffsetRun:
 def look_up_offsets(asked: OffsetQuery, settings: Settings, store: Store) -> list[OffsetLookup | PartitionOffsetRun]:
     """Returns offsets or runs; ConfigError when no link has a mapped twin of the topic."""
     if asked.source_offset is not None and asked.target_offset is not None:
-        raise ConfigError("--source-offset and --target-offset: one or the other")
+        raise ConfigError("replication.one-of-two", one="--source-offset", other="--target-offset")
     found: list[OffsetLookup | PartitionOffsetRun] = []
     for link in settings.chosen(asked.links):
         if store.extents.of(link.name, asked.topic, asked.partition, limit=1):
             found += _of_link(asked, link.name, store)
     if not found:
-        raise ConfigError(
-            f"no map of {asked.topic}-{asked.partition}: no link carries it as mapped",
-            hint="exact topics need none: an offset is the same on both sides",
-        )
+        raise ConfigError("replication.no-offset-map", partition=f"{asked.topic}-{asked.partition}")
     return found
 
 

@@ -142,7 +142,7 @@ def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwi
     """Plans to keep twins. `undo` concerns a single link. A twin must exist to be kept, if the target answers."""
     topic = asked.topic or ALL_TOPICS
     if bool(asked.topic) is asked.every:
-        raise ConfigError("name a topic, or give --all", hint="one or the other")
+        raise ConfigError("replication.one-of-two", one="a topic", other="--all")
     links = [settings.only(asked.links)] if asked.undo else settings.chosen(asked.links)
     kept = {link.name: frozenset(row.subject for row in store.link_states.of(link.name, KEEP_TWIN)) for link in links}
     known = {link.name: {row.topic for row in store.twins.of(link.name)} for link in links}
@@ -150,8 +150,8 @@ def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwi
         known = {name: topics | kept[name] for name, topics in known.items()}
     ours = [name for name in known if asked.every or topic in known[name]]
     if not ours:
-        near = did_you_mean(topic, sorted(set().union(*known.values())))
-        raise ConfigError(f"no link has a twin of topic {topic}", hint=near.removeprefix("; ") or "no link has any")
+        known_topics = sorted(set().union(*known.values()))
+        raise ConfigError("replication.topic-unknown", topic=topic, near=did_you_mean(topic, known_topics))
     if asked.undo:
         shown = [f"{name}: {describe_not_kept(topic, kept[name])}" for name in ours if topic not in kept[name]]
         steps = [
@@ -167,9 +167,7 @@ def plan_keep(asked: KeepTwin, settings: Settings, store: Store) -> Plan[KeepTwi
     shown = [f"{name}: {why}" for name, why in seen.items() if why]
     if steps:
         return Plan(tuple(steps), tuple(shown))
-    gone = RefusedError(
-        f"the twin of {topic} is gone: there is nothing to keep", hint="`twinshore audit` says when it went"
-    )
+    gone = RefusedError("replication.twin-gone", topic=topic)
     return Plan(refused=gone)
 
 
@@ -194,8 +192,7 @@ def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[
         if memory.state is DeletionState.NEEDS_APPROVAL and not memory.source_id
     )
     if topic not in waiting:
-        hint = did_you_mean(topic, waiting).removeprefix("; ") or "`twinshore status` shows what is open"
-        raise ConfigError(f"no deletion of the twin of {topic} waits for a word", hint=hint)
+        raise ConfigError("replication.no-deletion-waits", topic=topic, near=did_you_mean(topic, waiting))
     seen = preview_twin(link, settings, store, topic)
     shown = tuple(f"{link.name}: {line}" for line in seen.lines())
     not_by_policy = (
@@ -203,8 +200,7 @@ def plan_delete(asked: AllowDeletion, settings: Settings, store: Store) -> Plan[
     )
     why = seen.against or not_by_policy or explain_unsafe(topic, seen.spans)
     if why:
-        sentence = f"the twin of {topic} is not deleted: {why}"
-        return Plan(shown=shown, refused=RefusedError(sentence, hint="docs/deletes.md says what forbids it"))
+        return Plan(shown=shown, refused=RefusedError("replication.twin-not-deleted", topic=topic, why=why))
     return Plan((AllowDeletionStep(link.name, topic),), shown)
 
 

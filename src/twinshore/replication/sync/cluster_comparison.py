@@ -464,7 +464,9 @@ class SafetyPolicy:
         try:
             text = self._text_of(file)
             if not text.strip():
-                raise ConfigError("it is empty")  # half written: no mirror runs by an empty file
+                raise ConfigError(
+                    "replication.settings-empty", file=file.name
+                )  # half written: no mirror runs by an empty file
             if text != self._text:
                 self._hear(parse_settings(text, name=str(file), env=os.environ).safety)
         except FileNotFoundError:

@@ -57,7 +57,7 @@ def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
         _must_make(site)
     row = store.pushes.of([app]).get(app)
     if asked.expected and asked.expected != (row.digest if row else ""):
-        raise RefusedError(f"{app}: something else is pushed than was expected", hint="look at it, and push again")
+        raise RefusedError("switch.push-changed", app=app)
     if row is not None and row.digest == digest_of(asked.text):
         return Plan(remarks=(f"{app}: revision {row.revision} says just this already",))
     clusters = tuple(f"{name} at {','.join(site.cluster.bootstrap)}" for name, site in sorted(found.items()))
@@ -83,14 +83,14 @@ def _must_make(site: Site) -> None:
         Producer({**site.clients, "log_level": 0})
     except (KafkaException, TypeError, ValueError) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else error
-        raise ConfigError(f"cluster {site.name}: clients would not take it: {why}") from error
+        raise ConfigError("switch.push-unusable", cluster=site.name, cause=str(why)) from error
 
 
 def plan_remove(app: str, store: Store) -> Plan[PushStep]:
     """Raises ConfigError if the application has no push."""
     row = store.pushes.of([check_app(app)]).get(app)
     if row is None or not row.text:
-        raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
+        raise ConfigError("switch.no-push", app=app)
     return Plan((PushStep(app, row.revision, ""),))
 
 
@@ -108,7 +108,7 @@ def apply_push(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[Pu
 def read_pushes(store: Store, app: str = "") -> list[dict[str, Any]]:
     rows = [row for row in store.pushes.of([check_app(app)] if app else None).values() if row.text]
     if app and not rows:
-        raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
+        raise ConfigError("switch.no-push", app=app)
     return [
         {"app": one.app, "revision": one.revision, "set_by": one.set_by, "changed_ms": one.changed_ms, "push": one.text}
         for one in rows

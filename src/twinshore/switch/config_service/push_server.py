@@ -334,7 +334,5 @@ def _config(settings: PushSettings, doors: PushRoutes) -> uvicorn.Config:
     try:
         config.load()
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"[push] certificate_file, key_file: {error}", hint="PEM files, which this user can read"
-        ) from error
+        raise ConfigError("switch.bad-certificate", cause=str(error)) from error
     return config

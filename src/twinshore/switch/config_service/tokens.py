@@ -52,8 +52,7 @@ def find_token(beginning: str, store: Store) -> PushTokenRow:
     """Returns the token whose digest begins so. Raises ConfigError if there is none, or more than one."""
     found = [one for one in store.pushes.tokens() if beginning and one.digest.startswith(beginning)]
     if len(found) != 1:
-        how_many = f"{len(found)} tokens begin" if found else "no token begins"
-        raise ConfigError(f"{how_many} with {beginning!r}", hint="`twinshore push tokens` shows them")
+        raise ConfigError("switch.not-one-token", count=len(found), beginning=beginning)
     return found[0]
 
 

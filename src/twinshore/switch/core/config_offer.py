@@ -22,7 +22,7 @@ _SECRET = re.compile(r"password|secret|jaas|ssl\.key\.pem|ssl\.keystore\.key|tok
 def check_app(app: str) -> str:
     """Returns the name unchanged. Raises ConfigError if the name is invalid."""
     if not CLUSTER_NAME.fullmatch(app):
-        raise ConfigError(f"{app!r} is not an application's name: letters, digits, dot, dash, underscore, at most 64")
+        raise ConfigError("switch.bad-app-name", app=app)
     return app
 
 
@@ -39,9 +39,7 @@ def check_offer(text: str) -> Mapping[str, Site]:
 
 def _no_secret(settings: Mapping[str, Any]) -> None:
     if found := sorted(name for name in settings if _SECRET.search(name)):
-        raise ConfigError(
-            f"{found[0]} is secret, and pushes are kept in the store", hint="let the application set it itself"
-        )
+        raise ConfigError("switch.secret-in-push", setting=found[0])
 
 
 def parse_bearer_token(header: str) -> str:

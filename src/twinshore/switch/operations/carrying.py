@@ -78,9 +78,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
     for name, others in words.dotted.items():
         if _holding(into, [name], settings):
             raise ConfigError(
-                f"{name} is a topic that no link to {asked.to} carries, and as an expression it means "
-                f"{join_names(others, NAMED_MAX)}",
-                hint="write dots of a name as `\\.`",
+                "switch.name-is-expression", topic=name, to=asked.to, others=join_names(others, NAMED_MAX)
             )
     unborn = find_topics_without_twin(asked, into, words, settings)
     born = {topic: link for link, held in unborn.items() for topic in held}
@@ -93,7 +91,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
     fresh = (*named, *(topic for topic in sorted(born) if topic not in named))
     if len(found) > 1:
         names = join_names(sorted(one.name for one in found), NAMED_MAX)
-        raise ConfigError(f"several links could carry {join_names(fresh, NAMED_MAX)}: {names}", hint="say --link")
+        raise ConfigError("switch.several-links", topics=join_names(fresh, NAMED_MAX), links=names)
     if not found:
         return None
     ((carrier, held),) = found.items()
@@ -104,10 +102,14 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> CarryFir
         # Records that retention has deleted were its own as well.
         own = sum(ends for topic, ends in _held(target, fresh, whole=True).items() if topic not in twins)
     if own:
-        topics = join_names(fresh, NAMED_MAX)
-        why = f"{asked.to} has {count_phrase(own, 'offset')} of its own in {topics}: no link could make a twin of it"
-        hint = "see who writes there, and whether it is at home there already; a link begins with an empty topic"
-        return CarryFirstPlan(refused=RefusedError(why, hint=hint))
+        return CarryFirstPlan(
+            refused=RefusedError(
+                "switch.target-has-offsets",
+                cluster=asked.to,
+                offsets=count_phrase(own, "offset"),
+                topics=join_names(fresh, NAMED_MAX),
+            )
+        )
     return CarryFirstPlan(
         tuple(SwitchPlanStep(deed) for deed in STEPS[asked.kind]),
         tuple(_shown(asked, carrier, fresh, held)),
@@ -134,8 +136,9 @@ def carry_and_plan(planned: CarryFirstPlan, settings: Settings, store: Store, as
 def refuse_other_topics(planned: CarryFirstPlan, found: SwitchPlan) -> SwitchPlan:
     """Refuses a plan that would move other topics than the operator confirmed: a pattern may match more by now."""
     if others := sorted(set(found.record.names() if found.record else ()) - {*planned.topics}):
-        also = f"{join_names(others, NAMED_MAX)} would move as well, which was not there when this began"
-        return replace(found, record=None, refused=RefusedError(also, hint="switch again: all have twins by now"))
+        return replace(
+            found, record=None, refused=RefusedError("switch.more-topics", topics=join_names(others, NAMED_MAX))
+        )
     return found
 
 
@@ -233,7 +236,7 @@ def _must_run(carrier: Link, settings: Settings, store: Store, asking: SwitchCal
     while outcome := mirror.check_alive():
         is_gone = isinstance(outcome, StepFailed) and steady_s() >= began_s + MIRROR_RESTART_S
         if is_gone or asking.stop.wait(POLL_INTERVAL_S):
-            raise RefusedError(outcome.sentence, hint="start it, then switch again")
+            raise RefusedError("switch.no-mirror", cause=outcome.sentence)
 
 
 def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, asking: SwitchCaller) -> None:
@@ -252,14 +255,12 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
             # The mirror restarts the link for the change; until then none runs it.
             outcome = mirror.check_alive() if steady_s() - began_s > MIRROR_START_S_MAX else None
             if isinstance(outcome, StepFailed):
-                raise RefusedError(outcome.sentence, hint="start it, then switch again")
+                raise RefusedError("switch.no-mirror", cause=outcome.sentence)
             if looks % REPORT_EVERY_POLLS == 0 and waits != told:
                 told = waits
                 asking.tell(f"waits: {waits}")
             looks += 1
-    raise RefusedError(
-        f"stopped: {carrier.name} carries {join_names(fresh, NAMED_MAX)} from now on, and nothing was switched"
-    )
+    raise RefusedError("switch.stopped-before", link=carrier.name, topics=join_names(fresh, NAMED_MAX))
 
 
 def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, store: Store) -> str:
@@ -269,9 +270,7 @@ def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, st
     if stopped := format_stopped_partitions(
         {name: kind for name, kind in rest.items() if kind not in TRANSIENT_INCIDENT_KINDS}
     ):
-        raise RefusedError(
-            f"{carrier.name} has stopped with {join_names(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
-        )
+        raise RefusedError("switch.link-stopped", link=carrier.name, partitions=join_names(stopped, NAMED_MAX))
     if rest:
         why = sorted({str(kind) for kind in rest.values()})
         return (

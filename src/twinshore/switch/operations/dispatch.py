@@ -33,9 +33,7 @@ def add_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
         return planned
     commands = settings.of(SWITCH)
     if why := find_missing_command(commands):
-        return replace(
-            planned, record=None, refused=RefusedError(why, hint="mend the settings, or switch from another host")
-        )
+        return replace(planned, record=None, refused=RefusedError("switch.command-missing", cause=why))
     none = {
         deed
         for deed, command in ((SwitchStep.BEFORE, commands.before), (SwitchStep.AFTER, commands.after))
@@ -51,7 +49,7 @@ def _planned(asked: SwitchPlanRequest, settings: Settings, store: Store, by: str
     if asked.producer:
         return one_producer.plan(asked, settings, store)
     if asked.of and (asked.topics or asked.wave or asked.group):
-        raise ConfigError("--of names topics by the switch that moved them", hint="leave topics, --all and --group out")
+        raise ConfigError("switch.of-names-topics")
     if asked.of:
         asked = replace(asked, topics=waves.topics_moved_by(store, asked.of))
     if asked.wave:
@@ -59,7 +57,7 @@ def _planned(asked: SwitchPlanRequest, settings: Settings, store: Store, by: str
     if asked.group:
         return one_group.plan(asked, settings, store, by=by)
     if not asked.topics:
-        raise ConfigError("nothing is to be switched", hint="name topics, one group with --group, or --all")
+        raise ConfigError("switch.nothing-to-switch")
     return carrying.plan(asked, settings, store) or plan.plan(asked, settings, store, by=by)
 
 

@@ -178,17 +178,17 @@ def _meant(asked: FreeRequest, seen: _Seen, used: Mapping[str, str], known: Mapp
     steps = [step for step in meant if step.switch not in used]
     if asked.switch and meant and not steps:
         switch = meant[0].switch
-        raise RefusedError(f"switch {switch[:ID_SHOWN]} is known", hint=used[switch])
+        raise RefusedError("switch.still-needed", switch=switch[:ID_SHOWN], remedy=used[switch])
     switches = sorted({step.switch for step in steps})
     if not switches:
         of = f"switch {asked.switch}" if asked.switch else "a switch that has ended or that the store does not know"
         free = sorted({step.switch[:ID_SHOWN] for step in seen.steps if step.switch not in used})
         says = [f"say which: {', '.join(free)}"] if free else []
         says += [f"{join_names(sorted(seen.silent), NAMED_MAX)} does not answer"] if seen.silent else []
-        raise ConfigError(f"no cluster has anything of {of}", hint="; ".join(says))
+        raise ConfigError("switch.nothing-to-free", of=of, remedy="; ".join(says))
     if len(switches) > 1:
         which = ", ".join(one[:ID_SHOWN] for one in switches)
-        raise ConfigError(f"{len(switches)} switches may be meant", hint=f"say which: {which}")
+        raise ConfigError("switch.several-switches", count=len(switches), ids=which)
     row = known.get(switches[0])
     whose = f"switch {switches[0][:ID_SHOWN]} has ended ({row.state})" if row else ""
     whose = whose or f"the store knows no switch {switches[0][:ID_SHOWN]}"

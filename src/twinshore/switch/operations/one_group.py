@@ -27,24 +27,18 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
     """Raises ConfigError if no group matches; obstacles are `refused`."""
     settings.cluster(asked.to)
     if asked.topics:
-        raise ConfigError("a switch moves topics, or one group alone", hint="leave the topics out, or --group")
+        raise ConfigError("switch.group-or-topics")
     if not is_literal_name(asked.group):
-        raise ConfigError(f"--group takes the name of one group, not an expression: {asked.group}")
+        raise ConfigError("switch.group-not-a-name", group=asked.group)
     if asked.kind is not SwitchKind.PLANNED:
-        raise ConfigError(
-            "a group has no drill, and is not moved by force",
-            hint="`twinshore switch plan --group` looks; where its home is gone, its places are on the twins already",
-        )
+        raise ConfigError("switch.group-planned-only")
     found = _seen(asked, settings, store)
     if not found:
-        raise ConfigError(
-            f"no group called {asked.group} has a place that links to or from {asked.to} carry",
-            hint="`twinshore groups` lists those that have",
-        )
+        raise ConfigError("switch.no-such-group", group=asked.group, to=asked.to)
     live = {name: one for name, one in found.items() if one.old_live}
     if len(found) > 1 and len(live) != 1:
         where = join_names(sorted(found), NAMED_MAX)
-        raise ConfigError(f"group {asked.group} may come from several clusters: {where}", hint="say --link")
+        raise ConfigError("switch.group-on-several-clusters", group=asked.group, clusters=where)
     old, seen = next(iter((live or found).items()))
     if refused := _refused(asked, old, seen, store):
         return SwitchPlan(refused=refused)
@@ -104,24 +98,14 @@ def _seen(asked: SwitchPlanRequest, settings: Settings, store: Store) -> dict[st
 
 def _refused(asked: SwitchPlanRequest, old: str, seen: GroupOnBothSides, store: Store) -> RefusedError | None:
     if seen.unheard:
-        return RefusedError(
-            f"where group {asked.group} stands is not known: {seen.unheard}", hint="wait until it answers"
-        )
+        return RefusedError("switch.group-offsets-unknown", group=asked.group, cause=seen.unheard)
     if seen.lost:
         where = join_names(seen.lost, NAMED_MAX)
-        return RefusedError(
-            f"nobody knows where group {asked.group} would stand on {asked.to} in {where}",
-            hint="the link carried nothing there: set it by hand",
-        )
+        return RefusedError("switch.group-offsets-lost", group=asked.group, to=asked.to, partitions=where)
     if seen.new_live:
-        return RefusedError(
-            f"group {asked.group} has members on {asked.to} already", hint=f"stop its consumers on {asked.to} first"
-        )
+        return RefusedError("switch.group-active", group=asked.group, to=asked.to)
     if why := describe_ahead(seen.goals, old, asked.to):
-        return RefusedError(
-            f"group {asked.group} {why}: does it read there already?",
-            hint=f"`twinshore groups move` with `--backwards` sets it back to where it stands on {old}",
-        )
+        return RefusedError("switch.group-ahead", group=asked.group, why=why, source=old)
     return refuse_claimed_topics(store, pair_name(Link(old, asked.to)), {group_claim_name(asked.group), *seen.topics()})
 
 

@@ -28,7 +28,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> SwitchPl
     """Always refuses, with the obstacle or with instructions. Raises ConfigError if no topic matches."""
     settings.cluster(asked.to)
     if not asked.topics or asked.group or asked.wave:
-        raise ConfigError("--producer needs the topics that it writes, and no --group or --all")
+        raise ConfigError("switch.producer-needs-topics")
     link, topics = carrier_of(replace(asked, group=""), settings, store)
     if link.naming is not TwinNaming.SAME:
         return SwitchPlan(refused=_both_sides(asked, link, topics))
@@ -38,9 +38,13 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> SwitchPl
     named = f"; there also write, or may write: {join_names(others, NAMED_MAX)}" if others else ""
     return SwitchPlan(
         refused=RefusedError(
-            f"{asked.producer} alone cannot move: {name} has one home, {link.source}, and what is written to its twin"
-            f" on {link.target} never crosses{named}",
-            hint=f"move the topic with all that write it: `twinshore switch run '{topics[0]}' --to {link.target}`",
+            "switch.producer-not-alone",
+            producer=asked.producer,
+            topics=name,
+            source=link.source,
+            target=link.target,
+            others=named,
+            topic=topics[0],
         )
     )
 
@@ -48,12 +52,13 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store) -> SwitchPl
 def _both_sides(asked: SwitchPlanRequest, link: Link, topics: Sequence[str]) -> RefusedError:
     twins = join_names([link.twin_of(topic) for topic in topics], NAMED_MAX)
     return RefusedError(
-        f"{link.name} gives its twins other names, and both sides are written: nothing has to be switched for"
-        f" {asked.producer}",
-        hint=f"stop it on {link.source}, wait until `twinshore status` calls the link level, and start it on"
-        f" {link.target}, where it writes {join_names(list(topics), NAMED_MAX)}; whoever needs its order reads "
-        f"{twins} to"
-        f" its end there before what it writes from then on",
+        "switch.producer-moves-alone",
+        link=link.name,
+        producer=asked.producer,
+        source=link.source,
+        target=link.target,
+        topics=join_names(list(topics), NAMED_MAX),
+        twins=twins,
     )
 
 

@@ -25,7 +25,7 @@ from twinshore.config.model import (
     is_internal_topic,
 )
 from twinshore.config.schema import did_you_mean, pattern_error
-from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.groups.core.goals import describe_rereads
 from twinshore.groups.offset_move import inspect_groups, links_between
@@ -133,7 +133,7 @@ def check_expressions(topics: Sequence[str]) -> None:
     """Raises ConfigError if one of the patterns is invalid."""
     for pattern in topics:
         if why := pattern_error(pattern):
-            raise ConfigError(f"TOPIC: {why}")
+            raise ConfigError("switch.bad-expression", cause=why)
 
 
 def carrier_of(asked: SwitchPlanRequest, settings: Settings, store: Store) -> tuple[Link, list[str]]:
@@ -198,30 +198,28 @@ def find_link(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) -> 
     """
     into = links_leading_to(asked, links)
     if not into:
-        raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
+        raise ConfigError("switch.no-link-to", to=asked.to)
     found = match_topics(asked, links, store)
     # Some topics that another switch has moved may be gone by now.
     if found.lacking and not (found.rows and asked.of):
         raise no_link_error(found.lacking, into, asked.to, found.known)
     if not found.rows:
-        said = join_names(list(asked.topics), NAMED_MAX)
-        said = f"{said} {is_or_are(asked.topics)} at home on {asked.to} already"
-        raise RefusedError(said, hint="`twinshore link homes` shows homes")
+        raise RefusedError("switch.at-home-already", topics=join_names(list(asked.topics), NAMED_MAX), cluster=asked.to)
     if len(found.rows) > 1:
-        names = join_names(sorted(found.rows), NAMED_MAX)
-        raise ConfigError(f"several links carry these topics: {names}", hint="say --link")
+        raise ConfigError(
+            "switch.several-links",
+            topics=join_names(list(asked.topics), NAMED_MAX),
+            links=join_names(sorted(found.rows), NAMED_MAX),
+        )
     ((name, rows),) = found.rows.items()
     return next(one for one in into if one.name == name), rows
 
 
 def no_link_error(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
-    said = join_names(list(topics), NAMED_MAX)
     near = did_you_mean(topics[0], sorted(known))
     sources = join_names(sorted({link.source for link in links}), NAMED_MAX)
     return ConfigError(
-        f"no link to {to} carries {said}{near}",
-        hint=f"a planned switch has a topic of {sources} carried first that is named by its whole name; by force only "
-        "what has crossed can move",
+        "switch.no-link-for", to=to, topics=join_names(list(topics), NAMED_MAX), near=near, sources=sources
     )
 
 
@@ -271,10 +269,7 @@ def describe_old_home_access(old: KafkaCluster, topics: Sequence[str], away: str
 def find_obstacle(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
     for cluster in (old, new):
         if read_acls(cluster) is not None and not may_alter_acls(cluster):
-            return RefusedError(
-                f"the switch may not change rules of {cluster.name}",
-                hint=f"grant the mirror's user Alter on the cluster {cluster.name}",
-            )
+            return RefusedError("switch.no-acl-rights", cluster=cluster.name)
     return refuse_unready_partitions(new, topics)
 
 
@@ -283,7 +278,7 @@ def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> Refus
     seen = {name: one for name, one in new.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
     unled = [f"{name}-{part.partition}" for name, one in seen.items() for part in one.partitions if part.leader < 0]
     if unled:
-        return RefusedError(f"{join_names(unled, NAMED_MAX)} {has_or_have(unled)} no leader on {new.name}")
+        return RefusedError("switch.no-leader", cluster=new.name, partitions=join_names(unled, NAMED_MAX))
     settings, _ = new.admin.readable_settings(sorted(seen), (MIN_ISR,))
     least = {name: int(one[MIN_ISR].value or 1) for name, one in settings.items() if MIN_ISR in one}
     short = [
@@ -294,9 +289,7 @@ def refuse_unready_partitions(new: KafkaCluster, topics: Sequence[str]) -> Refus
     ]
     if short:
         return RefusedError(
-            f"{join_names(short, NAMED_MAX)} on {new.name} has too few replicas in sync: acks=all would be refused "
-            "there",
-            hint=f"wait until its brokers are back, or lower {MIN_ISR} of these topics",
+            "switch.too-few-replicas", cluster=new.name, partitions=join_names(short, NAMED_MAX), setting=MIN_ISR
         )
     return None
 
@@ -311,8 +304,7 @@ class DiskShortage:
     full: bool = False
 
     def refused(self) -> RefusedError | None:
-        hint = "make room there first, or lower disk_pause_percent of the mirror's settings"
-        return RefusedError(self.words, hint=hint) if self.full else None
+        return RefusedError("switch.disk-full", cause=self.words) if self.full else None
 
 
 def check_disk_space(cluster: KafkaCluster, topics: Sequence[str], settings: Settings) -> DiskShortage:
@@ -346,10 +338,7 @@ def find_conflicting_switches(
         record = parse_switch_state(row.record)
         if record is None:
             if row.id in ids:
-                raise RefusedError(
-                    f"switch {row.id[:8]} has topics of these, and this version cannot read its record",
-                    hint="end it with the version that began it",
-                )
+                raise RefusedError("switch.record-unreadable", switch=row.id[:8])
             continue
         ours = set(record.names()) & set(topics)
         if record.awaits_store and ours <= set(find_topics_moved_since(record, homes)):
@@ -360,7 +349,7 @@ def find_conflicting_switches(
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
         if why := why_not_take_over(record, link.source, link.target, answers=answers):
-            raise RefusedError(f"switch {record.id[:8]} has topics of these, and {why}")
+            raise RefusedError("switch.not-taken-over", switch=record.id[:8], why=why)
         found.append(record)
     return tuple(found)
 
@@ -381,9 +370,7 @@ def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, s
         row, held = store.switches.of(record.id), lease.row()
         now = SwitchState.from_json(row.record) if row else record
         if now.told != record.told or held is None:
-            raise RefusedError(
-                f"switch {record.id[:8]} has gone on meanwhile", hint="look at it with `twinshore switch status`"
-            )
+            raise RefusedError("switch.record-changed", switch=record.id[:8])
         names = topics_freed(now, topics)
         if not now.ended:
             defer_cleanup(store, now, names)
@@ -394,7 +381,7 @@ def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, s
         if flipped:
             clean_up(new, debt, by)  # before its state drops these topics: after a crash this runs again
         if not now.ended and not store.switches.save(mark_taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
-            raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
+            raise RefusedError("switch.lease-lost", switch=record.id[:8])
         if not flipped:
             clean_up(new, debt, by)
         store.topics_in_switch.end(now.id, names)
@@ -438,8 +425,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
     left = [describe_refilling_topics(one, asked_for) for one in anew if asked_for.intersection(refilling_topics(one))]
     topics = sorted(asked_for.difference(*map(refilling_topics, anew)))
     if not topics:
-        hint = "`twinshore switch resume` ends it then"
-        return SwitchPlan(refused=RefusedError(left[0].removeprefix("left out: "), hint=hint))
+        return SwitchPlan(refused=RefusedError("switch.refilling", cause=left[0].removeprefix("left out: ")))
     back = find_reverse_link(link, links)
     ours = [row for row in rows if row.topic in topics]
     shown = [*_shown(asked, link, ours, store, kept=bool(kept)), *left]
@@ -516,62 +502,35 @@ def _away(asked: SwitchPlanRequest, link: Link, settings: Settings, ends: LinkCl
 
 
 def refuse_adopting_link(link: Link, done: str) -> RefusedError:
-    return RefusedError(
-        f'{link.name} adopts topics that hold data already (mode = "mapped"), and twins of such a link are not {done}',
-        hint=f"`twinshore link set '{link.name}' 'mode=\"exact\"'` ends that; each twin stays exact or mapped as it is",
-    )
+    return RefusedError("switch.link-adopts", link=link.name, done=done)
 
 
 def _refused(
     asked: SwitchPlanRequest, link: Link, topics: Sequence[str], store: Store, away: str
 ) -> TwinshoreError | None:
     if link.naming is not TwinNaming.SAME:
-        return RefusedError(
-            f"{link.name} gives its twins other names: their topics are written on both sides",
-            hint="on such links single producers and groups move, by their own addresses",
-        )
+        return RefusedError("switch.twins-renamed", link=link.name)
     if link.queue.fresh:
-        return RefusedError(
-            f"the queue of {link.name} is fresh: its twins lack what was dropped, and are not switched",
-            hint='give the queue policy = "keep", and let exact twins begin: docs/broadcast.md',
-        )
+        return RefusedError("switch.queue-fresh", link=link.name)
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
     if mapped:
-        return RefusedError(
-            f"mapped twins have offsets of their own and are not switched: {join_names(mapped, NAMED_MAX)}"
-        )
+        return RefusedError("switch.mapped-twins", topics=join_names(mapped, NAMED_MAX))
     if link.mode is OffsetMode.MAPPED:
         return refuse_adopting_link(link, "switched")
     homes = read_homes(store, link, topics)
     if asked.kind is not SwitchKind.FORCED and (moved := _elsewhere(link, topics, store)):
         topic, home = next(iter(moved.items()))
-        return RefusedError(
-            f"topic {topic} is at home on {home}, and not on {link.source}",
-            hint=f"switch it from {home}, along a link `{home}->{asked.to}`",
-        )
+        return RefusedError("switch.home-elsewhere", topic=topic, home=home, source=link.source, to=asked.to)
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
-        return RefusedError(
-            f"{join_names(worn, NAMED_MAX)} {has_or_have(worn)} changed homes {TERM_MAX:,} times: brokers could not "
-            "tell old "
-            "writers from new ones any more",
-            hint="move what is in it to a topic of another name",
-        )
+        return RefusedError("switch.home-moved-too-often", topics=join_names(worn, NAMED_MAX), count=TERM_MAX)
     if asked.kind is SwitchKind.FORCED:
         return None
     if away:
-        return RefusedError(
-            f"{link.source} does not answer ({away}): a planned switch needs both clusters",
-            hint="`--force` moves the topics with what has crossed, and says what has not",
-        )
+        return RefusedError("switch.source-silent", cluster=link.source, cause=away)
     if paused := find_paused_topics(link, topics, store):
-        return RefusedError(
-            f"{link.name} is paused for {join_names(paused, NAMED_MAX)} by operators: the twins would never be level",
-            hint="`twinshore link resume` lets it go on",
-        )
+        return RefusedError("switch.topics-paused", link=link.name, topics=join_names(paused, NAMED_MAX))
     if stopped := describe_stopped_partitions(link, topics, store):
-        return RefusedError(
-            f"{link.name} has stopped with {join_names(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
-        )
+        return RefusedError("switch.link-stopped", link=link.name, partitions=join_names(stopped, NAMED_MAX))
     return refuse_claimed_topics(store, pair_name(link), topics)
 
 
@@ -582,15 +541,12 @@ def _unfit(
         verify_cluster_ids(link, store, ends.source, ends.target)
     try:
         if not may_write_markers(ends.target):
-            return RefusedError(
-                f"late requests of {link.name} could not be shut out on {link.target}",
-                hint=f"the mirror's user needs Alter or ClusterAction on cluster {link.target}",
-            )
+            return RefusedError("switch.no-fencing-rights", link=link.name, cluster=link.target)
         if asked.kind is SwitchKind.FORCED:
             return refuse_unready_partitions(ends.target, topics)
         return find_obstacle(ends.source, ends.target, topics)
     except KafkaError as error:
-        return RefusedError(f"what the switch needs to know is not told: {error.message}")
+        return RefusedError("switch.cluster-unread", cause=error.message)
 
 
 def topic_move_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> TopicMove:

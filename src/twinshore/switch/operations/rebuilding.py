@@ -11,7 +11,7 @@ from twinshore.config.frozen import RESCUED_TOPIC
 from twinshore.config.incident_policy import IncidentEffect
 from twinshore.config.model import Link, OffsetMode, TwinNaming, is_heartbeats_topic
 from twinshore.config.schema import did_you_mean
-from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings, parse_link_name
 from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.links import effective_links
@@ -60,14 +60,14 @@ def plan(asked: RebuildRequest, settings: Settings, store: Store, *, by: str = "
     with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
         for cluster in (ends.source, ends.target):
             if away := why_unreachable(cluster):
-                silent = RefusedError(f"{cluster.name} does not answer: {away}", hint="wait until it does")
+                silent = RefusedError("switch.cluster-silent", cluster=cluster.name, cause=away)
                 return SwitchPlan(refused=silent)
         verify_cluster_ids(link, store, ends.source, ends.target)
         if other := describe_topic_changes(ends.target, topics, new=False) or describe_topic_changes(
             ends.source, topics, new=True
         ):
             hint = "`twinshore mirror begin-again` is for topics that are others by now"
-            return SwitchPlan(refused=RefusedError(other, hint=hint))
+            return SwitchPlan(refused=RefusedError("switch.topic-changed", cause=other, remedy=hint))
         shown = tuple(_shown(record, ends, store))
         places, live = read_group_offsets(ends.target, record.names())
         room = check_disk_space(ends.target, record.names(), settings)
@@ -87,26 +87,23 @@ def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
     known = {row.topic for row in rows}
     for topic in topics:
         if topic not in known:
-            raise ConfigError(f"{link.name} has no twin of topic {topic}{did_you_mean(topic, sorted(known))}")
+            raise ConfigError(
+                "switch.no-such-twin", link=link.name, topic=topic, near=did_you_mean(topic, sorted(known))
+            )
     return rows
 
 
 def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | None:
     if link.naming is not TwinNaming.SAME:
-        return RefusedError(
-            f"{link.name} gives its twins other names, and they are not rebuilt yet",
-            hint="stop the mirror, delete the twin, `twinshore mirror forget` the topic, start the mirror",
-        )
+        return RefusedError("switch.prefix-not-rebuilt", link=link.name)
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
     if link.mode is OffsetMode.MAPPED and not mapped:
         return refuse_adopting_link(link, "rebuilt")
     if mapped:
-        return RefusedError(f"mapped twins hold data of others, and are not rebuilt: {join_names(mapped, NAMED_MAX)}")
+        return RefusedError("switch.mapped-not-rebuilt", topics=join_names(mapped, NAMED_MAX))
     homes = store.homes.of(pair_name(link))
     away = sorted(topic for topic in set(topics) if topic in homes and homes[topic].home != link.source)
-    return (
-        RefusedError(f"{join_names(away, NAMED_MAX)} {is_or_are(away)} not at home on {link.source}") if away else None
-    )
+    return RefusedError("switch.not-at-home", topics=join_names(away, NAMED_MAX), cluster=link.source) if away else None
 
 
 def _shown(record: SwitchState, ends: LinkClients, store: Store) -> Iterator[str]:
@@ -137,9 +134,10 @@ def _refused(
         return others
     if live:
         return RefusedError(
-            f"group {join_names(live, NAMED_MAX)} {has_or_have(live)} members on {record.old}, which read what is to "
-            "be deleted",
-            hint="stop these consumers; --anyway deletes it under them",
+            "switch.group-reads-twin",
+            groups=join_names(live, NAMED_MAX),
+            cluster=record.old,
+            remedy="stop these consumers; --anyway deletes it under them",
         )
     return refuse_deletion(record.names(), link, settings, store)
 

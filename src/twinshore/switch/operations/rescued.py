@@ -225,10 +225,14 @@ def _plan(path: Path, asked: ReplayRequest, settings: Settings, store: Store) ->
     with closing(KafkaCluster(settings.cluster(home), patience_s=PATIENCE_S)) as cluster:
         seen = cluster.metadata([topic], refresh=True).topics.get(topic)
         if seen is None or seen.error:
-            return Plan(shown=shown, refused=RefusedError(f"{home} has no topic {topic}"))
+            return Plan(shown=shown, refused=RefusedError("switch.no-such-topic", clusters=home, topic=topic, near=""))
         if file.origin.partition >= len(seen.partitions):
-            few = f"topic {topic} on {home} has no partition {file.origin.partition}"
-            return Plan(shown=shown, refused=RefusedError(few, hint="records go to the partition where they lay"))
+            return Plan(
+                shown=shown,
+                refused=RefusedError(
+                    "switch.no-such-partition", cluster=home, topic=topic, partition=file.origin.partition
+                ),
+            )
     steps, done, before = [], [], _done(_known(store, file.origin), topic)
     for committed in (True, False) if asked.uncommitted else (True,):
         whole = _whole(file, committed)
@@ -262,14 +266,11 @@ def replay_records(planned: Plan[WriteStep], settings: Settings, store: Store, *
 def _must_stand(step: WriteStep, store: Store) -> None:
     """Checks the plan again: the operator may have confirmed an hour later."""
     if (home := _home(step.origin, step.topic, store)[0]) != step.cluster:
-        why = f"{step.topic} is at home on {home} by now"
-    elif _digest(step.path) != step.digest:
-        why = f"{step.path} was changed"
-    elif doubt := _doubt(step.origin, step.topic, home, store):
+        raise RefusedError("switch.replay-home-moved", topic=step.topic, home=home)
+    if _digest(step.path) != step.digest:
+        raise RefusedError("switch.replay-file-changed", file=str(step.path))
+    if doubt := _doubt(step.origin, step.topic, home, store):
         raise doubt
-    else:
-        return
-    raise RefusedError(f"nothing was written: {why}", hint="type the same command again")
 
 
 def _doubt(origin: RescueOrigin, topic: str, home: str, store: Store) -> RefusedError | None:
@@ -278,9 +279,7 @@ def _doubt(origin: RescueOrigin, topic: str, home: str, store: Store) -> Refused
     if not open_ones:
         return None
     offsets, was = replayed_offsets(open_ones), open_ones[0].cluster
-    why = f"offsets {min(offsets)} to {max(offsets)} may be in {topic} already: {was} gave no answer for them"
-    hint = f"for a day {was} knows it, once {topic} is at home there again; `--to` takes another topic"
-    return RefusedError(f"nothing was written: {why}", hint=hint)
+    return RefusedError("switch.replay-in-doubt", topic=topic, first=min(offsets), last=max(offsets), cluster=was)
 
 
 def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]) -> None:
@@ -288,7 +287,7 @@ def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s
 
     def write(batch: ReplayedBatch, some: Sequence[UnreplicatedRecord]) -> None:
         if left_s() <= 0:
-            raise RefusedError(f"{path.name} is being worked on by another process: type the same command again")
+            raise RefusedError("switch.file-in-use", file=path.name)
         _remember(store, origin, batch)
         who = batch.producer_id, batch.producer_epoch
         end = append_batch(cluster, named, who, batch.sequence, records_to_replay(some, origin))
@@ -299,8 +298,7 @@ def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s
             wanted = replayed_offsets([batch])
             some = [one for one in read_rescued_file(path) if one.record.offset in wanted]
             if len(some) != len(wanted):
-                why = f"offsets {min(wanted)} to {max(wanted)} were being written from another file"
-                raise RefusedError(f"nothing was written: {why}", hint="reinject that file again first")
+                raise RefusedError("switch.replay-of-another-file", first=min(wanted), last=max(wanted))
             write(batch, some)
     term, done, sequence = _home(origin, step.topic, store)[1], _done(_known(store, origin), step.topic), 0
     who = cluster.init_producer_id()

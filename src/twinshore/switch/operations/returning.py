@@ -11,7 +11,7 @@ from pathlib import Path
 from twinshore.config.errors import ConfigError, RefusedError, TwinshoreError
 from twinshore.config.frozen import RESCUED_TOPIC
 from twinshore.config.model import Link, TwinNaming, is_heartbeats_topic
-from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
+from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -75,19 +75,22 @@ def plan(asked: FailbackRequest, settings: Settings, store: Store, *, by: str = 
     check_expressions(asked.topics)
     back, topics = _link_of(asked, [one.link for one in effective_links(settings.links, store).values()], store)
     if mapped := sorted({topic for topic, _ in store.extents.reached(back.name)} & {one.topic for one in topics}):
-        gone_on = (
-            f"the twin of {join_names(mapped, NAMED_MAX)} on {asked.old} goes on mapped, behind what never crossed"
+        return SwitchPlan(
+            refused=RefusedError("switch.mapped-already", topics=join_names(mapped, NAMED_MAX), cluster=asked.old)
         )
-        return SwitchPlan(refused=RefusedError(gone_on, hint="there is nothing to bring home any more"))
     link = Link(back.target, back.source)
     with LinkClients(link, settings, patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S) as ends:
         for cluster in (ends.source, ends.target):
             if away := why_unreachable(cluster):
-                silent = RefusedError(f"{cluster.name} does not answer: {away}", hint="wait until it does")
+                silent = RefusedError("switch.cluster-silent", cluster=cluster.name, cause=away)
                 return SwitchPlan(refused=silent)
         verify_cluster_ids(back, store, ends.target, ends.source)
         if other := describe_topic_changes(ends.source, topics, new=False):
-            return SwitchPlan(refused=RefusedError(other, hint="save its records, and delete it there by hand"))
+            return SwitchPlan(
+                refused=RefusedError(
+                    "switch.topic-changed", cause=other, remedy="save its records, and delete it there by hand"
+                )
+            )
         seen = inspect_old_home(ends.source, ends.target, store, back.name, topics)
         found = find_unreplicated_ranges(seen)
         kind = SwitchKind.MAPPED_FAILBACK if asked.mapped else SwitchKind.FAILBACK
@@ -99,8 +102,7 @@ def plan(asked: FailbackRequest, settings: Settings, store: Store, *, by: str = 
         guarded = describe_old_home_access(ends.source, record.names(), "")
     if others := find_differing_partitions(seen, topics_of_ranges(found)):
         refused = RefusedError(
-            explain_differing_partitions(others, record.old, record.new),
-            hint="docs/switch.md, A twin that is spoilt, says how",
+            "switch.other-records", cause=explain_differing_partitions(others, record.old, record.new)
         )
     refused = refused or _refused(found, live, back, settings, store, deletes=not asked.mapped) or room.refused()
     if refused:
@@ -125,20 +127,19 @@ def _link_of(asked: FailbackRequest, links: Sequence[Link], store: Store) -> tup
         if ours := [row for row in rows if any(one.fullmatch(row.topic) for one in wanted)]:
             found[link.name] = ours
     if not found:
-        raise ConfigError(
-            f"no switch has moved {join_names(list(asked.topics), NAMED_MAX)} away from {asked.old}",
-            hint="`twinshore switch history` lists switches, `twinshore link homes` where topics are at home",
-        )
+        raise ConfigError("switch.not-moved-away", topics=join_names(list(asked.topics), NAMED_MAX), cluster=asked.old)
     if len(found) > 1:
         raise ConfigError(
-            f"several links carry these topics: {join_names(sorted(found), NAMED_MAX)}", hint="say --link"
+            "switch.several-links",
+            topics=join_names(list(asked.topics), NAMED_MAX),
+            links=join_names(sorted(found), NAMED_MAX),
         )
     ((name, rows),) = found.items()
     back = next(one for one in links if one.name == name)
     homes = store.homes.of(pair_name(back))
     away = sorted({row.topic for row in rows if row.topic not in homes or homes[row.topic].home != back.source})
     if away:
-        raise RefusedError(f"{join_names(away, NAMED_MAX)} {is_or_are(away)} not at home on {back.source}")
+        raise RefusedError("switch.not-at-home", topics=join_names(away, NAMED_MAX), cluster=back.source)
     return back, tuple(
         topic_move_of_twin(rows, topic, homes[topic].term) for topic in sorted({row.topic for row in rows})
     )
@@ -221,10 +222,11 @@ def _refused(
         return others
     if live:
         return RefusedError(
-            f"group {join_names(live, NAMED_MAX)} {has_or_have(live)} members on {back.target}, which read what is "
-            "to be deleted",
-            hint=f"stop these consumers, or point them to {back.source}; one that is gone without a word is a"
-            " member until its session times out",
+            "switch.group-reads-twin",
+            groups=join_names(live, NAMED_MAX),
+            cluster=back.target,
+            remedy=f"stop these consumers, or point them to {back.source}; a consumer that was "
+            "killed is a member until its session times out",
         )
     return refuse_deletion(topics_of_ranges(found), back, settings, store) if deletes else None
 
@@ -235,9 +237,7 @@ def refuse_deletion(topics: Sequence[str], link: Link, settings: Settings, store
     now = effective_links(settings.links, store)[link.name]
     for topic in topics:
         if why := find_objection(now.link, topic, never=never, kept=kept, troubles=now.troubles):
-            return RefusedError(
-                f"topic {topic} on {link.target} is not deleted: {why}", hint="docs/deletes.md says what forbids it"
-            )
+            return RefusedError("replication.twin-not-deleted", topic=topic, why=why)
     return None
 
 
@@ -245,7 +245,7 @@ def _unmappable(
     found: Sequence[UnreplicatedRange], record: SwitchState, old: KafkaCluster, store: Store
 ) -> TwinshoreError | None:
     why = why_not_mapped(replace(record, tails=ranges_to_json(found)), old, store) if found else ""
-    return RefusedError(why, hint="without --mapped the topic is deleted, and filled again") if why else None
+    return RefusedError("switch.not-mappable", cause=why) if why else None
 
 
 def _remarks(seen: Sequence[OldHomePartition], record: SwitchState) -> Iterator[str]:

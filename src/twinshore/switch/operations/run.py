@@ -14,7 +14,7 @@ from twinshore.config.errors import ConfigError, KafkaError, RefusedError, Store
 from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import Link, TwinNaming
 from twinshore.config.sections.switch import SECTION as SWITCH
-from twinshore.config.sentences import is_or_are, join_names
+from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
 from twinshore.groups.offset_move import links_between
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -75,7 +75,7 @@ class ClusterRecordKeeper:
         except KafkaError as error:
             if not error.retriable:
                 raise
-            raise StoreError(f"the record of the switch is not written yet: {error.message}") from error
+            raise StoreError("switch.record-not-saved", cause=error.message) from error
 
 
 def switch_state_values(record: SwitchState) -> dict[str, Any]:
@@ -124,9 +124,11 @@ def move_record_to_store(
     lines = notes.read()
     unread = [lines[topic] for topic in record.names() if topic in lines and lines[topic].newer]
     if unread:
-        raise RefusedError(newer_in_words(unread[0].topic, unread[0].newer), hint=NEWER_HINT)
+        raise RefusedError(
+            "switch.newer-home-record", cause=newer_in_words(unread[0].topic, unread[0].newer), remedy=NEWER_HINT
+        )
     if notes.log.records.is_newer(record.id):
-        raise RefusedError(f"switch {record.id[:8]} goes on in a newer version", hint="go on with it in that version")
+        raise RefusedError("switch.newer-record", switch=record.id[:8])
     there = read_switch_records(notes.log).get(record.id)
     if there is not None:
         record = there.record.tell(wall_ms(), "the store keeps the switch again")
@@ -164,9 +166,9 @@ def keep_own_topics(record: SwitchState, lines: Mapping[str, HomeEpoch], store: 
         store.topics_in_switch.end(record.id)
     if held:
         raise RefusedError(
-            f"{join_names([row.topic for row in held], NAMED_MAX)} {is_or_are(held)} in switch "
-            f"{held[0].switch_id[:8]} by now",
-            hint="`twinshore switch status` shows it; resume this one once that has ended",
+            "switch.topics-claimed",
+            topics=join_names([row.topic for row in held], NAMED_MAX),
+            switch=held[0].switch_id[:8],
         )
     return record
 
@@ -190,7 +192,7 @@ class SwitchCaller:
 def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
     """Returns the switch at the end. Creates the reverse link first if missing."""
     if planned.record is None:
-        raise planned.refused or ConfigError("nothing is to be switched")
+        raise planned.refused or ConfigError("switch.nothing-to-switch")
     record = planned.record
     if planned.takes_over:
         with closing(KafkaCluster(settings.cluster(record.new), patience_s=CALL_S, call_s=CALL_S)) as new:
@@ -207,7 +209,7 @@ def require_writable_store(store: Store) -> None:
     try:
         store.leases.check_writable()
     except StoreError as error:
-        raise RefusedError(f"nothing was begun: {error.message}", hint=error.hint) from error
+        raise RefusedError("switch.store-read-only", cause=error.message, remedy=error.hint) from error
 
 
 def resume(asked: str, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
@@ -220,10 +222,7 @@ def roll_back(asked: str, settings: Settings, store: Store, asking: SwitchCaller
 
     def back(record: SwitchState) -> SwitchState:
         if record.committed:
-            raise RefusedError(
-                f"switch {record.id[:8]} is past its point of no return ({record.deed}): it can only go on",
-                hint="`twinshore switch resume` ends it; then switch the topics the other way",
-            )
+            raise RefusedError("switch.committed", switch=record.id[:8], step=str(record.deed))
         return begin_rollback(continue_switch(record, asking.by, wall_ms()), f"{asking.by} turned it back", wall_ms())
 
     return _again(asked, settings, store, asking, back)
@@ -257,18 +256,12 @@ def _go_on(
         kept = store.switches.of(record.id)
         stale = kept is not None and (over is None or kept.record != over[0])
         if kept is not None and stale and not (record.kept and is_kept_on_cluster(kept)):
-            raise RefusedError(
-                f"switch {record.id[:8]} has gone on meanwhile: it is {kept.state}",
-                hint="look at it with `twinshore switch status`, and try again",
-            )
+            raise RefusedError("switch.record-changed", switch=record.id[:8])
         began = lease.row()  # a lease that is lost and taken again is another one
 
         def save(now: SwitchState) -> None:
             if began is None or not store.switches.save(now.row(wall_ms()), began):
-                raise RefusedError(
-                    f"this process has lost switch {now.id[:8]}: its lease ran out, or somebody else goes on with it",
-                    hint="`twinshore switch status` shows it; `switch resume` goes on",
-                )
+                raise RefusedError("switch.lease-lost", switch=now.id[:8])
 
         was_kept = bool(record.kept)
         if was_kept:
@@ -331,7 +324,7 @@ def ensure_link_carries(
     links = {one.link.name: one.link for one in effective_links(settings.links, store).values()}
     there = links.get(name)
     if there is not None and there.naming is not TwinNaming.SAME:
-        raise RefusedError(f"{name} gives its twins other names: it cannot carry these topics")
+        raise RefusedError("switch.reverse-link-renames", link=name, topics=join_names(list(topics), NAMED_MAX))
     names = sorted({*(escape_topic(topic) for topic in topics), *(there.topics if there else ())})
     value = f"topics={json.dumps(names)}"
     planned = plan_links(ChangeLink(name, [value]) if there else AddLink(name, [value]), settings, store, by=asking.by)

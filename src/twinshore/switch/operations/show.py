@@ -184,9 +184,8 @@ def find_switch(store: Store, asked: str, *, open_only: bool = False) -> SwitchV
     if len(found) == 1:
         return found[0]
     if not found:
-        what = f"no switch {asked}" if asked else "no switch is open"
-        raise ConfigError(what, hint="`twinshore switch history` lists those that were begun")
-    raise ConfigError(f"{len(found)} switches may be meant", hint="say which: " + ", ".join(_ids(found)))
+        raise ConfigError("switch.no-such-switch", switch=asked) if asked else ConfigError("switch.none-open")
+    raise ConfigError("switch.several-switches", count=len(found), ids=", ".join(_ids(found)))
 
 
 def _ids(found: list[SwitchView]) -> list[str]:

@@ -17,7 +17,7 @@ from twinshore.config.errors import ConfigError, KafkaError, RefusedError, Store
 from twinshore.config.frozen import SWITCH_CLIENT_ID, TWINS_TOPIC
 from twinshore.config.model import TwinNaming
 from twinshore.config.sections.switch import SECTION as SWITCH
-from twinshore.config.sentences import is_or_are, join_names
+from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -99,10 +99,10 @@ def plan(asked: SwitchPlanRequest, settings: Settings, where: Store | WithoutSto
     if asked.wave or asked.group or asked.of or asked.producer:
         return SwitchPlan(
             shown=(where.why,),
-            refused=RefusedError("without the store topics alone are switched", hint="name them; '.*' means all"),
+            refused=RefusedError("switch.store-needed"),
         )
     if not asked.topics:
-        raise ConfigError("nothing is to be switched", hint="name topics; '.*' means all")
+        raise ConfigError("switch.nothing-to-switch")
     if where.begun:
         return _onward(where, where.begun.record)
     if refused := _refused(asked, where):
@@ -119,7 +119,7 @@ def run_switch(
     if isinstance(where, Store):
         return dispatch.run_switch_plan(planned, settings, where, asking)
     if planned.record is None:
-        raise planned.refused or ConfigError("nothing is to be switched")
+        raise planned.refused or ConfigError("switch.nothing-to-switch")
     begun = where.begun
     now_ms = wall_ms()
     record = continue_switch(begun.record, asking.by, now_ms) if begun else begin_switch(planned.record, now_ms)
@@ -185,28 +185,20 @@ def _refused(asked: SwitchPlanRequest, where: WithoutStore) -> ConfigError | Ref
         return sorted({topic for topic in topics if any(pattern.fullmatch(topic) for pattern in wanted)})
 
     if not where.left:
-        return RefusedError(
-            f"nothing on {asked.to} says who writes its twins, and the store does not answer",
-            hint="the mirror notes it in `twinshore.twins` there, where it has the rights: get the store back first",
-        )
+        return RefusedError("switch.no-claims", cluster=asked.to)
     if mapped := meant(topic for one in where.left for topic in one.mapped):
-        return RefusedError(
-            f"mapped twins have offsets of their own and are not switched: {join_names(mapped, NAMED_MAX)}"
-        )
+        return RefusedError("switch.mapped-twins", topics=join_names(mapped, NAMED_MAX))
     if held := meant(where.claims):
         switch = where.claims[held[0]]
         return RefusedError(
-            f"{join_names(held, NAMED_MAX)} {is_or_are(held)} in switch {switch[:8]} already, as {asked.to} says, "
-            "and the record "
-            "of that is in the store that does not answer",
-            hint="let whoever runs it end it",
+            "switch.claimed-in-store", topics=join_names(held, NAMED_MAX), switch=switch[:8], cluster=asked.to
         )
     if where.last.refused:
         return RefusedError(
-            f"{join_names(where.last.strange, NAMED_MAX)} on {asked.to} ends with records of another writer than the "
-            "one "
-            f"that `{TWINS_TOPIC}` names there: nobody knows whom to shut out",
-            hint="the note may be old: get the store back first",
+            "switch.foreign-writer",
+            partitions=join_names(where.last.strange, NAMED_MAX),
+            cluster=asked.to,
+            claims=TWINS_TOPIC,
         )
     return None
 
@@ -253,9 +245,6 @@ def _must_be_left(notes: HomesTopic, begun: ClusterSwitchRecord, still_s: float,
     while time.monotonic() < until_s:
         notes.read()
         if notes.log.records.digest(begun.record.id) != begun.digest:
-            raise RefusedError(
-                f"switch {begun.record.id[:8]} is in somebody else's hands: it goes on just now",
-                hint="look again in a moment",
-            )
+            raise RefusedError("switch.record-changed", switch=begun.record.id[:8])
         if asking.stop.wait(POLL_INTERVAL_S):
-            raise RefusedError(f"switch {begun.record.id[:8]} was not taken over: this was stopped before")
+            raise RefusedError("switch.takeover-stopped", switch=begun.record.id[:8])

@@ -34,9 +34,9 @@ class WavesPlan(SwitchPlan):
 def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str = "") -> WavesPlan:
     """Plans all topics that one link replicates to `asked.to`: an obstacle for one refuses all."""
     if asked.topics or asked.group:
-        raise ConfigError("--all means all topics of a link", hint="leave topics and --group out")
+        raise ConfigError("switch.all-or-topics")
     if asked.wave < 1:
-        raise ConfigError("--wave takes how many topics move at once, 1 or more")
+        raise ConfigError("switch.bad-wave")
     whole = planning.plan(replace(asked, topics=[ALL_TOPICS]), settings, store, by=by)
     if whole.record is None:
         return WavesPlan(shown=whole.shown, refused=whole.refused)
@@ -57,7 +57,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
 def run(planned: WavesPlan, settings: Settings, store: Store, asking: SwitchCaller) -> SwitchView:
     """Returns the last wave that began, at the end."""
     if planned.record is None or planned.asked is None:
-        raise planned.refused or ConfigError("nothing is to be switched")
+        raise planned.refused or ConfigError("switch.nothing-to-switch")
     return _go_on(planned.asked, secrets.token_hex(16), 1, planned.waves, settings, store, asking)
 
 
@@ -95,7 +95,7 @@ def topics_moved_by(store: Store, asked: str) -> list[str]:
     found = [one for one in find_wave_plans(one.record for one in list_switches(store)) if one.id.startswith(asked)]
     names = found[0].moved if len(found) == 1 else find_switch(store, asked).record.names()
     if not names:
-        raise RefusedError(f"{asked} has moved no topic", hint="`twinshore switch history` lists switches")
+        raise RefusedError("switch.moved-nothing", switch=asked)
     return [re.escape(name) for name in names]
 
 
@@ -115,8 +115,8 @@ def _go_on(
         one = planning.plan(replace(asked, topics=topics), settings, store, by=asking.by)
         behind = f"; {count_phrase(len(left), 'wave')} behind it did not begin" if left else ""
         if one.record is None:
-            why = one.refused.message if one.refused else "nothing is to be switched"
-            raise RefusedError(f"wave {number} is refused: {why}{behind}", hint="run it again once that is mended")
+            refused = one.refused or ConfigError("switch.nothing-to-switch")
+            raise RefusedError("switch.wave-refused", wave=number, cause=refused.message, left=behind)
         asking.tell(f"wave {number} of {first + len(waves) - 1}: {join_names(wave, NAMED_MAX)}")
         record = as_wave(one.record, plan_id, number, left)
         ended = run_switch(replace(one, record=record), settings, store, asking)
@@ -125,5 +125,5 @@ def _go_on(
             return ended
         asking.tell(ended.verdict())
     if ended is None:
-        raise ConfigError("nothing is to be switched")
+        raise ConfigError("switch.nothing-to-switch")
     return ended

@@ -42,9 +42,6 @@ from twinshore.switch.operations.plan import (
 NAMED_MAX = 5
 GROUPS_MAX = 20
 REQUEST_TIMEOUT_S = 5.0
-WHOLE_NAMES_ONLY = (
-    "--without-data takes topics by their whole names, and neither --force, --all, --group, --of nor --producer"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ def plan(asked: SwitchPlanRequest, settings: Settings, store: Store, *, by: str 
     names = [one.replace("\\", "") for one in asked.topics if TOPIC_NAME_PATTERN.fullmatch(one)]
     alone = asked.kind is SwitchKind.PLANNED and not (asked.group or asked.wave or asked.of or asked.producer)
     if not names or len(names) < len(asked.topics) or not alone:
-        raise ConfigError(WHOLE_NAMES_ONLY)
+        raise ConfigError("switch.whole-names-only")
     links = [one.link for one in effective_links(settings.links, store).values()]
     with ExitStack() as stack:
         old = stack.enter_context(closing(_home(asked, names, settings, links)))
@@ -116,11 +113,17 @@ def _home(asked: SwitchPlanRequest, names: Sequence[str], settings: Settings, li
         found += [name] if set(names) <= there.keys() else []
     if not found:
         missing = next((one for one in names if one not in known), names[0])
-        said = join_names(others, NAMED_MAX)
-        raise ConfigError(f"{said} has no topic {missing}{did_you_mean(missing, sorted(known))}")
+        raise ConfigError(
+            "switch.no-such-topic",
+            clusters=join_names(others, NAMED_MAX),
+            topic=missing,
+            near=did_you_mean(missing, sorted(known)),
+        )
     if len(found) > 1:
         raise ConfigError(
-            f"{join_names(found, NAMED_MAX)} have {join_names(list(names), NAMED_MAX)}", hint="say --link"
+            "switch.topics-on-several-clusters",
+            clusters=join_names(found, NAMED_MAX),
+            topics=join_names(list(names), NAMED_MAX),
         )
     return _opened(found[0], settings)
 
@@ -136,9 +139,10 @@ def _carried(link: Link, names: Sequence[str], links: Sequence[Link]) -> Refused
         theirs = [name for name in names if admits(one, name)]
         if one.naming is TwinNaming.SAME and {one.source, one.target} == {link.source, link.target} and theirs:
             return RefusedError(
-                f"{one.name} carries {join_names(theirs, NAMED_MAX)}: what stays on {link.source} would not be left "
-                "there",
-                hint="leave out --without-data: a switch moves it with its data",
+                "switch.data-is-replicated",
+                link=one.name,
+                topics=join_names(theirs, NAMED_MAX),
+                source=link.source,
             )
     return None
 
@@ -154,18 +158,26 @@ def _moved(
         said = current_home([some.get(name) for some in lines])
         row = rows.get(name)
         if isinstance(said, HomeConflict):
-            return (), RefusedError(f"clusters say different things of the home of {name}")
+            return (), RefusedError("switch.homes-conflict", topic=name)
         if said is not None and said.newer:
-            return (), RefusedError(newer_in_words(name, said.newer), hint=NEWER_HINT)
+            return (), RefusedError(
+                "switch.newer-home-record", cause=newer_in_words(name, said.newer), remedy=NEWER_HINT
+            )
         if (said is not None and said.cluster_id != old.cluster_id()) or (row is not None and row.home != old.name):
-            return (), RefusedError(f"{name} is not at home on {old.name}", hint="`twinshore link homes` shows homes")
+            return (), RefusedError("switch.not-at-home", topics=name, cluster=old.name)
         term = max(said.term if said is not None else 0, row.term if row is not None else 0)
         if term >= TERM_MAX:
-            return (), RefusedError(f"{name} has changed homes {TERM_MAX:,} times")
+            return (), RefusedError("switch.home-moved-too-often", topics=name, count=TERM_MAX)
         count, there = len(ours[name].partitions), theirs.get(name)
         if there is not None and len(there.partitions) != count:
-            has = count_phrase(len(there.partitions), "partition")
-            return (), RefusedError(f"{name} has {has} on {new.name}, and {count} on {old.name}")
+            return (), RefusedError(
+                "switch.partition-counts-differ",
+                topic=name,
+                partitions=len(there.partitions),
+                cluster=new.name,
+                source_partitions=count,
+                source=old.name,
+            )
         new_id = there.topic_id.hex() if there is not None else ""
         found.append(
             TopicMove(topic=name, old_id=ours[name].topic_id.hex(), new_id=new_id, term=term, partitions=count)
@@ -187,10 +199,7 @@ def _own(new: KafkaCluster, old: OldHomeOffsets) -> RefusedError | None:
     )
     if not holds:
         return None
-    return RefusedError(
-        f"{new.name} has {join_names(holds, NAMED_MAX)} already, with records or offsets of its own",
-        hint="delete it there, if nobody needs it",
-    )
+    return RefusedError("switch.target-not-empty", cluster=new.name, topics=join_names(holds, NAMED_MAX))
 
 
 def _shown(names: Sequence[str], old: KafkaCluster, to: str, held: OldHomeOffsets) -> Iterator[str]:
