@@ -84,7 +84,7 @@ def filled(settings: Settings) -> Settings:
 
 def asked(look: ClientAuditRequest, settings: Settings) -> ClientAuditResult:
     said: list[str] = []
-    found = audit_clients(look, settings, clock=lambda: NOW_MS, stop=threading.Event(), log=said.append)
+    found = audit_clients(look, settings, clock=lambda: NOW_MS, stop=threading.Event(), tell=said.append)
     assert found is not None
     assert bool(said) is not look.here
     return found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from twinshore.cli import prove
+from twinshore.cli.app import PrintedLog
 from twinshore.config.sentences import append_hint, escape_line
 from twinshore.runtime.logging import LogWriter
 
@@ -26,10 +28,13 @@ def test_what_does_not_print_is_escaped(said: str, line: str) -> None:
 
 
 def test_no_log_takes_two_lines_for_one(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = LogWriter()
-    for log in (lines, prove.log):
-        log("quota of user a\n09:00:00 east->west: all is well")
-    lines.close()
+    log, handlers = logging.getLogger("twinshore"), (LogWriter(), PrintedLog())
+    for handler in handlers:
+        log.addHandler(handler)
+    log.warning("quota of user a\n09:00:00 east->west: all is well")
+    for handler in handlers:
+        log.removeHandler(handler)
+        handler.close()
     said = capsys.readouterr()
     assert (said.out.count("\n"), said.err.count("\n")) == (1, 1)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.groups.sync_service import GroupSyncService, start_group_sync
 from twinshore.lab.ports import free_port
 from twinshore.runtime.endpoints import LinkContext
+from twinshore.runtime.logging import OutageLog
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.store import Store, open_store
 
@@ -33,10 +35,10 @@ every_s = 0.1
 
 
 class Stage:
-    def __init__(self, folder: Path, store: Store, *, active: bool = True, rules: str = "") -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, store: Store, said: LogLines, *, active: bool = True, rules: str = "") -> None:
+        self.said = said
         read = settings(folder, rules)
-        self.companion = start_group_sync(LinkContext(read.links[0], read, store, lambda: active, self.said.append))
+        self.companion = start_group_sync(LinkContext(read.links[0], read, store, lambda: active, OutageLog()))
 
 
 @pytest.fixture
@@ -48,8 +50,10 @@ def running() -> list[str]:
     return [name for name in process_scheduler.names() if name.startswith("groups ")]
 
 
-def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, store: Store) -> None:
-    stage = Stage(tmp_path, store)
+def test_clusters_that_are_away_are_told_once_and_hinder_nobody(
+    tmp_path: Path, store: Store, log_lines: LogLines
+) -> None:
+    stage = Stage(tmp_path, store, log_lines)
     deadline = time.monotonic() + 30
     while not stage.said:
         assert time.monotonic() < deadline
@@ -71,16 +75,18 @@ def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, 
     store.close()
 
 
-def test_a_link_that_is_not_ours_is_left_alone(tmp_path: Path, store: Store) -> None:
-    stage = Stage(tmp_path, store, active=False)
+def test_a_link_that_is_not_ours_is_left_alone(tmp_path: Path, store: Store, log_lines: LogLines) -> None:
+    stage = Stage(tmp_path, store, log_lines, active=False)
     time.sleep(0.5)
     stage.companion.close()
     assert stage.said == []
     store.close()
 
 
-def test_nothing_runs_beside_a_link_whose_groups_do_not_follow(tmp_path: Path, store: Store) -> None:
-    stage = Stage(tmp_path, store, rules="enabled = false")
+def test_nothing_runs_beside_a_link_whose_groups_do_not_follow(
+    tmp_path: Path, store: Store, log_lines: LogLines
+) -> None:
+    stage = Stage(tmp_path, store, log_lines, rules="enabled = false")
     assert running() == []
     stage.companion.close()
     store.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.model import Link
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.monitoring.core.alerts import AlarmEvent, AlarmKind
@@ -43,13 +44,11 @@ def settings_of(tmp_path: Path, more: str = "") -> Settings:
 
 
 class Stage:
-    def __init__(self, tmp_path: Path, store: Store, more: str = "") -> None:
+    def __init__(self, tmp_path: Path, store: Store, said: LogLines, more: str = "") -> None:
         settings = settings_of(tmp_path, more)
-        self.store, self.said, self.told = store, list[str](), list[AlarmEvent]()
-        self.monitor = Monitor(settings, settings.links, self.said.append)
-        self.alarms = AlarmManager(
-            store, build_alarm_timings(settings.delay.section), [], self.told.append, self.said.append
-        )
+        self.store, self.said, self.told = store, said, list[AlarmEvent]()
+        self.monitor = Monitor(settings, settings.links)
+        self.alarms = AlarmManager(store, build_alarm_timings(settings.delay.section), [], self.told.append)
         self.alarms.load({LINK}, MONITOR_ALARM_KINDS)
         self.engine = LocalWindowEngine(ThresholdRules(settings.delay))
 
@@ -66,9 +65,9 @@ def rename(tmp_path: Path, old: str, new: str) -> None:
         raw.execute(f"ALTER TABLE {old} RENAME TO {new}")
 
 
-def test_all_that_waits_is_taken_in_one_turn(tmp_path: Path) -> None:
+def test_all_that_waits_is_taken_in_one_turn(tmp_path: Path, log_lines: LogLines) -> None:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        stage = Stage(tmp_path, store)
+        stage = Stage(tmp_path, store, log_lines)
         now_ms = stage.monitor._clock()
         for n in range(60):
             stage.sample(now_ms - 60_000 + 1_000 * n, 200)
@@ -80,19 +79,19 @@ def test_all_that_waits_is_taken_in_one_turn(tmp_path: Path) -> None:
         assert [row.beat for row in store.delay.watches()] == [1]
 
 
-def test_a_monitor_that_ends_leaves_when_it_did(tmp_path: Path) -> None:
+def test_a_monitor_that_ends_leaves_when_it_did(tmp_path: Path, log_lines: LogLines) -> None:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        stage = Stage(tmp_path, store)
+        stage = Stage(tmp_path, store, log_lines)
         stage.turn()
         stage.monitor._leave(store)
         (row,) = read_last_watch_rows([Link("east", "west")], store)
         assert (row.link, abs(row.since_ms - stage.monitor._clock()) < 5_000, store.delay.watches()) == (LINK, True, ())
 
 
-def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path) -> None:
+def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path, log_lines: LogLines) -> None:
     """Its last figures would else make those of the whole link old, and discovery would go on to name it."""
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        stage = Stage(tmp_path, store)
+        stage = Stage(tmp_path, store, log_lines)
         began_ms = stage.monitor._clock()
         rows = [
             PartitionDelayRow(LINK, topic, 0, group, began_ms - 60_000, 9, 9, 0, 0, "exact", "watched")
@@ -111,11 +110,11 @@ def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path) 
 
 
 def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     monkeypatch.setattr("twinshore.monitoring.monitor.MONITOR_BEAT_INTERVAL_S", 0.0)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        stage = Stage(tmp_path, store)
+        stage = Stage(tmp_path, store, log_lines)
         now_ms = stage.monitor._clock()
         rename(tmp_path, "alarms", "gone")
         rename(tmp_path, "delay_watches", "gone_too")
@@ -138,11 +137,11 @@ def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
 
 
 def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     monkeypatch.setattr("twinshore.monitoring.monitor.MONITOR_BEAT_INTERVAL_S", 0.0)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        stage, machine = Stage(tmp_path, store), Machine()
+        stage, machine = Stage(tmp_path, store, log_lines), Machine()
         stage.monitor._clock = machine.clock()
         stage.monitor.states[LINK] = MonitoredLink(LINK, stage.monitor._clock())
         silent = "west: no broker answers"
@@ -200,11 +199,11 @@ def test_a_clock_that_was_set_is_taken_over_and_only_then(moved_s: float) -> Non
 
 @pytest.mark.parametrize("moved_s", [3_600.0, -86_400.0])
 def test_a_machine_that_slept_or_was_set_back_makes_no_alarm_and_forgets_no_age(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved_s: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved_s: float, log_lines: LogLines
 ) -> None:
     monkeypatch.setattr("twinshore.monitoring.monitor.MONITOR_BEAT_INTERVAL_S", 0.0)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        stage, machine = Stage(tmp_path, store), Machine()
+        stage, machine = Stage(tmp_path, store, log_lines), Machine()
         stage.monitor._clock = machine.clock()
         now_ms = stage.monitor._clock()
         stage.monitor.states[LINK] = MonitoredLink(LINK, now_ms)

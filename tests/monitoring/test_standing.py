@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from testkit.log_lines import LogLines
 from twinshore.config.sections.delay import DelaySection, parse_quiet
 from twinshore.config.settings import parse_settings
 from twinshore.monitoring.core.alerts import (
@@ -70,9 +71,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def alarms_of(store: Store, told: list[AlarmEvent], quiet: str = "") -> AlarmManager:
-    found = AlarmManager(
-        store, build_alarm_timings(SECTION), [parse_quiet(quiet)] if quiet else [], told.append, lambda _said: None
-    )
+    found = AlarmManager(store, build_alarm_timings(SECTION), [parse_quiet(quiet)] if quiet else [], told.append)
     found.load({LINK}, (AlarmKind.RECOVERY_POINT,))
     return found
 
@@ -211,7 +210,7 @@ def test_a_watcher_that_starts_again_ends_what_is_not_missed_any_more(tmp_path: 
     with a_store(tmp_path) as store:
         for alarm in (gone, replace(gone, link=WATCHER), theirs):
             store.delay.raise_alarm(alarm)
-        watcher = Watcher(parse_settings(text, name="t", env={}), lambda _said: None, every_s=0.02)
+        watcher = Watcher(parse_settings(text, name="t", env={}), every_s=0.02)
         thread = threading.Thread(target=watcher.run)
         thread.start()
         until(lambda: len(store.delay.alarms(open_only=True)) == 1)
@@ -229,7 +228,6 @@ def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_
     settings = parse_settings(
         SETTINGS.format(path=tmp_path / "store.db") + "[mirror]\nreceipts_s = 0.05\n", name="t", env={}
     )
-    said: list[str] = []
 
     def missed() -> set[str]:
         return {row.link for row in store.delay.alarms(open_only=True)}
@@ -240,7 +238,7 @@ def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_
     with a_store(tmp_path) as store:
         for name in (LINK, "west->east"):
             store.links.save_status(replace(WORD, link=name))
-        watcher = Watcher(settings, said.append, every_s=0.02)
+        watcher = Watcher(settings, every_s=0.02)
         thread = threading.Thread(target=watcher.run)
         thread.start()
         until(lambda: missed() == {LINK})
@@ -253,20 +251,19 @@ def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_
 
 
 def test_a_watcher_without_a_store_calls_and_the_history_has_it_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     monkeypatch.setattr("twinshore.monitoring.watchers.SILENCE_MIN_S", 0.1)
     text = SETTINGS.format(path=tmp_path / "store.db")
-    said: list[str] = []
     with a_store(tmp_path) as store, closing(sqlite3.connect(tmp_path / "store.db")) as raw:
-        watcher = Watcher(parse_settings(text, name="t", env={}), said.append, every_s=0.02)
+        watcher = Watcher(parse_settings(text, name="t", env={}), every_s=0.02)
         thread = threading.Thread(target=watcher.run)
         thread.start()
-        until(lambda: any("watches every monitor" in line for line in said))
+        until(lambda: any("watches every monitor" in line for line in log_lines))
         raw.execute("ALTER TABLE delay_watches RENAME TO gone")
-        until(lambda: any("alarm raised: the store has not answered" in line for line in said))
+        until(lambda: any("alarm raised: the store has not answered" in line for line in log_lines))
         raw.execute("ALTER TABLE gone RENAME TO delay_watches")
-        until(lambda: any("alarm cleared: watcher of watchers: blind" in line for line in said))
+        until(lambda: any("alarm cleared: watcher of watchers: blind" in line for line in log_lines))
         until(lambda: [row.cleared_ms is not None for row in store.delay.alarms()] == [True])
         watcher.stop()
         thread.join()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.monitoring.test_monitor import Stage
 from tests.state.test_proofs import LINK, ROW
 from twinshore.config.model import TopicPartition
@@ -94,9 +95,9 @@ def test_what_can_never_be_read_is_told_however_often_it_is_tried(proven: int) -
     assert not sign.wrong
 
 
-def test_the_monitor_judges_what_the_link_carries(tmp_path: Path) -> None:
+def test_the_monitor_judges_what_the_link_carries(tmp_path: Path, log_lines: LogLines) -> None:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        stage = Stage(tmp_path, store, more="[proof]\nread_again_h = 24")
+        stage = Stage(tmp_path, store, log_lines, more="[proof]\nread_again_h = 24")
         stage.monitor._saved_ms = 0
         store.twins.save([twin(1)])
         stage.monitor._beaten_s = 0.0

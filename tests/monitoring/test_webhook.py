@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.model import Secret
 from twinshore.monitoring.core.alerts import AlarmEvent, AlarmKey, AlarmKind, AlarmTransition
 from twinshore.monitoring.notify import QUEUED_EVENTS_MAX, Webhook
@@ -64,58 +65,58 @@ def answering(*answers: bytes) -> Iterator[Answering]:
         server.close()
 
 
-def test_after_an_answer_that_is_no_http_the_next_alarm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_answer_that_is_no_http_the_next_alarm_is_told(
+    monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
     monkeypatch.setattr("twinshore.monitoring.notify.DELIVERY_RETRY_DELAY_S", 0.01)
-    said: list[str] = []
     with answering(*[GARBAGE] * 4, WELL) as server:
-        hook = Webhook(f"http://127.0.0.1:{server.port}/x", Secret(), 5, said.append)
+        hook = Webhook(f"http://127.0.0.1:{server.port}/x", Secret(), 5)
         hook.tell(EVENT._replace(sentence="the first"))
         deadline = time.monotonic() + 10
-        while not said and time.monotonic() < deadline:
+        while not log_lines and time.monotonic() < deadline:
             time.sleep(0.01)
         hook.tell(EVENT._replace(sentence="the second"))
         hook.close()
-    assert len(said) == 1
-    assert "not told: the first" in said[0]
+    assert len(log_lines) == 1
+    assert "not told: the first" in log_lines[0]
     assert b"the second" in server.asked[-1]
     assert len(server.asked) == 5
 
 
-def test_an_address_that_no_request_can_have_is_said() -> None:
-    said: list[str] = []
-    hook = Webhook("http://127.0.0.1:1/a path\twith blanks", Secret(), 1, said.append)
+def test_an_address_that_no_request_can_have_is_said(log_lines: LogLines) -> None:
+    hook = Webhook("http://127.0.0.1:1/a path\twith blanks", Secret(), 1)
     hook.tell(EVENT)
     hook.close()
-    assert len(said) == 1
-    assert "control characters" in said[0]
+    assert len(log_lines) == 1
+    assert "control characters" in log_lines[0]
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
-def test_a_redirect_is_a_failure_and_the_token_goes_nowhere_else(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redirect_is_a_failure_and_the_token_goes_nowhere_else(
+    code: int, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
     monkeypatch.setenv("HOOK_TOKEN", "secret")
-    said: list[str] = []
     with answering(WELL) as other:
         to = f"HTTP/1.1 {code} Moved\r\nLocation: http://127.0.0.1:{other.port}/hooks/secret-path\r\n".encode()
         with answering(to + b"Content-Length: 0\r\nConnection: close\r\n\r\n") as server:
-            hook = Webhook(f"http://127.0.0.1:{server.port}/x", Secret(env="HOOK_TOKEN"), 5, said.append)
+            hook = Webhook(f"http://127.0.0.1:{server.port}/x", Secret(env="HOOK_TOKEN"), 5)
             hook.tell(EVENT)
             hook.close()
         assert other.asked == []
     assert len(server.asked) == 1
-    assert len(said) == 1
-    assert f"it answers {code}, a redirect to http://127.0.0.1:{other.port}, which is not followed" in said[0]
-    assert "secret-path" not in said[0]
-    assert "not told: orders are late" in said[0]
+    assert len(log_lines) == 1
+    assert f"it answers {code}, a redirect to http://127.0.0.1:{other.port}, which is not followed" in log_lines[0]
+    assert "secret-path" not in log_lines[0]
+    assert "not told: orders are late" in log_lines[0]
 
 
-def test_closing_does_not_wait_for_a_webhook_that_never_answers() -> None:
-    said: list[str] = []
+def test_closing_does_not_wait_for_a_webhook_that_never_answers(log_lines: LogLines) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        hook = Webhook(f"http://127.0.0.1:{mute.getsockname()[1]}/x", Secret(), 0.2, said.append)
+        hook = Webhook(f"http://127.0.0.1:{mute.getsockname()[1]}/x", Secret(), 0.2)
         for _ in range(QUEUED_EVENTS_MAX + 2):
             hook.tell(EVENT)
         closing = threading.Thread(target=hook.close, daemon=True)
         closing.start()
         closing.join(timeout=10)
         assert not closing.is_alive()
-    assert any("more were not told" in line for line in said)
+    assert any("more were not told" in line for line in log_lines)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Secret
 from twinshore.config.sections.delay import DelaySettings
@@ -81,32 +82,30 @@ def test_a_url_that_is_a_secret_is_kept_elsewhere_and_never_shown(tmp_path: Path
     assert delay().hook_url == ""
 
 
-def test_the_webhook_is_told_in_json_with_its_token(tmp_path: Path) -> None:
+def test_the_webhook_is_told_in_json_with_its_token(tmp_path: Path, log_lines: LogLines) -> None:
     (tmp_path / "token").write_text("a token\n")
-    said: list[str] = []
     with hearing() as server:
-        hook = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(file=str(tmp_path / "token")), 5, said.append)
+        hook = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(file=str(tmp_path / "token")), 5)
         hook.tell(EVENT)
         hook.close()
     ((token, body),) = server.heard
     assert token == "Bearer a token"
     assert body["text"] == "RAISED: orders are late"
     assert (body["link"], body["kind"], body["topic"]) == (LINK, "recovery point", "orders")
-    assert said == []
+    assert log_lines == []
 
 
-def test_a_webhook_that_refuses_once_is_asked_again_and_one_that_is_away_is_said() -> None:
-    said: list[str] = []
+def test_a_webhook_that_refuses_once_is_asked_again_and_one_that_is_away_is_said(log_lines: LogLines) -> None:
     heard = threading.Event()
     with hearing(refuses=1) as server:
-        hook = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(), 5, said.append)
+        hook = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(), 5)
         hook.tell(EVENT)
-        while not server.heard and not said:
+        while not server.heard and not log_lines:
             heard.wait(0.02)
         hook.close()
         assert len(server.heard) == 1
-    away = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(), 1, said.append)
+    away = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(), 1)
     away.tell(EVENT)
     away.close()
-    assert len(said) == 1
-    assert "orders are late" in said[0]
+    assert len(log_lines) == 1
+    assert "orders are late" in log_lines[0]

@@ -36,7 +36,7 @@ def test_rounds_go_on_until_stopped_whatever_one_of_them_says() -> None:
         if found.differs:
             stop.set()
 
-    assert run_proof_rounds(one_round, tell, 0.01, stop.is_set, log.append) == 1
+    assert run_proof_rounds(one_round, tell, 0.01, stop.is_set) == 1
     assert told == [report(GOOD), report(BAD)]
     assert log == ["not proven: west: away (start it)"]
     assert len(coming) == 1, "nothing is begun once stopped"

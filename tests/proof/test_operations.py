@@ -26,7 +26,6 @@ def test_a_proof_tells_each_report_and_comes_back_with_its_exit_code(tmp_path: P
             run_bundle_in_process,
             tell=told.append,
             stopped=lambda: False,
-            log=lambda _: None,
         )
         (report,) = told
         assert (code, report.differs) == (1, True)

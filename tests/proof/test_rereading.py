@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.proof.small_broker import TOPIC
 from tests.proof.test_proving import AT, COUNT, Rig, log, rig, spoilt
 from twinshore.config.sections import proof
@@ -36,10 +37,10 @@ class Again:
     """Rounds, and what reads again between them, over a rig's two brokers."""
 
     two: Rig
+    said: LogLines
     way: CompareMode = CompareMode.EXACT
     mb_s: float = 100.0
     read_again_h: float = 0.0
-    said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         loaded = load_settings(self.two.settings, {})
@@ -56,7 +57,6 @@ class Again:
             wishes,
             looks=self.proving.seen,
             keep=self.proving.keep,
-            log=self.said.append,
             rest_s=0.0,
         )
 
@@ -87,9 +87,11 @@ def fresh(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", [CompareMode.EXACT, CompareMode.COMPACTED, CompareMode.CONTENT])
-def test_what_changes_below_a_proof_is_found_by_the_next_pass(tmp_path: Path, way: CompareMode) -> None:
+def test_what_changes_below_a_proof_is_found_by_the_next_pass(
+    tmp_path: Path, way: CompareMode, log_lines: LogLines
+) -> None:
     with rig(tmp_path, log(), log()) as two:
-        again = Again(two, way)
+        again = Again(two, log_lines, way)
         assert again.round() == 0
         clean = two.target.log
         with rig(fresh(tmp_path), log(), spoilt()) as other:
@@ -109,9 +111,11 @@ def test_what_changes_below_a_proof_is_found_by_the_next_pass(tmp_path: Path, wa
 
 
 @pytest.mark.parametrize("way", [CompareMode.EXACT, CompareMode.COMPACTED, CompareMode.CONTENT])
-def test_a_pass_makes_all_of_a_proof_young_and_changes_nothing_else(tmp_path: Path, way: CompareMode) -> None:
+def test_a_pass_makes_all_of_a_proof_young_and_changes_nothing_else(
+    tmp_path: Path, way: CompareMode, log_lines: LogLines
+) -> None:
     with rig(tmp_path, log(), log()) as two:
-        again = Again(two, way)
+        again = Again(two, log_lines, way)
         again.round()
         again.aged()
         before = again.row
@@ -122,9 +126,9 @@ def test_a_pass_makes_all_of_a_proof_young_and_changes_nothing_else(tmp_path: Pa
         again.hands.close()
 
 
-def test_what_was_read_is_kept_and_another_process_goes_on_there(tmp_path: Path) -> None:
+def test_what_was_read_is_kept_and_another_process_goes_on_there(tmp_path: Path, log_lines: LogLines) -> None:
     with rig(tmp_path, log(), log()) as two:
-        again = Again(two, mb_s=0.0005)
+        again = Again(two, log_lines, mb_s=0.0005)
         again.round()
         again.aged()
         began_ms = again.row.read_ms
@@ -133,7 +137,7 @@ def test_what_was_read_is_kept_and_another_process_goes_on_there(tmp_path: Path)
         assert at < again.row.again_end == COUNT and again.row.read_ms == began_ms
         again.hands.close()
         two.source.fetched.clear()
-        later = Again(two)
+        later = Again(two, log_lines)
         later.round()
         later.until(lambda: later.row.read_ms > began_ms)
         assert two.source.fetched[0] == at
@@ -145,10 +149,10 @@ def test_what_was_read_is_kept_and_another_process_goes_on_there(tmp_path: Path)
     "proof-budget",
     "what is proven is read again, the oldest first, within its budget of bytes per second",
 )
-def test_the_budget_is_kept(tmp_path: Path) -> None:
+def test_the_budget_is_kept(tmp_path: Path, log_lines: LogLines) -> None:
     many = [Record(n, n, b"k%d" % n, b"%d" % n * 200) for n in range(3_000)]
     with rig(tmp_path, many, many) as two:
-        again = Again(two, mb_s=0.4)
+        again = Again(two, log_lines, mb_s=0.4)
         again.round()
         again.aged()
         began_s = time.monotonic()
@@ -157,9 +161,9 @@ def test_the_budget_is_kept(tmp_path: Path) -> None:
         again.hands.close()
 
 
-def test_an_age_that_the_budget_cannot_keep_is_refused_with_the_figure(tmp_path: Path) -> None:
+def test_an_age_that_the_budget_cannot_keep_is_refused_with_the_figure(tmp_path: Path, log_lines: LogLines) -> None:
     with rig(tmp_path, log(), log()) as two:
-        again = Again(two, mb_s=0.000001, read_again_h=0.5)
+        again = Again(two, log_lines, mb_s=0.000001, read_again_h=0.5)
         again.round()
         again.hands.turn()
         (said,) = again.said
@@ -173,9 +177,9 @@ def test_an_age_that_the_budget_cannot_keep_is_refused_with_the_figure(tmp_path:
         again.hands.close()
 
 
-def test_words_say_since_when_and_how_long(tmp_path: Path) -> None:
+def test_words_say_since_when_and_how_long(tmp_path: Path, log_lines: LogLines) -> None:
     with rig(tmp_path, log(), log()) as two:
-        again = Again(two)
+        again = Again(two, log_lines)
         again.round()
         row = again.row
         (said,) = describe_reread_pass([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.proof.small_broker import TOPIC
 from tests.proof.test_known_differences import spoil
 from tests.proof.test_planning import DIFFERENCE, LOOK, answer, cut
@@ -45,11 +46,13 @@ def typed(two: Rig, meanwhile: Callable[[], None], *, again: bool) -> ProofRepor
     "a difference that one proof finds while another one runs is told by both, and its row stays open",
 )
 @pytest.mark.parametrize("again", [False, True])
-def test_a_difference_that_another_proof_finds_meanwhile_stands(tmp_path: Path, again: bool) -> None:
+def test_a_difference_that_another_proof_finds_meanwhile_stands(
+    tmp_path: Path, again: bool, log_lines: LogLines
+) -> None:
     with rig(tmp_path, log(), log()) as two:
         whole, other = two.source.log, two.target.log
         two.source.log, two.target.log = whole[:-5], other[:-5]
-        beside = Again(two)
+        beside = Again(two, log_lines)
         assert beside.round() == 0
         two.source.log, two.target.log = whole, other
         clean: list[tuple[bytes, object]] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.frozen import GROUPS_HOME
@@ -140,7 +141,7 @@ def test_away_from_a_home_that_is_gone_they_go_by_force_alone(
     "Behind a forced move of groups the old home hears of it once it is back, and the next failure moves them again",
 )
 def test_a_home_that_is_back_hears_where_groups_are_and_they_move_again_from_one_that_dies(
-    east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     monkeypatch.setattr("twinshore.proxy.operations.groups_move.CLUSTER_TIMEOUT_S", 1.0)
     with ExitStack() as stack:
@@ -151,18 +152,17 @@ def test_a_home_that_is_back_hears_where_groups_are_and_they_move_again_from_one
     assert done(MoveGroups("west", force=True), east_down) == ["groups are at home on west"]
     assert plan(MoveGroups("east", force=True), west_down, None).steps, "east alone says that they are there, in term 1"
     assert stages(MoveGroups("east", force=True), west_down) == [GroupsMoveStage.MOVE], "the store knows better"
-    said: list[str] = []
     with open_store(east_down.store.url) as store, ExitStack() as stack:
         both = [stack.enter_context(closing(KafkaCluster(lab.cluster))) for lab in (east, west)]
-        relay = GroupsHomeAnnouncer(store, both, said.append)
+        relay = GroupsHomeAnnouncer(store, both)
         relay.turn(0.0)
-        assert said == ["east hears that groups are at home on west, in term 2"]
+        assert log_lines == ["east hears that groups are at home on west, in term 2"]
         told, _ = words_of(stack, east).told()
         assert isinstance(told, HomeRecord)
         assert (told.home, told.term) == ("west", 2)
         relay.again()
         relay.turn(10.0)
-        assert len(said) == 1, "it knows by now"
+        assert len(log_lines) == 1, "it knows by now"
     assert done(MoveGroups("east", force=True), west_down) == ["groups are at home on east"]
     with ExitStack() as stack:
         told, _ = words_of(stack, east).told()

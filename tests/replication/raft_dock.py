@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from testkit.log_lines import LogLines
 from tests.replication.desk_office import LinePump
 from twinshore.config.model import Cluster
 from twinshore.kafka.clock import steady_s
@@ -103,9 +104,11 @@ class Task:
 class Dock:
     """Tides of several links, with room for one raft and its heir."""
 
-    def __init__(self, tide_s: float, *, grant_s: float = GRANT_S, poison: str = "", dies: bool = False) -> None:
+    def __init__(
+        self, tide_s: float, said: LogLines, *, grant_s: float = GRANT_S, poison: str = "", dies: bool = False
+    ) -> None:
         self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: grant_s, take=lambda _: None)
-        self.said: list[str] = []
+        self.said = said
         self.tasks: list[Task] = []
         self.mute = False
         self.closed = threading.Event()
@@ -114,7 +117,7 @@ class Dock:
         # By name: how the tasks that run are ended from outside.
         self.killed: dict[str, threading.Event] = {}
         self.poison, self.dies = poison, dies
-        self.tides = TaskPool(self.desk, tide_s, self._run, self.said.append, tasks=3, end=self._end)
+        self.tides = TaskPool(self.desk, tide_s, self._run, tasks=3, end=self._end)
         for number in range(LINKS):
             self.open(f"link-{number}", grant_s)
 

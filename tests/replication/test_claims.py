@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testkit.log_lines import LogLines
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link
 from twinshore.replication.core import lineage
@@ -170,14 +171,13 @@ def test_heartbeats_of_others_go_on_where_they_are_twins() -> None:
     assert explain_not_replicated(link, "east.twinshore.heartbeats", FROM_EAST, "id-n") == ""
 
 
-def test_doubts_are_one_row_that_says_what_is_so_now(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_doubts_are_one_row_that_says_what_is_so_now(tmp_path: Path, log_lines: LogLines) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for topics in ((), ("orders",), ("orders",), ("orders", "bills"), ()):
             sentence = describe_doubtful_lineage("east", topics)
-            stopped.report_link_incident(store, "east->west", IncidentKind.DOUBTFUL_NOTE, sentence, said.append)
+            stopped.report_link_incident(store, "east->west", IncidentKind.DOUBTFUL_NOTE, sentence)
         rows = store.ledger.rows("east->west")
     assert [row.incident.topic for row in rows] == ["", ""]
     assert ["bills" in row.incident.sentence for row in rows] == [False, True]
     assert all(row.closed_ms for row in rows)
-    assert len(said) == 2
+    assert len(log_lines) == 2

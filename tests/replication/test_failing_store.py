@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.replication.test_link_driver import LINK, Place, answering_clusters
 from twinshore.config.errors import StoreError
 from twinshore.replication.controller import LinkController
@@ -17,9 +18,9 @@ from twinshore.replication.task.core.config import PartitionConfig
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Place]:
     answering_clusters(monkeypatch)
-    made = Place(tmp_path)
+    made = Place(tmp_path, log_lines)
     yield made
     made.close()
 

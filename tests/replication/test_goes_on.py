@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sections import mirror
@@ -27,6 +28,7 @@ from twinshore.replication.sync.cluster_comparison import SafetyPolicy
 from twinshore.replication.sync.syncer import ConfigSync
 from twinshore.replication.task.core.config import PartitionProgress
 from twinshore.runtime.lease_keeper import LeaseKeeper
+from twinshore.runtime.logging import OutageLog
 from twinshore.state.store import Store, open_store
 
 LINK = "east->west"
@@ -72,26 +74,24 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_the_same_trouble_is_told_once_until_all_was_well() -> None:
-    said: list[str] = []
-    once = RepeatFilter(said.append)
+def test_the_same_trouble_is_told_once_until_all_was_well(log_lines: LogLines) -> None:
+    once = RepeatFilter(log_lines.append)
     for sentence in ("a", "a", "b", "b", "a"):
         once.say(sentence)
     once.well()
     once.say("a")
-    assert said == ["a", "b", "a", "a"]
+    assert log_lines == ["a", "b", "a", "a"]
     assert describe_error(ConfigError("no such file", hint="make it")) == "no such file (make it)"
     assert describe_error(IndexError("too far")) == "IndexError: too far"
 
 
-def test_the_recorder_writes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_the_recorder_writes_on(store: Store, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> None:
     failing(monkeypatch, store.receipts, "record", 3)
-    recorder = ProgressRecorder(store, "first", 0.01, said.append)
+    recorder = ProgressRecorder(store, "first", 0.01)
     recorder.take(TaskReport(LINK, 0, (PartitionProgress("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
     until(lambda: bool(store.receipts.positions(LINK)))
     recorder.close()
-    assert said == ["IndexError: bytes that nobody understands"]
+    assert log_lines == ["IndexError: bytes that nobody understands"]
 
 
 def test_the_lease_is_kept_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,26 +119,26 @@ def test_others_wait_while_what_was_sent_may_still_land(store: Store) -> None:
         one.close(release=True)
 
 
-def test_the_watch_looks_on_and_names_a_side_that_it_cannot_ask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_the_watch_looks_on_and_names_a_side_that_it_cannot_ask(
+    store: Store, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
     monkeypatch.setattr(watching, "POLL_INTERVAL_S", 0.02)
     failing(monkeypatch, store.twins, "of", 3)
     settings = parse_settings(SETTINGS, name="settings.toml", env={})
     settings = settings.having(mirror.SECTION, replace(settings.mirror, away_after_s=0.05))
-    recorder = ProgressRecorder(store, "first", 60, said.append)
-    watch = AvailabilityWatch(settings.links[0], settings, store, recorder, active=lambda: True, log=said.append)
+    recorder = ProgressRecorder(store, "first", 60)
+    watch = AvailabilityWatch(settings.links[0], settings, store, recorder, active=lambda: True, outages=OutageLog())
     until(lambda: len(store.ledger.rows(LINK, open_only=True)) == 2)
     watch.close()
     recorder.close()
-    assert said[0] == f"{LINK}: IndexError: bytes that nobody understands"
+    assert log_lines[0] == f"{LINK}: IndexError: bytes that nobody understands"
     rows = {row.incident.kind.value: row.incident.sentence for row in store.ledger.rows(LINK)}
     assert mentions(rows["source away"], "source east", "ca_file /nowhere/ca.pem")
     assert mentions(rows["target away"], "target west")
-    assert len(said) == 3
+    assert len(log_lines) == 3
 
 
-def test_the_heart_tries_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_the_heart_tries_on(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> None:
     asked = threading.Semaphore(0)
 
     def may_beat() -> bool:
@@ -147,21 +147,22 @@ def test_the_heart_tries_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hearts, "REFUSED_PAUSE_S", 0.02)
     settings = parse_settings(SETTINGS, name="settings.toml", env={})
-    heart = HeartbeatTask(settings.links[0], KafkaCluster(settings.cluster("east")), 0.02, may_beat, said.append)
+    heart = HeartbeatTask(settings.links[0], KafkaCluster(settings.cluster("east")), 0.02, may_beat)
     assert all(asked.acquire(timeout=10) for _ in range(3)), "it beats no more"
     heart.close()
-    (sentence,) = said
+    (sentence,) = log_lines
     assert sentence.startswith(
         f"{LINK}: no heartbeat on east, so `twinshore topology` does not see it: ca_file /nowhere"
     )
 
 
-def test_a_trouble_that_is_over_is_said_to_be_over_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_a_trouble_that_is_over_is_said_to_be_over_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
     settings = parse_settings(SETTINGS + '[links."east->west".follow]\nacls = false\n', name="test", env={})
     (link,) = settings.links
     follower = ConfigSync(
-        lambda: link, settings, store, SafetyPolicy(settings, said.append), active=lambda: True, log=said.append
+        lambda: link, settings, store, SafetyPolicy(settings, LINK), active=lambda: True, outages=OutageLog()
     )
     try:
         failing(monkeypatch, store.twins, "of", 1)
@@ -170,4 +171,4 @@ def test_a_trouble_that_is_over_is_said_to_be_over_once(store: Store, monkeypatc
     finally:
         follower.close()
     failed = f"{LINK}: topics do not follow now: IndexError: bytes that nobody understands"
-    assert said == [failed, f"{LINK}: topics follow again"]
+    assert log_lines == [failed, f"{LINK}: topics follow again"]

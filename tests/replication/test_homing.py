@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Cluster, Link, TwinNaming
 from twinshore.kafka.cluster import KafkaCluster
@@ -30,28 +31,27 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def homing(store: Store, said: list[str], link: Link = THERE) -> TopicHomes:
+def homing(store: Store, link: Link = THERE) -> TopicHomes:
     source, target = (
         KafkaCluster(Cluster(name, ("127.0.0.1:1",)), patience_s=0.1) for name in (link.source, link.target)
     )
     links = [THERE, BACK]
-    descents = TopicLineage(lambda: link, store, source, target, said.append)
-    return TopicHomes(lambda: link, links, store, source, target, descents, said.append)
+    descents = TopicLineage(lambda: link, store, source, target)
+    return TopicHomes(lambda: link, links, store, source, target, descents)
 
 
-def test_a_topic_whose_home_moved_while_its_twin_was_made_is_let_go(store: Store) -> None:
-    said: list[str] = []
+def test_a_topic_whose_home_moved_while_its_twin_was_made_is_let_go(store: Store, log_lines: LogLines) -> None:
     store.homes.settle([HomeRow(PAIR, "orders", "west", 1, 1, "me")])
     store.twins.save([TWIN])
-    assert homing(store, said).kept([STEP], known=()) == []
+    assert homing(store).kept([STEP], known=()) == []
     assert store.twins.of(THERE.name) == (), "what was begun is taken back"
-    assert mentions(said[0], "orders", "west")
+    assert mentions(log_lines[0], "orders", "west")
 
 
 def test_a_twin_of_before_is_not_forgotten_when_its_home_moves(store: Store) -> None:
     store.homes.settle([HomeRow(PAIR, "orders", "west", 1, 1, "me")])
     store.twins.save([TWIN])
-    assert homing(store, []).kept([STEP], known={"orders"}) == []
+    assert homing(store).kept([STEP], known={"orders"}) == []
     assert store.twins.of(THERE.name) == (TWIN,)
 
 
@@ -59,18 +59,18 @@ def test_a_twin_of_before_is_not_forgotten_when_its_home_moves(store: Store) -> 
 def test_what_is_at_home_here_or_needs_no_home_is_kept(store: Store, home: str) -> None:
     if home:
         store.homes.settle([HomeRow(PAIR, "orders", home, 1, 1, "me")])
-    assert homing(store, []).kept([STEP], known=()) == [STEP]
+    assert homing(store).kept([STEP], known=()) == [STEP]
 
 
 def test_by_prefix_no_topic_has_a_home(store: Store) -> None:
     store.homes.settle([HomeRow(PAIR, "orders", "west", 1, 1, "me")])
-    assert homing(store, [], replace(THERE, naming=TwinNaming.PREFIX)).kept([STEP], known=()) == [STEP]
+    assert homing(store, replace(THERE, naming=TwinNaming.PREFIX)).kept([STEP], known=()) == [STEP]
 
 
 def test_a_topic_of_which_a_newer_version_says_the_home_is_refused_as_such(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = homing(store, [])
+    ours = homing(store)
     doubts = {"orders": "a newer version says it", "bills": "clusters say different things"}
     monkeypatch.setattr(ours._yielding, "look", lambda: doubts)
     monkeypatch.setattr(ours._yielding, "unread", frozenset(["orders"]))
@@ -87,10 +87,9 @@ def test_a_topic_of_which_a_newer_version_says_the_home_is_refused_as_such(
 
 @pytest.mark.parametrize("known", [False, True])
 def test_a_topic_of_which_a_newer_version_says_whether_it_is_a_twin_stays(
-    store: Store, monkeypatch: pytest.MonkeyPatch, known: bool
+    store: Store, monkeypatch: pytest.MonkeyPatch, known: bool, log_lines: LogLines
 ) -> None:
-    said: list[str] = []
-    ours = homing(store, said)._descents
+    ours = homing(store)._descents
     for cluster, cluster_id in ((ours._source, "id-e"), (ours._target, "id-w")):
         monkeypatch.setattr(cluster, "cluster_id", lambda cluster_id=cluster_id: cluster_id)
     monkeypatch.setattr(ours, "_read", lambda _: None)
@@ -101,7 +100,7 @@ def test_a_topic_of_which_a_newer_version_says_whether_it_is_a_twin_stays(
     names = {"orders": ("aa", 1), "bills": ("bb", 1)}
     assert ours.admitted(names) == {"bills": ("bb", 1)}
     assert list(ours.unread) == ([] if known else ["orders"])
-    assert any("newer version (v 2)" in line for line in said) is not known
+    assert any("newer version (v 2)" in line for line in log_lines) is not known
     ours._told["source"].take(b"orders", None)
     assert list(ours.admitted(names)) == (["bills"] if known else ["orders", "bills"])
     assert ours.unread == {}, "the line was taken away"

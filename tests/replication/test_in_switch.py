@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.model import Link
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.coordinator import TaskReport
@@ -23,23 +24,23 @@ ROW = TopicInSwitch(PAIR, "orders", SWITCH, LINK, MirrorRequest.ANNOUNCED, 1)
 
 
 class Stage:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, said: LogLines) -> None:
         self.store = store
-        self.said: list[str] = []
-        self.recorder = ProgressRecorder(store, "here", 60.0, self.said.append)
+        self.said = said
+        self.recorder = ProgressRecorder(store, "here", 60.0)
         self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
         self.desk.open_task((LINK, 0), 2.0)
         link = Link("east", "west", ("orders", "bills"), ())
-        self.ear = SwitchRequests(lambda: link, store, self.desk, self.recorder, self.said.append)
+        self.ear = SwitchRequests(lambda: link, store, self.desk, self.recorder)
 
     def let_go(self) -> bool:
         return all(row.let_go_ms for row in self.store.topics_in_switch.of(PAIR))
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path, log_lines: LogLines) -> Iterator[Stage]:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        made = Stage(store)
+        made = Stage(store, log_lines)
         yield made
         made.desk.close()
         made.recorder.close()

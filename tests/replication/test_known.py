@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions, raises
+from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.replication.core.link_config import changed_link_row, new_link_row, removed_link_row
@@ -106,9 +107,9 @@ def test_a_link_of_a_cluster_that_settings_do_not_know_is_told_and_hinders_no_ot
     assert "no cluster 'south'" in found.differences[0].sentence
 
 
-def test_whoever_has_settings_alone_sees_the_links_of_the_store(tmp_path: Path) -> None:
-    settings, said = settings_of(tmp_path, section(LINK, "orders")), list[str]()
-    assert with_stored_links(settings, said.append).links == settings.links
+def test_whoever_has_settings_alone_sees_the_links_of_the_store(tmp_path: Path, log_lines: LogLines) -> None:
+    settings = settings_of(tmp_path, section(LINK, "orders"))
+    assert with_stored_links(settings).links == settings.links
     assert not (tmp_path / "store.db").exists(), "looking makes no store"
     with open_store(settings.store.url) as store:
         adopt_settings(settings, store, by="the settings")
@@ -119,17 +120,17 @@ def test_whoever_has_settings_alone_sees_the_links_of_the_store(tmp_path: Path) 
             new_link_row(OTHER, {"topics": ["bills"]}, 5, "anna"),
         )
         told = [str(one) for one in list_link_remarks(settings, store, now_ms=10**13)]
-    assert topics_of(with_stored_links(settings, said.append)) == {OTHER: ("bills",)}
+    assert topics_of(with_stored_links(settings)) == {OTHER: ("bills",)}
     assert [mentions(one, LINK, "removed by anna", "west", "1 twin") for one in told] == [True]
-    assert said == []
+    assert log_lines == []
     (tmp_path / "store.db").write_bytes(b"no database" * 100)
-    assert with_stored_links(settings, said.append).links == settings.links
-    assert "the settings have them" in said[0]
+    assert with_stored_links(settings).links == settings.links
+    assert "the settings have them" in log_lines[0]
 
 
 def test_a_process_follows_the_rows_and_whoever_carries_a_link_keeps_its_own(tmp_path: Path, store: Store) -> None:
-    settings, said = settings_of(tmp_path, section(LINK, "orders")), list[str]()
-    registry = LinkRegistry(settings, store, adopt_settings(settings, store, by="the settings"), (), said.append)
+    settings = settings_of(tmp_path, section(LINK, "orders"))
+    registry = LinkRegistry(settings, store, adopt_settings(settings, store, by="the settings"), ())
     (link,) = registry.wanted().values()
     around = registry.settings_around(link)
     put(store, new_link_row(OTHER, {"topics": ["bills"]}, 5, "anna"))
@@ -147,16 +148,18 @@ def test_a_process_follows_the_rows_and_whoever_carries_a_link_keeps_its_own(tmp
 
 
 @pytest.mark.claim("topics", "clashing-links", "a link that clashes is set aside alone, also at start")
-def test_a_link_that_clashes_is_set_aside_and_hinders_no_other(tmp_path: Path, store: Store) -> None:
+def test_a_link_that_clashes_is_set_aside_and_hinders_no_other(
+    tmp_path: Path, store: Store, log_lines: LogLines
+) -> None:
     """As where it was added on a machine whose settings do not know all clusters."""
-    settings, said = settings_of(tmp_path, section(LINK, "orders"), section(OTHER, "bills")), list[str]()
-    registry = LinkRegistry(settings, store, adopt_settings(settings, store, by="the settings"), (), said.append)
+    settings = settings_of(tmp_path, section(LINK, "orders"), section(OTHER, "bills"))
+    registry = LinkRegistry(settings, store, adopt_settings(settings, store, by="the settings"), ())
     put(store, new_link_row("west->north", {"topics": ["bills"]}, 8, "anna"))
     put(store, changed_link_row(row_of(store, LINK), {"topics": ["letters"]}, 9, "anna"))
     registry.turn()
     why = "is set aside, as it was changed last and cannot be with the others: links east->north and west->north"
     assert {name: link.topics for name, link in registry.wanted().items()} == {LINK: ("letters",), OTHER: ("bills",)}
-    assert said[-1].startswith(f"west->north: {why}")
+    assert log_lines[-1].startswith(f"west->north: {why}")
     assert registry.why_gone("west->north").startswith(f"the link {why}")
     begins = adopt_settings(settings, store, by="the settings")
     assert [link.name for link in begins.links] == [LINK, OTHER], "a mirror starts beside it"
@@ -180,7 +183,7 @@ def test_settings_that_clash_with_links_of_other_settings_are_refused_at_start(t
 
 def test_a_process_that_was_told_which_links_carries_no_other(tmp_path: Path, store: Store) -> None:
     settings = settings_of(tmp_path, section(LINK, "orders"))
-    registry = LinkRegistry(settings, store, adopt_settings(settings, store, by="the settings"), [LINK], print)
+    registry = LinkRegistry(settings, store, adopt_settings(settings, store, by="the settings"), [LINK])
     put(store, new_link_row(OTHER, {"topics": ["bills"]}, 5, "anna"))
     registry.turn()
     assert list(registry.wanted()) == [LINK]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import Link, TopicPartition
@@ -23,6 +24,7 @@ from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND, Opera
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task.core.config import PartitionConfig, PartitionIncident, PartitionProgress
 from twinshore.replication.task_pool import TaskPool
+from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import Store, open_store
 
@@ -52,13 +54,13 @@ heartbeat_s = 0
 class Place:
     """A driver with a store, a desk and tides that never end; its clusters answer nothing."""
 
-    def __init__(self, folder: Path, security: str = "") -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, said: LogLines, security: str = "") -> None:
+        self.said = said
         self.settings: Settings = parse_settings(SETTINGS.format(security=security), name="settings.toml", env={})
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.recorder = ProgressRecorder(self.store, "first", 0.02, self.said.append)
+        self.recorder = ProgressRecorder(self.store, "first", 0.02)
         self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
-        self.tides = TaskPool(self.desk, 60.0, self._run, self.said.append)
+        self.tides = TaskPool(self.desk, 60.0, self._run)
         self.link: Link = self.settings.links[0]
         self.driver = self.begun()
 
@@ -72,7 +74,7 @@ class Place:
             recorder=self.recorder,
             owner="first",
             lanes=1,
-            log=self.said.append,
+            outages=OutageLog(),
         )
 
     def turned(self, holds: Callable[[str], bool]) -> str:
@@ -101,11 +103,11 @@ class Place:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
+def places(tmp_path: Path, log_lines: LogLines) -> Iterator[Callable[[str], Place]]:
     made: list[Place] = []
 
     def make(security: str = "") -> Place:
-        made.append(Place(tmp_path, security))
+        made.append(Place(tmp_path, log_lines, security))
         return made[-1]
 
     yield make
@@ -203,7 +205,7 @@ def test_a_term_says_again_which_filters_hold(places: Callable[..., Place]) -> N
 
     place.turned(lambda _: said().startswith('[["orders"]'))
     edited = replace(place.link, topics=("lists",))
-    other = OperatorOverrides(edited, [edited], place.store, print)
+    other = OperatorOverrides(edited, [edited], place.store)
     other.changed()
     other.acknowledge(lanes_left=True)
     assert said().startswith('[["lists"]')

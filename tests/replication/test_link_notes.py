@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from testkit.errors import mentions, raises
+from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.model import Link
 from twinshore.kafka.admin import ConfigEntry
@@ -102,12 +103,12 @@ class Reader:
 class Process:
     """One mirror: a store, a lease's generation, and notes."""
 
-    def __init__(self, log: Log, store: Store, name: str, generation: int) -> None:
-        self.said: list[str] = []
+    def __init__(self, log: Log, store: Store, name: str, generation: int, said: LogLines) -> None:
+        self.said = said
         self.generation = generation
         self.reader = Reader(log)
         holding = ProcessLease(name, lambda: self.generation, 4.0)
-        self.notes = LinkClaim(LINK, store, cast(Any, self.reader), holding, self.said.append)
+        self.notes = LinkClaim(LINK, store, cast(Any, self.reader), holding)
 
     def begin(self) -> None:
         self.notes.hold(SOURCE)
@@ -135,7 +136,7 @@ def log() -> Log:
 
 
 @pytest.fixture
-def begin(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
+def begin(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Begin]:
     monkeypatch.setattr(link_claim, "StateTopic", lambda cluster, _: cluster)
     stores: dict[str, Store] = {}
     with ExitStack() as stack:
@@ -145,7 +146,7 @@ def begin(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator
                 stores[store] = stack.enter_context(open_store(f"sqlite:///{tmp_path}/{store}.db"))
                 rows = [TwinRow(LINK.name, topic, 0, "a" * 32, "b" * 32, 0, 0, 1) for topic in ("orders", "bills")]
                 stores[store].twins.save(rows)
-            process = Process(log, stores[store], name or f"process of {store}", generation)
+            process = Process(log, stores[store], name or f"process of {store}", generation, log_lines)
             if begun:
                 process.begin()
             return process
@@ -317,10 +318,12 @@ def test_stores_take_turns_and_one_holds_whatever_vanishes(begin: Begin, log: Lo
         assert len(running) == 1, order
 
 
-def test_a_store_that_is_not_there_yet_is_named_without_an_id(begin: Begin, log: Log, tmp_path: Path) -> None:
+def test_a_store_that_is_not_there_yet_is_named_without_an_id(
+    begin: Begin, log: Log, tmp_path: Path, log_lines: LogLines
+) -> None:
     first = begin("first").notes.own
     with empty_store(f"sqlite:///{tmp_path}/none.db") as none:
-        looking = Process(log, none, "a plan", 0)
+        looking = Process(log, none, "a plan", 0, log_lines)
         with raises(RefusedError, "replication.link-of-another-store", store=first[:8]) as refused:
             looking.notes.refuse_other_store(SOURCE)
     assert refused.value.values["here"] == none.place

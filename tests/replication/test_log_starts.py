@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.model import Cluster, Link, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.recovery import LogStartSync, select_due_cuts
@@ -18,8 +19,9 @@ ORDERS = TopicPartition("orders", 0)
 
 
 @pytest.mark.parametrize("never", [False, True])
-def test_where_nothing_may_be_deleted_the_target_is_not_even_asked(tmp_path: Path, never: bool) -> None:
-    said: list[str] = []
+def test_where_nothing_may_be_deleted_the_target_is_not_even_asked(
+    tmp_path: Path, never: bool, log_lines: LogLines
+) -> None:
     doubted: list[str] = []
 
     def doubt(topics: Iterable[str]) -> None:
@@ -28,10 +30,10 @@ def test_where_nothing_may_be_deleted_the_target_is_not_even_asked(tmp_path: Pat
     nowhere = KafkaCluster(Cluster("west", ("127.0.0.1:1",)), patience_s=0.1, call_s=0.1)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store, closing(nowhere):
         store.twins.save([TwinRow("east->west", "orders", 0, "aa", "bb", 0, 0, 1)])
-        starts = LogStartSync(Link("east", "west"), nowhere, store, never=lambda: never, doubt=doubt, log=said.append)
+        starts = LogStartSync(Link("east", "west"), nowhere, store, never=lambda: never, doubt=doubt)
         starts.cut({ORDERS: 5}, {})
     assert doubted == ([] if never else ["orders"])
-    assert len(said) == (0 if never else 1)
+    assert len(log_lines) == (0 if never else 1)
 
 
 def test_only_filler_is_cut_where_nothing_else_may_be() -> None:

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.replication.test_link_driver import Place
 from twinshore.replication import controller, metrics
 from twinshore.replication.links import LinkRegistry
@@ -15,12 +16,15 @@ from twinshore.replication.main import MirrorContext
 from twinshore.replication.metrics import Meters, MetricsService
 from twinshore.replication.task_pool import TaskEngine
 from twinshore.runtime.lease_keeper import lease_renewer
+from twinshore.runtime.logging import OutageLog
 from twinshore.runtime.scheduler import process_scheduler
 
 
-def test_a_driver_that_could_not_be_made_keeps_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_could_not_be_made_keeps_no_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
     """It renewed it for ever, and the next one stood by behind it."""
-    place = Place(tmp_path)
+    place = Place(tmp_path, log_lines)
     before = list(lease_renewer._keepers[place.store])
     assert before == [place.driver.lease]
 
@@ -35,18 +39,18 @@ def test_a_driver_that_could_not_be_made_keeps_no_lease(tmp_path: Path, monkeypa
 
 
 def test_a_driver_whose_source_could_not_be_watched_leaves_no_task_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     """Each try left some that ran on, idle, for as long as the process lived."""
-    place = Place(tmp_path)
+    place = Place(tmp_path, log_lines)
     place.driver.close(clean=True)
     before = process_scheduler.names()
     links = place.settings.links
-    measures = MetricsService(place.settings.mirror, links, place.store, place.recorder, Meters(), place.said.append)
+    measures = MetricsService(place.settings.mirror, links, place.store, place.recorder, Meters())
     registry = SimpleNamespace(settings_around=lambda _: place.settings)
     engine = cast(TaskEngine, SimpleNamespace())
     rooms = (place.store, cast(LinkRegistry, registry), place.recorder, measures, engine, place.desk, place.tides)
-    shared = MirrorContext("first", {}, 1, *rooms, log=place.said.append)
+    shared = MirrorContext("first", {}, 1, *rooms, outages=OutageLog())
 
     def none_left(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")

@@ -40,7 +40,7 @@ def says(store: Store, link: Link, state: str = "flowing", ago_ms: int = 0) -> N
 
 def holds(store: Store, link: Link) -> None:
     """The link's mirror reads these settings, and has acknowledged them."""
-    ruled = OperatorOverrides(link, [link], store, print)
+    ruled = OperatorOverrides(link, [link], store)
     ruled.changed()
     ruled.acknowledge(lanes_left=True)
 
@@ -53,13 +53,13 @@ def wishes(store: Store, link: Link, topics: list[str]) -> None:
 def test_two_processes_with_other_settings_never_carry_one_topic(store: Store) -> None:
     """Operators gave x to A. B's settings are edited to carry it too; B's mirror starts anew, A's runs on."""
     wishes(store, A, ["a.*", "x.*"])
-    of_a = OperatorOverrides(A, [A, B], store, print)
+    of_a = OperatorOverrides(A, [A, B], store)
     assert of_a.changed()
     of_a.acknowledge(lanes_left=True)
     assert of_a.link.topics == ("a.*", "x.*")
     assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
     says(store, A)
-    of_b = OperatorOverrides(B_EDITED, [A, B_EDITED], store, print)
+    of_b = OperatorOverrides(B_EDITED, [A, B_EDITED], store)
     of_b.changed()
     assert (of_a.changed(), of_a.link.topics, of_b.link.topics) == (False, ("a.*", "x.*"), ("b.*", "x.*"))
     says(store, B)
@@ -78,7 +78,7 @@ def test_two_processes_with_other_settings_never_carry_one_topic(store: Store) -
     assert not store.twins.of(B.name)
     assert TopicConflicts(A, store).kept([OF_A], {"x.1"}) == [OF_A], "who had it goes on"
     # A's mirror reads the new settings: its filters step back, and it says so.
-    anew = OperatorOverrides(A, [A, B_EDITED], store, print)
+    anew = OperatorOverrides(A, [A, B_EDITED], store)
     anew.changed()
     assert anew.link.topics == ("a.*",)
     assert eye.kept([OF_B], {}) == [], "pumps may still write"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.replication.raft_dock import LINKS, WITHIN_S, Dock, Task
 from twinshore.kafka.clock import steady_s
 from twinshore.replication import task_pool
@@ -29,8 +30,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def dock() -> Iterator[Dock]:
-    made = Dock(60.0)
+def dock(log_lines: LogLines) -> Iterator[Dock]:
+    made = Dock(60.0, log_lines)
     yield made
     made.close()
 
@@ -53,8 +54,8 @@ def test_orders_of_a_raft_take_smaller_pieces(dock: Dock) -> None:
     assert narrow_limits(less) == less
 
 
-def test_the_next_task_takes_each_lane_over_and_the_old_one_is_let_go() -> None:
-    dock = Dock(0.5)
+def test_the_next_task_takes_each_lane_over_and_the_old_one_is_let_go(log_lines: LogLines) -> None:
+    dock = Dock(0.5, log_lines)
     try:
         dock.until_all_are_held_by(0)
         dock.until(lambda: dock.tasks[0].leaving, "the first task is told to leave")
@@ -101,9 +102,11 @@ def test_a_frozen_task_gets_no_more_lanes(dock: Dock) -> None:
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("dies", [pytest.param(False, marks=pytest.mark.long), True], ids=["freezes", "dies"])
-def test_a_lane_in_whose_turns_tasks_end_is_put_apart_and_the_others_are_carried(dies: bool) -> None:
+def test_a_lane_in_whose_turns_tasks_end_is_put_apart_and_the_others_are_carried(
+    dies: bool, log_lines: LogLines
+) -> None:
     """The first task that ends says not why, the second has said whose turn it was."""
-    dock = Dock(60.0, grant_s=4.0, poison="link-2", dies=dies)
+    dock = Dock(60.0, log_lines, grant_s=4.0, poison="link-2", dies=dies)
     others = {f"link-{number}" for number in range(LINKS) if number != 2}
     try:
         dock.until(lambda: dock.tides.apart == {("link-2", 0)}, "it is put apart")
@@ -171,7 +174,7 @@ def test_a_link_that_ends_stops_only_its_own_pump(dock: Dock) -> None:
     assert dock.said == []
 
 
-def test_lanes_that_are_few_again_have_tasks_of_their_own() -> None:
+def test_lanes_that_are_few_again_have_tasks_of_their_own(log_lines: LogLines) -> None:
     began: list[str] = []
     over = threading.Event()
 
@@ -183,7 +186,7 @@ def test_lanes_that_are_few_again_have_tasks_of_their_own() -> None:
             over.wait(WITHIN_S)
             return "finished"
 
-    dock = Fewer(60.0)
+    dock = Fewer(60.0, log_lines)
     try:
         dock.until_all_are_held_by(0)
         for number in range(1, LINKS):
@@ -197,7 +200,7 @@ def test_lanes_that_are_few_again_have_tasks_of_their_own() -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("short")
-def test_a_task_that_hangs_as_it_leaves_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_hangs_as_it_leaves_is_ended_too(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> None:
     """Else it counts as the older one of its raft for ever, and nobody changes over any more."""
     shipped = Task.turn
 
@@ -216,7 +219,7 @@ def test_a_task_that_hangs_as_it_leaves_is_ended_too(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Task, "turn", turn)
     monkeypatch.setattr(Task, "run", run)
-    dock = Dock(0.5)
+    dock = Dock(0.5, log_lines)
     try:
         dock.until(lambda: len(dock.tasks) >= 4, "tasks change over still")
     finally:
@@ -224,7 +227,7 @@ def test_a_task_that_hangs_as_it_leaves_is_ended_too(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("short")
-def test_a_lane_is_put_apart_though_spark_tells_late_that_its_tasks_died() -> None:
+def test_a_lane_is_put_apart_though_spark_tells_late_that_its_tasks_died(log_lines: LogLines) -> None:
     """As where an executor is lost: the next task is carried long before Spark says so."""
 
     class Late(Dock):
@@ -235,7 +238,7 @@ def test_a_lane_is_put_apart_though_spark_tells_late_that_its_tasks_died() -> No
                 self.closed.wait(4.0)
                 raise
 
-    dock = Late(60.0, grant_s=2.0, poison="link-2", dies=True)
+    dock = Late(60.0, log_lines, grant_s=2.0, poison="link-2", dies=True)
     try:
         dock.until(lambda: dock.tides.apart == {("link-2", 0)}, "it is put apart")
         assert len(dock.tasks) <= 3, "two ends are enough to know it"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset, TopicPartition
@@ -25,11 +26,10 @@ from twinshore.state.store import Store, open_store
 LINK = "east->west"
 
 
-def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Path) -> None:
-    troubles: list[str] = []
+def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Path, log_lines: LogLines) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        carrying = ProgressRecorder(store, "first", 60, troubles.append)
-        standing = ProgressRecorder(store, "second", 60, troubles.append)
+        carrying = ProgressRecorder(store, "first", 60)
+        standing = ProgressRecorder(store, "second", 60)
         carrying.say(LINK, ActiveLink(2, 1), 1)
         standing.say(LINK, InactiveLink("standby", "carried by first; standing by"), 0)
         carrying.close()
@@ -38,7 +38,7 @@ def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Pat
         assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 lane")
         beside = parse_standby(store.link_states.of(LINK, STANDBY_KIND), int(time.time() * 1000), 10.0)
         assert beside is not None and (beside.who, beside.sentence) == ("second", "carried by first; standing by")
-    assert troubles == []
+    assert log_lines == []
 
 
 @pytest.mark.parametrize("late_ms", [0, 3_600_000, -3_600_000], ids=["as ours", "late", "ahead"])
@@ -48,7 +48,7 @@ def test_whether_who_carries_speaks_is_told_by_its_words_not_by_its_clock(
     """On another host it says so twice a second: where its clock was late, who stands by wrote over it each time."""
     monkeypatch.setattr(recording, "STATUS_TTL_MS", 2_000)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        standing = ProgressRecorder(store, "second", 60, lambda _: None)
+        standing = ProgressRecorder(store, "second", 60)
         standing.say(LINK, InactiveLink("standby", "carried by first; standing by"), 0)
         owners = []
         for _ in range(5):
@@ -69,7 +69,7 @@ def test_whether_who_carries_speaks_is_told_by_its_words_not_by_its_clock(
 def test_a_link_that_begins_writes_no_other_link_s_word_and_one_that_ends_its_own(tmp_path: Path) -> None:
     """Each of two hundred that begin would write two hundred, one after the other."""
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         for link in (LINK, "north->south"):
             recorder.say(link, ActiveLink(2, 1), 1)
         recorder.settle(LINK)
@@ -84,7 +84,7 @@ def test_what_other_mirrors_say_is_read_once_for_all_that_stand_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        standing = ProgressRecorder(store, "second", 60, lambda _: None)
+        standing = ProgressRecorder(store, "second", 60)
         for number in range(20):
             standing.say(f"east->west-{number}", InactiveLink("standby", "taking the lease"), 0)
         reads: list[int] = []
@@ -103,7 +103,7 @@ def test_what_other_mirrors_say_is_read_once_for_all_that_stand_by(
 
 def test_who_stands_by_alone_says_so(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        standing = ProgressRecorder(store, "second", 60, lambda _: None)
+        standing = ProgressRecorder(store, "second", 60)
         standing.say(LINK, InactiveLink("standby", "taking the lease"), 0)
         standing.close()
         (word,) = store.links.statuses()
@@ -117,7 +117,7 @@ def said(recorder: ProgressRecorder) -> tuple[str, str]:
 
 def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         recorder.say(LINK, ActiveLink(2, 1), 1)
         recorder.away(LINK, "target", "west does not answer")
         assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 lane")
@@ -135,12 +135,12 @@ def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Pa
 
 def test_that_a_mirror_stopped_is_its_last_word_until_another_one_speaks(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        ends = ProgressRecorder(store, "first", 60, lambda _: None)
+        ends = ProgressRecorder(store, "first", 60)
         ends.say(LINK, InactiveLink("stopped", "the mirror was stopped in good order"), 0)
         ends.say(LINK, ActiveLink(1, 1), 1)
         ends.close()
         assert [word.state for word in store.links.statuses()] == ["stopped"]
-        stands_by = ProgressRecorder(store, "second", 60, lambda _: None)
+        stands_by = ProgressRecorder(store, "second", 60)
         stands_by.say(LINK, InactiveLink("standby", "taking the lease"), 0)
         stands_by.close()
         assert [word.state for word in store.links.statuses()] == ["standby"]
@@ -149,7 +149,7 @@ def test_that_a_mirror_stopped_is_its_last_word_until_another_one_speaks(tmp_pat
 def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path: Path) -> None:
     seen: dict[str, int] = {}
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None, seen.get)
+        recorder = ProgressRecorder(store, "first", 60, seen.get)
         recorder.take(account())
         recorder.say(LINK, ActiveLink(1, 1), 1)
         recorder._flush()
@@ -164,10 +164,9 @@ def account(*incidents: PartitionIncident, topic: str = "orders") -> TaskReport:
     return TaskReport(LINK, 0, (carried,), incidents, {})
 
 
-def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path) -> None:
-    troubles: list[str] = []
+def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path, log_lines: LogLines) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, troubles.append)
+        recorder = ProgressRecorder(store, "first", 60)
         gone = [
             PartitionIncident("orders", number, IncidentKind.RECREATED_TOPIC, 5, 5, "is there no more")
             for number in range(3)
@@ -175,7 +174,7 @@ def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path) -> 
         recorder.take(account(*gone, PartitionIncident("orders", 4, IncidentKind.CORRUPT_BATCH, 5, 6, "crc")))
         recorder.close()
         assert [row.incident.kind.value for row in store.ledger.rows()] == ["corrupt batch"]
-        assert len(troubles) == 1
+        assert len(log_lines) == 1
         assert recorder.doubted("north->west") == set()
         assert recorder.doubted(LINK) == {"orders"}
         assert recorder.doubted(LINK) == set(), "each is told once"
@@ -183,7 +182,7 @@ def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path) -> 
 
 def test_a_topic_that_begins_anew_leaves_no_old_receipt_behind(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         recorder.take(account())
         recorder.take(account(topic="bills"))
         recorder.forget(LINK, "orders")
@@ -217,36 +216,36 @@ class Away:
         monkeypatch.setattr(store.receipts, "record", refusing)
 
 
-def test_what_a_new_term_tells_over_what_the_last_one_left_is_neither_refused_nor_lost(tmp_path: Path) -> None:
-    troubles: list[str] = []
+def test_what_a_new_term_tells_over_what_the_last_one_left_is_neither_refused_nor_lost(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        before = ProgressRecorder(store, "first", 60, troubles.append)
+        before = ProgressRecorder(store, "first", 60)
         before.take(told(0, 100))
         before.close()
-        late = ProgressRecorder(store, "first", 60, troubles.append)
+        late = ProgressRecorder(store, "first", 60)
         late.take(told(100, 5_000))
         late.close()
-        again = ProgressRecorder(store, "second", 60, troubles.append)
+        again = ProgressRecorder(store, "second", 60)
         for begin, end in ((100, 2_000), (2_000, 5_600), (5_600, 7_000)):
             again.take(told(begin, end))
         again.close()
         (position,) = store.receipts.positions(LINK)
         assert (position.to_offset, position.records) == (7_000, 7_000)
         assert store.extents.of(LINK, "orders", 0) == (OffsetRun(SourceOffset(0), TargetOffset(1_000), 7_000, 0),)
-    assert troubles == []
+    assert log_lines == []
 
 
-def test_where_records_lie_is_kept_of_a_receipt_that_is_refused(tmp_path: Path) -> None:
-    troubles: list[str] = []
+def test_where_records_lie_is_kept_of_a_receipt_that_is_refused(tmp_path: Path, log_lines: LogLines) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, troubles.append)
+        recorder = ProgressRecorder(store, "first", 60)
         for begin, end in ((0, 100), (150, 200), (200, 300)):
             recorder.take(told(begin, end))
         recorder.close()
         assert [(at.to_offset, at.source_end) for at in store.receipts.positions(LINK)] == [(100, 9_000)]
         assert [(one.source, one.length) for one in store.extents.of(LINK, "orders", 0)] == [(0, 100), (150, 150)]
-    assert len(troubles) == 1
-    assert "[150, 200) leaves a gap from 100" in troubles[0]
+    assert len(log_lines) == 1
+    assert "[150, 200) leaves a gap from 100" in log_lines[0]
 
 
 def test_a_new_term_reads_the_store_when_the_last_one_is_written(
@@ -254,7 +253,7 @@ def test_a_new_term_reads_the_store_when_the_last_one_is_written(
 ) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         Away(store, monkeypatch, times=3)
-        recorder = ProgressRecorder(store, "first", 0.01, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 0.01)
         recorder.take(told(0, 100))
         recorder.settle(LINK)
         assert [at.to_offset for at in store.receipts.positions(LINK)] == [100]
@@ -263,7 +262,7 @@ def test_a_new_term_reads_the_store_when_the_last_one_is_written(
 
 def test_a_new_term_knows_nothing_that_a_pump_of_the_last_one_told(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         recorder.take(account())
         recorder.settle(LINK)
         assert [at.to_offset for at in store.receipts.positions(LINK)] == [5]
@@ -273,20 +272,21 @@ def test_a_new_term_knows_nothing_that_a_pump_of_the_last_one_told(tmp_path: Pat
         recorder.close()
 
 
-def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    troubles: list[str] = []
+def test_what_cannot_be_written_holds_up_no_term_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         away = Away(store, monkeypatch, times=1 << 30)
         monkeypatch.setattr(recording, "SETTLE_TIMEOUT_S", 0.05)
-        recorder = ProgressRecorder(store, "first", 0.01, troubles.append)
+        recorder = ProgressRecorder(store, "first", 0.01)
         recorder.take(told(0, 100))
         recorder.settle(LINK)
         away.times = 0
         recorder.take(told(0, 60))
         recorder.close()
         assert [at.to_offset for at in store.receipts.positions(LINK)] == [60], "the new term's word alone"
-    assert troubles[0] == "the store does not answer"
-    assert [mentions(one, LINK, "1 receipts") for one in troubles[1:]] == [True]
+    assert log_lines[0] == "the store does not answer"
+    assert [mentions(one, LINK, "1 receipts") for one in log_lines[1:]] == [True]
 
 
 @pytest.mark.claim(
@@ -294,10 +294,11 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkey
     "refused-row",
     "one incident that the store refuses keeps no other, and no link's status, from it",
 )
-def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store(tmp_path: Path) -> None:
-    troubles: list[str] = []
+def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 0.05, troubles.append)
+        recorder = ProgressRecorder(store, "first", 0.05)
         recorder.say(LINK, ActiveLink(2, 1), 1)
         refused = PartitionIncident("orders", 0, IncidentKind.REFUSED, 1 << 80, 2, "no database has such a number")
         good = PartitionIncident("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 6, "its checksum is wrong")
@@ -309,7 +310,7 @@ def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store
         assert [row.incident.partition for row in store.ledger.rows(LINK)] == [1]
         assert [word.state for word in store.links.statuses()] == ["flowing"]
         recorder.close()
-    assert [said.partition(":")[0] for said in troubles if "too large" in said] == ["OverflowError"]
+    assert [said.partition(":")[0] for said in log_lines if "too large" in said] == ["OverflowError"]
 
 
 def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
@@ -317,7 +318,7 @@ def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
 ) -> None:
     """The mirror may die in between: then the next one takes all below the receipt for told."""
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         with monkeypatch.context() as locked:
             for way in ("add", "add_all"):
                 locked.setattr(store.ledger, way, locked_store)
@@ -337,7 +338,7 @@ def locked_store(*_: object, **__: object) -> None:
 
 def test_how_a_link_of_a_broadcast_is_read_is_left_in_the_store_beside_its_word(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         for link in (LINK, "north->south"):
             recorder.say(link, ActiveLink(2, 2), 2)
         recorder.take(TaskReport("north->south", 0, (), (), {}))

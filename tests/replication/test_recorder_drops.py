@@ -22,7 +22,7 @@ from twinshore.state.store import open_store
 
 def test_what_an_overload_drops_is_written_many_rows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         drops = [
             dropped_incident(TopicPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 5_000, 5)
         ]
@@ -66,7 +66,7 @@ def test_rows_of_what_an_overload_drops_are_joined_while_it_lasts(
     orders = TopicPartition("orders", 0)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         for at in range(0, 1_000, 5):
             recorder.take(account(dropped_incident(orders, at, at + 3, "older than 1 s")))
             assert recorder.written()
@@ -82,7 +82,7 @@ def test_what_waited_for_the_store_is_written_many_rows_at_once_again(
 ) -> None:
     """Of an overload an outage leaves thousands; receipts and words wait behind them."""
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         drops = [
             dropped_incident(TopicPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)
         ]
@@ -106,7 +106,7 @@ def test_what_waited_for_the_store_is_written_many_rows_at_once_again(
 
 def test_a_row_that_is_refused_keeps_thousands_from_the_store_for_a_few_turns_only(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         drops = [
             dropped_incident(TopicPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)
         ]

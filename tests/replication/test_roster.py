@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.errors import RefusedError
 from twinshore.config.model import Link
 from twinshore.config.settings import parse_settings
@@ -23,6 +24,7 @@ from twinshore.replication.operations.link_admin import AddLink, ChangeLink, Lin
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task_pool import TaskPool
 from twinshore.runtime.endpoints import LinkContext, LinkService
+from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import open_store
 
@@ -56,22 +58,20 @@ class Beginning:
 class Place:
     """A roster with room for two links."""
 
-    def __init__(self, folder: Path) -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, said: LogLines) -> None:
+        self.said = said
         self.begun: list[RunningLink] = []
         self.left: list[str] = []
         self.settings = parse_settings(SETTINGS, name="settings.toml", env={})
         self.store = open_store(f"sqlite:///{folder}/store.db")
         begins = adopt_settings(self.settings, self.store, by="the settings")
-        self.registry = LinkRegistry(self.settings, self.store, begins, (), self.said.append)
-        self.recorder = ProgressRecorder(self.store, "first", 0.02, self.said.append)
+        self.registry = LinkRegistry(self.settings, self.store, begins, ())
+        self.recorder = ProgressRecorder(self.store, "first", 0.02)
         self.desk = CoordinatorServer(
             "127.0.0.1", allowed_s=lambda link: self.roster.left_s(link), take=self.recorder.take
         )
-        self.tides = TaskPool(self.desk, 60.0, lambda *_: "finished", self.said.append)
-        self.roster = LinkSupervisor(
-            self.registry, self.begin, self.leave, links_max=2, stop_s=2.0, log=self.said.append
-        )
+        self.tides = TaskPool(self.desk, 60.0, lambda *_: "finished")
+        self.roster = LinkSupervisor(self.registry, self.begin, self.leave, links_max=2, stop_s=2.0)
         self.companions: tuple[LinkService, ...] = ()
         self.unable = ""
         self.hold = threading.Event()
@@ -87,7 +87,7 @@ class Place:
             recorder=self.recorder,
             owner="first",
             lanes=1,
-            log=self.said.append,
+            outages=OutageLog(),
         )
         turn = driver.turn
 
@@ -102,9 +102,9 @@ class Place:
         driver.turn = taking_its_time  # type: ignore[method-assign]
 
         def drive(one: LinkController) -> ControllerLoop:
-            return ControllerLoop(one, self.said.append, lambda *_: None, lambda error: self.said.append(str(error)))
+            return ControllerLoop(one, OutageLog(), lambda *_: None, lambda error: self.said.append(str(error)))
 
-        beside = LinkContext(link, self.settings, self.store, driver.is_ours, self.said.append)
+        beside = LinkContext(link, self.settings, self.store, driver.is_ours, OutageLog())
         starts = [lambda _, one=one: one for one in self.companions]
         self.begun.append(start_link(link, driver, [*starts, self._start], beside, drive))
         return self.begun[-1]
@@ -146,8 +146,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path)
+def place(tmp_path: Path, log_lines: LogLines) -> Iterator[Place]:
+    made = Place(tmp_path, log_lines)
     yield made
     made.close()
 

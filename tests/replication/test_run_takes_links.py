@@ -36,7 +36,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def begun(settings: Settings) -> list[str]:
     """What a mirror says until it would begin to carry."""
     said: list[str] = []
-    Mirror(with_stored_links(settings, said.append), (), said.append).run()
+    Mirror(with_stored_links(settings), ()).run()
     return said
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.replication.desk_office import LinePump
 from twinshore.config.errors import TwinshoreError
 from twinshore.config.model import Cluster, Security
@@ -38,8 +39,9 @@ def order_of(desk: CoordinatorServer, lane: int = 0) -> TaskConfig:
     return TaskConfig(LINK, lane, 0, SIDE, SIDE, 1, 0, 60_000, *at)
 
 
-def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: CoordinatorServer) -> None:
-    said: list[str] = []
+def test_a_lane_without_an_order_hinders_no_other_and_begins_again(
+    desk: CoordinatorServer, log_lines: LogLines
+) -> None:
     began: list[str] = []
     over = threading.Event()
 
@@ -53,27 +55,26 @@ def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: Coordin
             raise TwinshoreError("the link has been let go")
         return replace(order_of(desk, lane), tide=tide)
 
-    tides = TaskPool(desk, 60.0, run, said.append)
+    tides = TaskPool(desk, 60.0, run)
     try:
         for lane in range(2):
             desk.open_task((LINK, lane), 9.0)
             tides.open_task((LINK, lane), lambda tide, lane=lane: make(lane, tide))  # type: ignore[misc]
         deadline = time.monotonic() + 10
         while len(began) < 2:
-            assert time.monotonic() < deadline, (began, said)
+            assert time.monotonic() < deadline, (began, log_lines)
             time.sleep(0.01)
     finally:
         tides.close()
         over.set()
     assert sorted(began) == [f"{LINK} lane 0 tide 2", f"{LINK} lane 1 tide 0"]
-    assert [mentions(one, f"{LINK} lane 0 tide {tide}", "let go") for tide, one in enumerate(said)] == [True] * 2
+    assert [mentions(one, f"{LINK} lane 0 tide {tide}", "let go") for tide, one in enumerate(log_lines)] == [True] * 2
 
 
 def test_a_thread_that_cannot_start_costs_a_lane_one_try(
-    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
+    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     """As where the machine lets nobody have another process or thread for a moment."""
-    said: list[str] = []
     began: list[str] = []
     start = threading.Thread.start
 
@@ -89,27 +90,26 @@ def test_a_thread_that_cannot_start_costs_a_lane_one_try(
         return "finished"
 
     desk.open_task((LINK, 0), 9.0)
-    tides = TaskPool(desk, 60.0, run, said.append)
+    tides = TaskPool(desk, 60.0, run)
     order = order_of(desk)
     tides.open_task((LINK, 0), lambda tide: replace(order, tide=tide))
     try:
         deadline = time.monotonic() + 10
         while not began:
-            assert time.monotonic() < deadline, said
+            assert time.monotonic() < deadline, log_lines
             time.sleep(0.01)
     finally:
         tides.close()
     assert began[0] == f"{LINK} lane 0 tide 1"
-    assert said[0] == f"{LINK} lane 0 tide 0: it cannot begin (can't start new thread); the lane begins again"
+    assert log_lines[0] == f"{LINK} lane 0 tide 0: it cannot begin (can't start new thread); the lane begins again"
 
 
-def test_the_log_says_once_why_a_lane_has_no_pump(desk: CoordinatorServer) -> None:
-    said: list[str] = []
+def test_the_log_says_once_why_a_lane_has_no_pump(desk: CoordinatorServer, log_lines: LogLines) -> None:
     over = threading.Event()
     key = (LINK, 0)
     desk.open_task(key, 9.0)
     order = order_of(desk)
-    tides = TaskPool(desk, 60.0, lambda *_: "finished" if over.wait(10) else "late", said.append)
+    tides = TaskPool(desk, 60.0, lambda *_: "finished" if over.wait(10) else "late")
     pump = LinePump(order)
     try:
         pump.ready()
@@ -119,7 +119,7 @@ def test_the_log_says_once_why_a_lane_has_no_pump(desk: CoordinatorServer) -> No
             time.sleep(0.01)
         pump.done(unread_s=60.0)
         tides.open_task(key, lambda _: order)
-        while not said:
+        while not log_lines:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         time.sleep(0.3)
@@ -127,7 +127,7 @@ def test_the_log_says_once_why_a_lane_has_no_pump(desk: CoordinatorServer) -> No
         tides.close()
         over.set()
         pump.close()
-    (sentence,) = said
+    (sentence,) = log_lines
     assert sentence.startswith(f"{LINK} lane 0: no pump begins for ")
     assert "throttled the last one" in sentence
 
@@ -157,7 +157,7 @@ def test_a_tide_that_was_late_for_its_own_term_does_not_carry_in_the_next(desk: 
 
 
 def test_tasks_that_hang_keep_no_heir_from_another_lane(
-    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
+    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     """Each hung task is ended from outside, and stands by for nobody until then."""
     for name, short_s in (
@@ -169,7 +169,6 @@ def test_tasks_that_hang_keep_no_heir_from_another_lane(
         monkeypatch.setattr(tides_module, name, short_s)
     ended: dict[str, threading.Event] = {}
     over = threading.Event()
-    said: list[str] = []
 
     def run(text: str, name: str) -> str:
         order = TaskConfig.from_json(text)
@@ -188,7 +187,7 @@ def test_tasks_that_hang_keep_no_heir_from_another_lane(
             pump.close()
         raise RuntimeError("job cancelled")
 
-    tides = TaskPool(desk, 1.0, run, said.append, end=lambda name: ended[name].set())
+    tides = TaskPool(desk, 1.0, run, end=lambda name: ended[name].set())
     deadline = time.monotonic() + 60
     try:
         for lane in range(STANDBYS_MAX + 1):
@@ -197,12 +196,12 @@ def test_tasks_that_hang_keep_no_heir_from_another_lane(
             tides.open_task((LINK, lane), lambda tide, order=order: replace(order, tide=tide))  # type: ignore[misc]
         key = (LINK, STANDBYS_MAX)
         while (desk.holding(key)[0] or 0) < 4 or len([name for name, one in ended.items() if one.is_set()]) < 4:
-            assert time.monotonic() < deadline, (desk.holding(key), sorted(ended), said)
+            assert time.monotonic() < deadline, (desk.holding(key), sorted(ended), log_lines)
             time.sleep(0.01)
     finally:
         tides.close()
         over.set()
-    assert any("does not end" in sentence for sentence in said)
+    assert any("does not end" in sentence for sentence in log_lines)
 
 
 def test_a_lane_without_partitions_gets_one_pump_and_then_its_heir(
@@ -223,7 +222,7 @@ def test_a_lane_without_partitions_gets_one_pump_and_then_its_heir(
         finally:
             running.remove(order.tide)
 
-    tides = TaskPool(desk, 1.0, run, lambda _: None)
+    tides = TaskPool(desk, 1.0, run)
     try:
         desk.open_task((LINK, 0), 9.0)
         order = order_of(desk)
@@ -239,7 +238,7 @@ def test_a_lane_without_partitions_gets_one_pump_and_then_its_heir(
 
 
 def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(
-    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch
+    desk: CoordinatorServer, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     """As where a file that they read lies on a machine that is gone: no word of the desk reaches them."""
     for name, short_s in (
@@ -264,15 +263,14 @@ def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(
         ended.append(name)
         running[name].set()
 
-    said: list[str] = []
-    tides = TaskPool(desk, 60.0, run, said.append, end=end)
+    tides = TaskPool(desk, 60.0, run, end=end)
     try:
         desk.open_task((LINK, 0), 9.0)
         order = order_of(desk)
         tides.open_task((LINK, 0), lambda tide: replace(order, tide=tide))
         deadline = time.monotonic() + 30
         while len(ended) < 3:
-            assert time.monotonic() < deadline, (running, said)
+            assert time.monotonic() < deadline, (running, log_lines)
             time.sleep(0.01)
     finally:
         tides.close()
@@ -281,23 +279,22 @@ def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(
     assert ATTEMPTS_MAX <= max(most) <= ATTEMPTS_MAX + 1, "there is a bound, and it was met; the first may be ending"
 
 
-def test_a_raft_s_task_that_never_speaks_is_ended(desk: CoordinatorServer) -> None:
+def test_a_raft_s_task_that_never_speaks_is_ended(desk: CoordinatorServer, log_lines: LogLines) -> None:
     """As where its worker hangs before it dials, or dials and says nothing: such tasks would come to be ever more."""
     over = threading.Event()
     ended: list[str] = []
-    said: list[str] = []
 
     def rides(order: str, name: str) -> str:
         del order, name
         over.wait(30.0)
         return "finished"
 
-    made = TaskGroups(desk, 60.0, rides, said.append, lambda *_: None, ended.append)
+    made = TaskGroups(desk, 60.0, rides, lambda *_: None, ended.append, threading.Event())
     try:
         for now_s in (1000.0, 1031.0, 1062.0, 1062.1):
             made.turn([0], 0, now_s)
         assert ended == ["raft 0 tide 0"]
-        assert [mentions(one, "raft 0 tide 0") for one in said] == [True]
+        assert [mentions(one, "raft 0 tide 0") for one in log_lines] == [True]
         assert len(made) == 2, "those that were launched later"
     finally:
         over.set()
@@ -313,7 +310,7 @@ def test_lanes_that_read_together_are_on_one_raft_and_others_have_tasks_of_their
         over.wait(30.0)
         return "finished"
 
-    tides = TaskPool(desk, 60.0, rides, lambda _: None, tasks=6)
+    tides = TaskPool(desk, 60.0, rides, tasks=6)
     try:
         for link, together in (("a->b", "prices"), ("a->c", "prices"), ("a->d", "news"), ("a->e", "")):
             for lane in range(2):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, Link, TwinNaming
 from twinshore.kafka.cluster import KafkaCluster
@@ -46,6 +47,7 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     west: LabCluster,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
+    log_lines: LogLines,
 ) -> None:
     monkeypatch.setattr(ownership_sync, "POLL_INTERVAL_S", 0.0)
     for lab in (east, west):
@@ -53,11 +55,10 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     on_east, on_west = (topic_id(lab.cluster, TOPIC).hex() for lab in (east, west))
     store.homes.settle([HomeRow(PAIR, TOPIC, "east", 1, 1, "link east->west")])
     store.twins.save([TwinRow(THERE.name, TOPIC, number, on_east, on_west, 0, 0, 1) for number in range(2)])
-    said: list[str] = []
     # Lines of other topics may stand there as well, of earlier tests.
-    ours = HomeRecordSync(lambda: THERE, store, *both, lambda line: said.append(line) if TOPIC in line else None)
+    ours = HomeRecordSync(lambda: THERE, store, *both)
     assert TOPIC not in ours.look()
-    assert (said, store.homes.of(PAIR)[TOPIC].term) == ([], 1)
+    assert (log_lines, store.homes.of(PAIR)[TOPIC].term) == ([], 1)
 
     line = HomeRecord(
         topic=TOPIC,
@@ -80,9 +81,9 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     assert store.twins.of(THERE.name) == ()
     rows = [(row.partition, row.anchor_offset, row.inherited) for row in store.twins.of("west->east")]
     assert rows == [(0, 7, 7), (1, 0, 0)]
-    assert mentions(said[0], TOPIC, "west", "term 2")
+    assert mentions(log_lines[0], TOPIC, "west", "term 2")
     assert TOPIC not in ours.look()
-    assert len(said) == 1
+    assert len(log_lines) == 1
 
     rival = HomeRecord(topic=TOPIC, home="east", cluster_id=both[0].cluster_id(), term=2, switch="6" * 32)
     (there := HomesTopic(both[0])).make()
@@ -95,11 +96,11 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
 def test_a_cluster_that_never_answered_may_say_what_counts(store: Store) -> None:
     away = [KafkaCluster(Cluster(name, ("127.0.0.1:1",)), patience_s=0.1) for name in ("east", "west")]
     with closing(away[0]), closing(away[1]), pytest.raises(KafkaError):
-        HomeRecordSync(lambda: THERE, store, away[0], away[1], print).look()
+        HomeRecordSync(lambda: THERE, store, away[0], away[1]).look()
 
 
 def test_by_prefix_nothing_is_asked(store: Store) -> None:
     away = [KafkaCluster(Cluster(name, ("127.0.0.1:1",)), patience_s=0.1) for name in ("east", "west")]
     mapped = Link("east", "west", naming=TwinNaming.PREFIX)
     with closing(away[0]), closing(away[1]):
-        assert HomeRecordSync(lambda: mapped, store, away[0], away[1], print).look() == {}
+        assert HomeRecordSync(lambda: mapped, store, away[0], away[1]).look() == {}

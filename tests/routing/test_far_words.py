@@ -129,8 +129,7 @@ def test_a_mirror_says_so_and_writes_what_stands_again(
     StateTopic(target, HOMES_TOPIC).append([forged.line()], 2)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.homes.settle([HomeRow(PAIR, TOPIC, "east", 1, 1, "link east->west")])
-        said: list[str] = []
-        ours = HomeRecordSync(lambda: LINK, store, source, target, said.append)
+        ours = HomeRecordSync(lambda: LINK, store, source, target)
         assert TOPIC not in ours.look()
         rows = [row.incident for row in store.ledger.rows(LINK.name) if row.incident.kind is IncidentKind.DOUBTFUL_HOME]
         assert [f"{TOPIC} on west in term 30000" in row.sentence for row in rows] == [True]

@@ -301,7 +301,7 @@ def test_where_groups_are_at_home_by_a_newer_version_is_not_forgotten(tmp_path: 
         found = load_home(store)
         assert found is not None
         assert found.newer == 2
-        relay = GroupsHomeAnnouncer(store, [], print)
+        relay = GroupsHomeAnnouncer(store, [])
         ours = notes("east")
         relay._notes = {"east": ours}
         relay.turn(10.0)

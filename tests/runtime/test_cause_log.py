@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+
+from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError
 from twinshore.runtime.logging import (
     LATE_FAILURE_S,
@@ -9,7 +12,6 @@ from twinshore.runtime.logging import (
     OUTAGE_LOG_AGAIN_S,
     FailureLog,
     OutageLog,
-    as_outage_log,
 )
 
 LINKS = [f"east->west{number}" for number in range(8)]
@@ -18,10 +20,10 @@ CAUSE = "west 127.0.0.1:1: cannot connect"
 
 
 class Stage:
-    def __init__(self) -> None:
-        self.said: list[str] = []
+    def __init__(self, said: LogLines) -> None:
+        self.said = said
         self.now_s = 100.0
-        self.log = OutageLog(self.said.append, lambda: self.now_s)
+        self.log = OutageLog(lambda: self.now_s)
 
     def all_fail(self) -> None:
         for link in LINKS:
@@ -32,8 +34,8 @@ class Stage:
         return [self.log.answers(link, what) for link in LINKS for what in ERRANDS]
 
 
-def test_one_cause_is_one_line_and_what_waits_for_it_is_counted_in_another() -> None:
-    stage = Stage()
+def test_one_cause_is_one_line_and_what_waits_for_it_is_counted_in_another(log_lines: LogLines) -> None:
+    stage = Stage(log_lines)
     for _ in range(5):
         stage.all_fail()
         stage.now_s += 2
@@ -54,8 +56,10 @@ def test_one_cause_is_one_line_and_what_waits_for_it_is_counted_in_another() -> 
     assert len(stage.said) == 3, "it is told again after a while"
 
 
-def test_an_outage_counts_from_when_the_cluster_fell_silent_and_not_from_when_an_errand_gave_up() -> None:
-    stage = Stage()
+def test_an_outage_counts_from_when_the_cluster_fell_silent_and_not_from_when_an_errand_gave_up(
+    log_lines: LogLines,
+) -> None:
+    stage = Stage(log_lines)
     stage.log.silent("west", LINKS[0], "groups", CAUSE)
     stage.log.silent("west", LINKS[0], "records", CAUSE, since_s=95.0)
     stage.log.silent("west", LINKS[1], "records", CAUSE, since_s=96.0)
@@ -65,8 +69,8 @@ def test_an_outage_counts_from_when_the_cluster_fell_silent_and_not_from_when_an
     assert stage.said == [f"west does not answer: {CAUSE}", "west answers again, after 12 s"]
 
 
-def test_what_waits_is_told_again_when_it_has_grown_but_not_at_each_errand() -> None:
-    stage = Stage()
+def test_what_waits_is_told_again_when_it_has_grown_but_not_at_each_errand(log_lines: LogLines) -> None:
+    stage = Stage(log_lines)
     stage.all_fail()
     stage.now_s += OUTAGE_GATHER_S
     stage.all_fail()
@@ -78,8 +82,8 @@ def test_what_waits_is_told_again_when_it_has_grown_but_not_at_each_errand() -> 
     assert len(stage.said) == 3 and "9 links wait" in stage.said[2]
 
 
-def test_that_it_answers_again_is_said_once_and_late_failures_are_no_news() -> None:
-    stage = Stage()
+def test_that_it_answers_again_is_said_once_and_late_failures_are_no_news(log_lines: LogLines) -> None:
+    stage = Stage(log_lines)
     stage.all_fail()
     stage.now_s += 7
     assert stage.log.has_reported("west")
@@ -95,8 +99,8 @@ def test_that_it_answers_again_is_said_once_and_late_failures_are_no_news() -> N
     assert stage.said[2:] == [f"west does not answer: {CAUSE}"], "it is away again"
 
 
-def test_clusters_are_told_apart_and_a_link_that_is_carried_no_more_waits_for_none() -> None:
-    stage = Stage()
+def test_clusters_are_told_apart_and_a_link_that_is_carried_no_more_waits_for_none(log_lines: LogLines) -> None:
+    stage = Stage(log_lines)
     stage.log.silent("west", "east->west", "records", CAUSE)
     stage.log.silent("east", "east->west", "records", "refused")
     assert not stage.log.answers("east->west", "records", "north")
@@ -107,10 +111,9 @@ def test_clusters_are_told_apart_and_a_link_that_is_carried_no_more_waits_for_no
     assert not stage.log.answers("east->west", "records"), "nobody says that it answers who has not heard it"
 
 
-def test_other_troubles_are_told_as_ever() -> None:
-    stage = Stage()
-    assert as_outage_log(stage.log) is stage.log
-    trouble = FailureLog("east->west", "ACLs", stage.said.append, stage.log)
+def test_other_troubles_are_told_as_ever(log_lines: LogLines) -> None:
+    stage = Stage(log_lines)
+    trouble = FailureLog("east->west", "ACLs", logging.getLogger("twinshore"), stage.log)
     silent = KafkaError("west: no answer", retriable=True)
     silent.silent, silent.cause = "west", CAUSE
     for _ in range(3):
@@ -120,4 +123,7 @@ def test_other_troubles_are_told_as_ever() -> None:
     for _ in range(3):
         trouble.say("ACLs do not follow now", KafkaError("not authorized", code=31))
     trouble.well("ACLs follow again")
-    assert stage.said[2:] == ["ACLs do not follow now: not authorized", "ACLs follow again"]
+    assert stage.said[2:] == [
+        "east->west: ACLs do not follow now: not authorized",
+        "east->west: ACLs follow again",
+    ]

@@ -11,9 +11,10 @@ from random import Random
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.runtime import scheduler as scheduling
 from twinshore.runtime.core.task_queue import ConcurrencyLimits, TaskQueue
-from twinshore.runtime.scheduler import UNTIL_WOKEN, Scheduler, thread_failures
+from twinshore.runtime.scheduler import UNTIL_WOKEN, Scheduler
 
 
 def until(holds: Callable[[], object], what: str) -> None:
@@ -121,10 +122,8 @@ def test_no_bound_is_passed_and_nobody_starves_whatever_comes(seed: int) -> None
 # -- on threads
 
 
-def test_a_task_that_raises_is_noted_and_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_raises_is_noted_and_runs_again(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> None:
     monkeypatch.setattr(scheduling, "RESTART_DELAY_S", 0.01)
-    told: list[str] = []
-    monkeypatch.setattr(thread_failures, "log", told.append)
     scheduler = Scheduler()
     ran: list[int] = []
 
@@ -137,7 +136,7 @@ def test_a_task_that_raises_is_noted_and_runs_again(monkeypatch: pytest.MonkeyPa
     task = scheduler.every("what fails", work)
     until(lambda: len(ran) > 5, f"it ran {len(ran)} times")
     assert task.close()
-    assert told == ["the thread 'what fails' ended unasked: LookupError: nobody knows"]
+    assert log_lines == ["the thread 'what fails' ended unasked: LookupError: nobody knows"]
     assert scheduler.names() == []
 
 

@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry
 
+from testkit.log_lines import LogLines
 from twinshore.runtime import http, scheduler
 from twinshore.runtime.http import MetricsServer
 from twinshore.runtime.scheduler import FAILURE_SHOWN_S, DaemonExecutor, ThreadFailures, supervise
@@ -38,9 +39,9 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> ThreadFailures:
     return found
 
 
-def test_what_ends_a_thread_unasked_begins_it_again_and_is_said_once(failures: ThreadFailures) -> None:
-    said: list[str] = []
-    failures.log = said.append
+def test_what_ends_a_thread_unasked_begins_it_again_and_is_said_once(
+    failures: ThreadFailures, log_lines: LogLines
+) -> None:
     turns: list[int] = []
 
     def work() -> None:
@@ -51,8 +52,8 @@ def test_what_ends_a_thread_unasked_begins_it_again_and_is_said_once(failures: T
     thread = supervise(work, "follow east->west", again_s=0.0)
     thread.join(timeout=30)
     assert not thread.is_alive() and len(turns) == 4
-    assert said == ["the thread 'follow east->west' ended unasked: BrokenPipeError: nobody reads"]
-    assert failures.says() == said[0]
+    assert log_lines == ["the thread 'follow east->west' ended unasked: BrokenPipeError: nobody reads"]
+    assert failures.says() == log_lines[0]
 
 
 def test_a_thread_that_nobody_keeps_on_is_noted_too(failures: ThreadFailures, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,8 +66,7 @@ class KillStage:
         self._producer = self.kafka[1].init_producer_id()
         self._units = transactional_id_prefix(LINK, self._producer[0]) if closed_units else ""
         self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 60.0, take=self._take)
-        self.tides = TaskPool(self.desk, TIDE_S, self._run, self._heard)
-        self.heard: list[str] = []
+        self.tides = TaskPool(self.desk, TIDE_S, self._run)
         orders = self._orders(topics, partitions)
         self._lanes = [
             [TopicPartition(one.topic, one.partition) for one in orders[lane::LANES]] for lane in range(LANES)
@@ -108,10 +107,6 @@ class KillStage:
         with self._lock:
             self.incidents += account.incidents
             self.accounts += len(account.carried)
-
-    def _heard(self, sentence: str) -> None:
-        with self._lock:
-            self.heard.append(sentence)
 
     def _run(self, order: str, _name: str) -> str:
         """One pump's life; a death is told as Spark tells it."""
@@ -156,7 +151,7 @@ class KillStage:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, what)
                     return pid
-            assert time.monotonic() < deadline, self.heard[-5:]
+            assert time.monotonic() < deadline
             time.sleep(0.01)
 
     def ends(self, side: int, topic: str, partitions: int, which: Any) -> list[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.log_lines import LogLines
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.model import Cluster, Link, TwinNaming
@@ -97,22 +98,21 @@ def test_forged_lines_stop_no_topic_and_no_process(
 
 
 def test_a_topic_of_heartbeats_is_judged_by_the_filters_that_hold_now(
-    tmp_path: Path, east: LabCluster, west: LabCluster
+    tmp_path: Path, east: LabCluster, west: LabCluster, log_lines: LogLines
 ) -> None:
     beats, link = (
         "far.twinshore.heartbeats",
         Link("east", "west", topics=("orders",), naming=TwinNaming.PREFIX, chain=True),
     )
-    said: list[str] = []
     with (
         open_store(f"sqlite:///{tmp_path}/store.db") as store,
         closing(KafkaCluster(east.cluster)) as source,
         closing(KafkaCluster(west.cluster)) as target,
     ):
-        descents = TopicLineage(lambda: link, store, source, target, said.append)
+        descents = TopicLineage(lambda: link, store, source, target)
         assert descents.admitted({beats: ("aa", 1)}) == {}
         link = replace(link, topics=("orders", "far[.].*"))
         assert descents.admitted({beats: ("aa", 1)}) == {beats: ("aa", 1)}
         link = replace(link, exclude=("far[.].*",))
         assert descents.admitted({beats: ("aa", 1)}) == {}
-    assert all("nobody's twin" in sentence for sentence in said), said
+    assert all("nobody's twin" in sentence for sentence in log_lines), log_lines

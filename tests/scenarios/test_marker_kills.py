@@ -116,7 +116,7 @@ def settle(stage: KillStage, topics: list[str], within_s: float = 90.0) -> None:
             wanted = stage.ends(0, topic, PARTITIONS, OffsetKind.LOG_END)
             if now == stable == wanted:
                 break
-            told = f"{topic} stands at {now}, not {wanted}: {stage.incidents} {stage.heard[-5:]}"
+            told = f"{topic} stands at {now}, not {wanted}: {stage.incidents}"
             assert time.monotonic() < deadline, told
             assert all(ours <= theirs for ours, theirs in zip(now, wanted, strict=True)), told
             time.sleep(0.1)

@@ -240,7 +240,7 @@ def play(proxy: ProxyProcess, *, mended: bool) -> list[ClientFinding]:
     policy = proxy.settings.parent / "policy.toml"
     policy.write_text(SLOW_MACHINE)
     look = ClientAuditRequest(last_s, policy, here=mended)
-    answer = audit_clients(look, settings, clock=wall_ms, stop=threading.Event(), log=lambda _: None)
+    answer = audit_clients(look, settings, clock=wall_ms, stop=threading.Event(), tell=lambda _: None)
     assert answer is not None
     assert answer.conduct.unseen == ()
     return list(answer.conduct.habits)

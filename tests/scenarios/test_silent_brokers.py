@@ -31,17 +31,17 @@ class Carrying:
     """One pump, its desk, and the ledger. `turn` is what the link's driver does every second."""
 
     def __init__(self, east: LabCluster, west: LabCluster, store: Store) -> None:
-        self.store, self.says = store, list[str]()
+        self.store = store
         sides = [KafkaCluster(side.cluster) for side in (east, west)]
         self.writer = RawWriter(sides[0], TOPIC)
         source_id, target_id = (side.metadata([TOPIC]).topics[TOPIC].topic_id.hex() for side in sides)
         producer_id, _ = sides[1].init_producer_id()
         self._sides = sides
-        self.recorder = ProgressRecorder(store, "a test", 0.2, self.says.append)
+        self.recorder = ProgressRecorder(store, "a test", 0.2)
         self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 600.0, take=self.recorder.take)
         self.desk.open_task(KEY, 60.0)
         self.desk.assign(KEY, [PartitionConfig(TOPIC, 0, source_id, target_id)])
-        self.standing = StoppedPartitions(LINK, store, self.desk, self.recorder, self.says.append)
+        self.standing = StoppedPartitions(LINK, store, self.desk, self.recorder)
         order = TaskConfig(
             *(LINK, 0, 1, east.cluster, west.cluster, producer_id, 0, DAY_MS),
             *(self.desk.host, self.desk.port, self.desk.token_of(KEY), TaskLimits()),
@@ -66,7 +66,7 @@ class Carrying:
     def until(self, holds: Callable[[], object], what: str) -> None:
         until_s = time.monotonic() + 120
         while not holds():
-            assert time.monotonic() < until_s, f"{what}: {self.crossed()} crossed, {self.rows()}, {self.says}"
+            assert time.monotonic() < until_s, f"{what}: {self.crossed()} crossed, {self.rows()}"
             self.standing.turn()
             time.sleep(0.2)
 

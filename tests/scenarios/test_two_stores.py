@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import raises
+from testkit.log_lines import LogLines
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.config.errors import RefusedError
@@ -175,14 +176,14 @@ def test_strangers_lines_neither_end_a_mirror_nor_refuse_it(
 
 
 def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_store(
-    tmp_path: Path, west: LabCluster
+    tmp_path: Path, west: LabCluster, log_lines: LogLines
 ) -> None:
-    link, said = Link("east9", "west"), list[str]()
+    link = Link("east9", "west")
     ids = LinkIdentity(link.name, 7, 0, "a source", west.cluster.name)
     with ExitStack() as stack:
         store, other = (stack.enter_context(open_store(f"sqlite:///{tmp_path}/{name}.db")) for name in "ab")
         kafka = stack.enter_context(closing(KafkaCluster(west.cluster, patience_s=20)))
-        notes = LinkClaim(link, store, kafka, ProcessLease("the first process"), said.append)
+        notes = LinkClaim(link, store, kafka, ProcessLease("the first process"))
 
         def begin(again: LinkClaim) -> None:
             again.hold("a source")
@@ -194,8 +195,8 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
         notes.tell()
         forget_links(west.cluster)
         notes.check()
-        assert len(said) == 1
-        assert "are gone: they are made anew" in said[0]
+        assert len(log_lines) == 1
+        assert "are gone: they are made anew" in log_lines[0]
         with raises(RefusedError, "replication.link-of-another-store"):
             LinkClaim(link, other, kafka).hold("a source")
         told = LinkClaim(link, other, kafka).look("a source")
@@ -210,22 +211,24 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
             notes.check()
 
 
-def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(tmp_path: Path, west: LabCluster) -> None:
+def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(
+    tmp_path: Path, west: LabCluster, log_lines: LogLines
+) -> None:
     """The topic stays that topic, and lets its lines go: neither store may believe what it has in memory."""
     forget_links(west.cluster)
     west.create_topic(TWINS_TOPIC, settings={CLEANUP_POLICY: "delete"})
-    link, said = Link("east8", "west"), list[str]()
+    link = Link("east8", "west")
     ids = LinkIdentity(link.name, 7, 0, "a source", west.cluster.name)
     place = TopicPartition(TWINS_TOPIC, 0)
     with ExitStack() as stack:
         store, other = (stack.enter_context(open_store(f"sqlite:///{tmp_path}/{name}.db")) for name in "ab")
         kafka = stack.enter_context(closing(KafkaCluster(west.cluster, patience_s=20)))
-        notes = LinkClaim(link, store, kafka, ProcessLease("the first process"), said.append)
+        notes = LinkClaim(link, store, kafka, ProcessLease("the first process"))
         store.twins.save([TwinRow(link.name, "orders", n, "a" * 32, "b" * 32, 5, 5, 1) for n in range(3)])
         notes.hold("a source")
         notes.publish_writer(ids)
         notes.tell()
-        assert "was delete, so that its lines would expire: it is compact now" in said.pop()
+        assert "was delete, so that its lines would expire: it is compact now" in log_lines.pop()
         until(
             lambda: kafka.admin.topic_settings([TWINS_TOPIC])[TWINS_TOPIC][CLEANUP_POLICY].value == "compact",
             30,
@@ -237,8 +240,8 @@ def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(tmp
         _, end = StateTopic(kafka, TWINS_TOPIC).bounds()
         until(lambda: delete_records(west.cluster, {place: end}) == {place: end}, 30, "the log is empty")
         notes.check()
-        assert "its notes in twinshore.twins on west are gone: they are made anew" in said[0]
-        assert "was compact,delete, so that its lines would expire" in said[1]
+        assert "its notes in twinshore.twins on west are gone: they are made anew" in log_lines[0]
+        assert "was compact,delete, so that its lines would expire" in log_lines[1]
         with raises(RefusedError, "replication.link-of-another-store", store=store.links.own_id("")[:8]):
             LinkClaim(link, other, kafka).hold("a source")
         told = LinkClaim(link, other, kafka).look("a source")

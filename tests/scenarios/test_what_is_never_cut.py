@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.log_lines import LogLines
 from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
 from tests.scenarios.mirror_rig import read_all, spans_of
 from tests.scenarios.rights_stage import guarded
@@ -92,10 +93,11 @@ def test_where_nothing_may_be_deleted_no_pump_cuts_a_record_either(stage: Incide
 
 
 @pytest.mark.long
-def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_seen(tmp_path: Path) -> None:
+def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_seen(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
     """Both forbid it: the settings, and the target. What lies below a twin's anchor is filler, if it is a record."""
     bare, filled = TopicPartition("bare", 0), TopicPartition("filled", 0)
-    said: list[str] = []
     doubted: list[str] = []
     with guarded("west") as west, open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for named in (bare, filled):
@@ -110,13 +112,13 @@ def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_see
         assert producer.flush(30) == 0
         with closing(KafkaCluster(west.cluster_as("mirror"))) as target:
             link, done = Link("east", "west"), dict[TopicPartition, int]()
-            starts = LogStartSync(link, target, store, never=lambda: True, doubt=doubted.extend, log=said.append)
+            starts = LogStartSync(link, target, store, never=lambda: True, doubt=doubted.extend)
             starts.cut({bare: 9, filled: 9}, done)
             starts.cut({bare: 9, filled: 9}, done)
             (told,) = store.ledger.rows(LINK, open_only=True)
             assert (told.incident.topic, told.incident.kind, told.incident.to_offset) == ("filled", "rights lost", 3)
-            assert (done, doubted, len(said)) == ({bare: 3}, [], 1), said
+            assert (done, doubted, len(log_lines)) == ({bare: 3}, [], 1), log_lines
             add_acl(west.cluster, "mirror", "delete", "topic", "filled")
             starts.cut({bare: 9, filled: 9}, done)
-        assert not store.ledger.rows(LINK, open_only=True), said
+        assert not store.ledger.rows(LINK, open_only=True), log_lines
         assert spans_of(west.cluster, "filled", 0) == [(3, 4)], "its one record stays"

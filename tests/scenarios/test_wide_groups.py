@@ -30,6 +30,7 @@ from twinshore.lab.clients import read_group_offsets as places_of_group
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.runtime.endpoints import LinkContext
+from twinshore.runtime.logging import OutageLog
 from twinshore.state.store import Store
 
 pytestmark = pytest.mark.claim(
@@ -45,13 +46,10 @@ TOLD_AFTER_S = 5.0  # instead of half a minute
 
 
 class Stage(NamedTuple):
-    """`said`: what the log got."""
-
     east: LabCluster
     west: LabCluster
     topic: str
     store: Store
-    said: list[str]
 
 
 NOTE = "n" * 4000  # within offset.metadata.max.bytes
@@ -110,9 +108,8 @@ def beside(
     west = cluster_factory("west", settings={"offset.metadata.max.bytes": "2000", "message.max.bytes": "100000"})
     rules = "every_s = 0.5\nverify_s = 2\n"
     with link_between(tmp_path, east, west, unique_topic, partitions=PARTITIONS, rules=rules) as (settings, store):
-        said: list[str] = []
-        companion = start_group_sync(LinkContext(settings.links[0], settings, store, lambda: True, said.append))
-        yield Stage(east, west, unique_topic, store, said)
+        companion = start_group_sync(LinkContext(settings.links[0], settings, store, lambda: True, OutageLog()))
+        yield Stage(east, west, unique_topic, store)
         companion.close()
 
 
@@ -143,7 +140,7 @@ def test_a_group_too_large_for_one_commit_follows_and_what_is_refused_again_and_
         rows = beside.store.ledger.rows("east->west", open_only=True)
         return [row.incident.sentence for row in rows if row.incident.kind is IncidentKind.GROUP_REFUSED]
 
-    until(lambda: bool(told()), TOLD_AFTER_S + 60, lambda: beside.said)
+    until(lambda: bool(told()), TOLD_AFTER_S + 60, lambda: "it is told")
     (sentence,) = told()
     assert sentence.startswith(
         "1 group does not follow, or not with all places: group notes: west refuses its place in "

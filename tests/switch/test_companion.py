@@ -17,6 +17,7 @@ from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
 from twinshore.runtime.endpoints import LinkContext
+from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import Store, open_store
 from twinshore.switch import old_home as companion_module
@@ -49,7 +50,7 @@ def companion(name: str, settings: Settings, store: Store) -> Iterator[OldHomeGu
     """It looks when the test wants it to, and not by itself."""
     link = next(one for one in settings.links if one.name == name)
     store.links.save_identity(LinkIdentity(name, 1, 0, f"id-of-{link.source}", f"id-of-{link.target}"))
-    made = OldHomeGuard(LinkContext(link, settings, store, lambda: True, lambda _: None))
+    made = OldHomeGuard(LinkContext(link, settings, store, lambda: True, OutageLog()))
     made.close()
     try:
         yield made

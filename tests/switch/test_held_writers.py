@@ -16,6 +16,7 @@ from twinshore.config.settings import Settings
 from twinshore.runtime import lease_keeper as alone_module
 from twinshore.runtime.endpoints import LinkContext
 from twinshore.runtime.lease_keeper import exclusive
+from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import MirrorRequest, TopicInSwitch
 from twinshore.state.store import Store
 from twinshore.switch import held_writers
@@ -48,7 +49,7 @@ def beside(settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch) ->
     ):
         monkeypatch.setattr(module, name, value)
     link = next(one for one in settings.links if one.name == "east->west")
-    made = Noted(LinkContext(link, settings, store, lambda: True, lambda _: None))
+    made = Noted(LinkContext(link, settings, store, lambda: True, OutageLog()))
     yield made
     made.close()
 

@@ -78,14 +78,14 @@ app = typer.Typer(
 )
 
 
-class _PrintedLog(logging.Handler):
+class PrintedLog(logging.Handler):
     """Prints the log lines of a command to standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         typer.echo(escape_line(record.getMessage()), err=True)
 
 
-_printed_log = _PrintedLog()
+_printed_log = PrintedLog()
 
 
 @app.callback(invoke_without_command=True)
@@ -284,7 +284,7 @@ def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:
         from twinshore.runtime.wait_report import report_waits
 
         report_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
-    return with_stored_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
+    return with_stored_links(load_settings(path, os.environ))
 
 
 @contextmanager

@@ -48,8 +48,8 @@ def conduct(
 
     with catch_stop_request() as asked:
         look = ClientAuditRequest(parse_seconds(last, "--last"), policy, here)
-        log = partial(typer.echo, err=True)
-        answer = audit_clients(look, load_settings_file(settings), clock=wall_ms, stop=asked.stop, log=log)
+        tell = partial(typer.echo, err=True)
+        answer = audit_clients(look, load_settings_file(settings), clock=wall_ms, stop=asked.stop, tell=tell)
         if answer is None:
             raise typer.Exit(asked.exit_code)
     if html is not None:

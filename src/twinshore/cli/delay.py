@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli_settings, print_result, run_steps
+from twinshore.cli.app import (
+    JSON,
+    LINKS,
+    SETTINGS,
+    get_operator_name,
+    load_cli_settings,
+    print_result,
+    run_steps,
+    server_log,
+)
 from twinshore.kafka.clock import wall_ms
-from twinshore.runtime.logging import LogWriter
 
 if TYPE_CHECKING:
     from twinshore.monitoring.operations import TopicDelay
@@ -66,16 +74,17 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
     from twinshore.monitoring.monitor import Monitor
 
     loaded = load_cli_settings(settings)
-    with LogWriter() as log:
-        Monitor(loaded, loaded.chosen(link), log).run()
+    with server_log(loaded):
+        Monitor(loaded, loaded.chosen(link)).run()
 
 
 def watch_watchers(settings: Path = SETTINGS) -> None:
     """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it on another machine."""
     from twinshore.monitoring.watchers import Watcher
 
-    with LogWriter() as log:
-        Watcher(load_cli_settings(settings), log).run()
+    loaded = load_cli_settings(settings)
+    with server_log(loaded):
+        Watcher(loaded).run()
 
 
 def forget(

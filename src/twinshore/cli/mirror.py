@@ -8,9 +8,17 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli_settings, print_result, run_steps
+from twinshore.cli.app import (
+    JSON,
+    LINKS,
+    SETTINGS,
+    get_operator_name,
+    load_cli_settings,
+    print_result,
+    run_steps,
+    server_log,
+)
 from twinshore.cli.switch import run_plan
-from twinshore.runtime.logging import LogWriter
 from twinshore.runtime.process import exit_on_interrupt
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
@@ -66,8 +74,8 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     from twinshore.switch.old_home import start_switch_services as begin_old_homes
 
     loaded = load_cli_settings(settings, logs=True)
-    with LogWriter() as log:
-        Mirror(loaded, link, log, beside=[start_group_sync, begin_proof, begin_old_homes]).run()
+    with server_log(loaded):
+        Mirror(loaded, link, beside=[start_group_sync, begin_proof, begin_old_homes]).run()
 
 
 def plan(
@@ -86,15 +94,11 @@ def plan(
 
     loaded = load_cli_settings(settings)
     with open_or_temporary(loaded) as store:
-        found = plan_run(link, loaded, store, rate_bytes_s=rate_mb_s * 1e6, log=_warn)
+        found = plan_run(link, loaded, store, rate_bytes_s=rate_mb_s * 1e6)
     lines = found.sentences() if details else found.lines()
     print_result(found.as_values(), lines, as_json=json_output, indent=2)
     if found.away:
         raise typer.Exit(2)
-
-
-def _warn(sentence: str) -> None:
-    typer.echo(sentence, err=True)
 
 
 def forget(

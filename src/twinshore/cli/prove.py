@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli.app import JSON, LINKS, SETTINGS, load_cli_settings
-from twinshore.config.sentences import escape_line
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.process import StopRequest, catch_stop_request
 
@@ -113,7 +112,9 @@ def _prove(
         store = stack.enter_context(open_or_create(settings))
         check_topics(prepared, settings, store)
         beat = stack.enter_context(serve_proof_metrics(metrics_port, store))
-        run = stack.enter_context(open_bundle_runner(settings, here=here, stop=asked.stop, log=log))
+        run = stack.enter_context(
+            open_bundle_runner(settings, here=here, stop=asked.stop, tell=partial(typer.echo, err=True))
+        )
         if run is None:
             return asked.exit_code
 
@@ -122,7 +123,7 @@ def _prove(
             return asked.stop.is_set()
 
         tell = partial(shows, prepared, settings)
-        return proven(prepared, settings, store, run, tell=tell, stopped=stopped, log=log)
+        return proven(prepared, settings, store, run, tell=tell, stopped=stopped)
 
 
 def _show(prepared: PreparedProof, settings: Settings, report: ProofReport, *, as_json: bool, everything: bool) -> None:
@@ -133,7 +134,3 @@ def _show(prepared: PreparedProof, settings: Settings, report: ProofReport, *, a
         return
     for line in sentences_of(report, prepared, settings, everything=everything, now_ms=wall_ms()):
         typer.echo(line)
-
-
-def log(sentence: str) -> None:
-    typer.echo(escape_line(sentence), err=True)

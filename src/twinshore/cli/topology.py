@@ -18,7 +18,7 @@ def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     from twinshore.replication.core.topology_view import draw_topology
     from twinshore.replication.heartbeat import read_topology
 
-    seen = read_topology(load_cli_settings(settings), lambda sentence: typer.echo(sentence, err=True))
+    seen = read_topology(load_cli_settings(settings))
     lines = []
     for link in seen.links:
         age = "" if link.age_s is None else f", last heartbeat {link.age_s:.0f} s ago"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -85,6 +86,13 @@ class IncidentPolicy:
     def stops(self) -> bool:
         """Whether the partition is kept out of its task."""
         return self.effect in (IncidentEffect.STOPS_PARTITION, IncidentEffect.RETRIES)
+
+    @property
+    def log_level(self) -> int:
+        """ERROR if nothing goes on there until an operator acts, else WARNING, as in `logging`."""
+        return (
+            logging.ERROR if self.effect in (IncidentEffect.STOPS_PARTITION, IncidentEffect.TOPIC) else logging.WARNING
+        )
 
 
 POLICY_STOP = IncidentPolicy("stop the partition, go on with its neighbours", IncidentEffect.STOPS_PARTITION)

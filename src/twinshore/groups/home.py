@@ -4,7 +4,8 @@ moved has an older one, which only its clients would read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Iterable
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.frozen import GROUPS_HOME
@@ -14,6 +15,8 @@ from twinshore.routing.core.home_records import HomeLog, HomeRecord
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 GROUPS_HOME_KIND = "groups' home"
 CHECK_INTERVAL_S = 5.0
@@ -39,8 +42,8 @@ def save_home(store: Store, line: HomeRecord) -> None:
 class GroupsHomeAnnouncer:
     """Writes the saved record to these clusters, once for each new record or call of `again`. Use from one thread."""
 
-    def __init__(self, store: Store, clusters: Iterable[KafkaCluster], log: Callable[[str], None]) -> None:
-        self._store, self._log = store, log
+    def __init__(self, store: Store, clusters: Iterable[KafkaCluster]) -> None:
+        self._store = store
         self._notes = {one.name: HomesTopic(one) for one in clusters}
         self._said: dict[str, HomeRecord] = {}
         self._looked_s = float("-inf")
@@ -70,4 +73,5 @@ class GroupsHomeAnnouncer:
         if there is None or (not there.newer and there.word < line.word):
             notes.make()
             notes.say([line], wall_ms())
-            self._log(f"{name} hears that groups are at home on {line.home}, in term {line.term}")
+            heard = f"{name} hears that groups are at home on {line.home}, in term {line.term}"
+            log.info(heard, extra={"cluster": name})

@@ -5,6 +5,7 @@ failed rounds do not affect replication.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -24,10 +25,12 @@ from twinshore.kafka.protocol.offsets import GroupOffsets, TopicPartitionTuple
 from twinshore.replication.core.lag import GROUPS_KIND
 from twinshore.replication.incidents import stopped
 from twinshore.runtime.endpoints import LinkContext, LinkService
-from twinshore.runtime.logging import as_outage_log
+from twinshore.runtime.logging import LinkLogger, OutageLog
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 # The groups that the last round compared; stored only on change.
 COMPARED_KIND = "groups compared"
@@ -137,13 +140,13 @@ REST_RATIO = 0.2
 
 
 class GroupSyncService:
-    """`active`: whether this process owns the link. `log` gets one sentence for each change or failure."""
+    """`active`: whether this process owns the link. Logs one sentence for each change or failure."""
 
     def __init__(
-        self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], log: Callable[[str], None]
+        self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], outages: OutageLog
     ) -> None:
         self._link, self._settings, self._store = link, settings, store
-        self._active, self._log = active, as_outage_log(log)
+        self._active, self._outages, self._log = active, outages, LinkLogger(log, link.name)
         self._said: dict[str, tuple[str, float]] = {}
         self._word_at_s = 0.0
         self._compared: frozenset[str] | None = None
@@ -175,7 +178,7 @@ class GroupSyncService:
             if self._rounds is None:
                 self._rounds = GroupSync(self._link, self._settings, self._store, leaves=True)
                 clusters = (self._rounds.source, self._rounds.target)
-                self._relay = GroupsHomeAnnouncer(self._store, clusters, self._log)
+                self._relay = GroupsHomeAnnouncer(self._store, clusters)
                 self._began_s = begun_s
             self._round(self._rounds)
         elif self._rounds is not None:
@@ -199,14 +202,14 @@ class GroupSyncService:
             if not isinstance(error, KafkaError) or not error.silent:
                 self._say({ROUND_KIND: f"groups do not follow now: {error}"})
             elif not self._closed.is_set():
-                self._log.silent(error.silent, self._link.name, GROUPS_SUBJECT, error.cause)
+                self._outages.silent(error.silent, self._link.name, GROUPS_SUBJECT, error.cause)
         except Exception as error:
             # Replication goes on regardless, and so does the next round.
             self.totals["failed"] += 1
             self._say({ROUND_KIND: f"groups do not follow now: {type(error).__name__}: {error}"})
         else:
             self.last = done
-            self._log.answers(self._link.name, GROUPS_SUBJECT)
+            self._outages.answers(self._link.name, GROUPS_SUBJECT)
             self.totals["rounds"] += 1
             self.totals["moved"] += sum(done.moved.values())
             self._say(done.told)
@@ -219,10 +222,10 @@ class GroupSyncService:
             said, at_s = self._said.get(key, ("", 0.0))
             if said != sentence or now_s - at_s > LOG_AGAIN_AFTER_S:
                 self._said[key] = (sentence, now_s)
-                self._log(f"{self._link.name}: {sentence if key == ROUND_KIND else f'{key}: {sentence}'}")
+                self._log.warning(f"{sentence if key == ROUND_KIND else f'{key}: {sentence}'}")
         if ROUND_KIND in self._said and ROUND_KIND not in told:
             del self._said[ROUND_KIND]
-            self._log(f"{self._link.name}: groups follow again")
+            self._log.info("groups follow again")
         if len(self._said) > LOGGED_SENTENCES_MAX:
             self._said = dict(list(self._said.items())[-LOGGED_SENTENCES_MAX:])
 
@@ -244,11 +247,9 @@ class GroupSyncService:
             self._store.link_states.remember(rows)
             self._compared = names
             if refused or now_s - self._began_s > self._settles_s:
-                stopped.report_link_incident(
-                    self._store, self._link.name, IncidentKind.GROUP_REFUSED, refused, self._log
-                )
+                stopped.report_link_incident(self._store, self._link.name, IncidentKind.GROUP_REFUSED, refused)
         except TwinshoreError as error:
-            self._log(f"{self._link.name}: {error}")
+            self._log.warning(f"{error}")
 
 
 class NoGroupSync:
@@ -261,4 +262,4 @@ class NoGroupSync:
 def start_group_sync(beside: LinkContext) -> LinkService:
     if not beside.link.groups.enabled:
         return NoGroupSync()
-    return GroupSyncService(beside.link, beside.settings, beside.store, active=beside.active, log=beside.log)
+    return GroupSyncService(beside.link, beside.settings, beside.store, active=beside.active, outages=beside.outages)

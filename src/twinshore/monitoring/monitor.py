@@ -5,6 +5,7 @@ Also serves the monitor's /metrics and /health, from its state at the time of th
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import socket
@@ -57,6 +58,8 @@ from twinshore.runtime.endpoints import LinkClients
 from twinshore.runtime.http import MetricsServer
 from twinshore.state.core.values import WatcherRow
 from twinshore.state.store import Store, open_store
+
+log = logging.getLogger(__name__)
 
 
 class MonitorState(Protocol):
@@ -163,12 +166,12 @@ class Clock:
 
 
 class Monitor:
-    """Monitors these links until `stop`. `log` gets one line per event."""
+    """Monitors these links until `stop`."""
 
-    def __init__(self, settings: Settings, links: Sequence[Link], log: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, links: Sequence[Link]) -> None:
         if not links:
             raise ConfigError("no link to watch", hint='name one in the settings: [links."east->west"]')
-        self._settings, self._links, self._log = settings, links, log
+        self._settings, self._links = settings, links
         self._rules = settings.delay
         self._section = settings.delay.section
         self._stop = threading.Event()
@@ -196,28 +199,28 @@ class Monitor:
         process.on_shutdown_signal(self.stop)
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
-            alarms = open_alarm_manager(self._rules, store, stack, self._log, mirror_s=self._mirror_s - self._suspect_s)
+            alarms = open_alarm_manager(self._rules, store, stack, mirror_s=self._mirror_s - self._suspect_s)
             self._load(alarms)
             for state in self.states.values():
                 state.restore(store.delay.places(state.link))
             self._alarmed = frozenset(alarms.book)
             if self._section.metrics_port:
                 self._served = stack.enter_context(serve_metrics(self._section, self, alarms))
-            engine = stack.enter_context(open_window_engine(self._rules, Path(self._section.folder), self._log))
+            engine = stack.enter_context(open_window_engine(self._rules, Path(self._section.folder)))
             for name in find_replaced_watches(self.states.keys(), store.delay.watches()):
                 # Killed, and watched these links under another name: no other process would ever end the watch.
                 store.delay.end_watch(name)
-                self._log(f"takes the place of {name}")
+                log.info(f"takes the place of {name}")
             threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
             for thread in threads:
                 thread.start()
-            self._log(f"watches {', '.join(self.states)}, a reading every {self._section.sample_s:g} s")
+            log.info(f"watches {', '.join(self.states)}, a reading every {self._section.sample_s:g} s")
             while not self._stop.is_set():
                 self._turn(store, engine, alarms)
             for thread in threads:
                 thread.join(timeout=CLUSTER_TIMEOUT_S * 2)
             self._leave(store)
-        self._log("stopped in good order")
+        log.info("stopped in good order")
 
     def _load(self, alarms: AlarmManager) -> None:
         clusters = {cluster for link in self._links for cluster in (link.source, link.target)}
@@ -236,7 +239,7 @@ class Monitor:
                 before = state.rulings
                 state.ruled([one for one in judged if one.place.link == name], now_ms)
                 if state.rulings and not before:
-                    self._log(f"the windows judge {name}")
+                    log.info(f"the windows judge {name}", extra={"link": name})
             if tick >= 0:
                 found = check_windows(judged, self._section.period_s, self._resting())
                 alarms.judge([sign for sign in found if self.states[sign.key.link].vouches(sign)], now_ms)
@@ -246,7 +249,7 @@ class Monitor:
         self._keep(store, alarms, now_ms)
 
     def _move(self, alarms: AlarmManager, moved_ms: int) -> None:
-        self._log(f"the machine's clock moved by {moved_ms / 1000:+.0f} s; ages go on as they were")
+        log.warning(f"the machine's clock moved by {moved_ms / 1000:+.0f} s; ages go on as they were")
         self._waiting()
         now_ms = self._clock()
         for name, state in self.states.items():
@@ -337,7 +340,7 @@ class Monitor:
                 # Until now another process watched the mirrors, and may have raised an alarm.
                 self._load(alarms)
         except StoreError as error:
-            self._log(f"the store cannot be written: {error.message}")
+            log.warning(f"the store cannot be written: {error.message}")
             away = f"the store cannot be written, so nobody else knows what is seen here: {error.message}."
             alarms.judge([AlertCondition(STORE_ALARM_KEY, True, away)], now_ms)
             self._store_again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
@@ -362,7 +365,7 @@ class Monitor:
             store.link_states.remember(build_last_watch_rows(self.states, self._clock()))
             store.delay.end_watch(self._name)
         except StoreError as error:
-            self._log(f"this monitor ends, and the store could not be told: {error.message}")
+            log.warning(f"this monitor ends, and the store could not be told: {error.message}")
 
     def _sample(self, link: Link, store: Store) -> None:
         """The thread of one link, so that an unreachable cluster delays no other link."""

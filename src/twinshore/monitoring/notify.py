@@ -6,6 +6,7 @@ The webhook gets JSON by POST from a separate thread, so a slow one blocks nothi
 from __future__ import annotations
 
 import json
+import logging
 import queue
 import threading
 import time
@@ -34,6 +35,8 @@ from twinshore.monitoring.core.alerts import (
 from twinshore.state.core.values import AlarmRow
 from twinshore.state.store import Store
 
+log = logging.getLogger(__name__)
+
 QUEUED_EVENTS_MAX = 1000
 DELIVERY_ATTEMPTS_MAX = 4
 DELIVERY_RETRY_DELAY_S = 1.0
@@ -49,8 +52,8 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 class Webhook:
     """Sends events in its own thread; `tell` returns at once. Failed deliveries are logged after some attempts."""
 
-    def __init__(self, url: str, token: Secret, timeout_s: float, log: Callable[[str], None]) -> None:
-        self._url, self._token, self._timeout_s, self._log = url, token, timeout_s, log
+    def __init__(self, url: str, token: Secret, timeout_s: float) -> None:
+        self._url, self._token, self._timeout_s = url, token, timeout_s
         self._waiting: queue.Queue[AlarmEvent | None] = queue.Queue(QUEUED_EVENTS_MAX)
         self._closed = threading.Event()
         self._opener = urllib.request.build_opener(NoRedirects)
@@ -61,7 +64,7 @@ class Webhook:
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
-            self._log(f"the webhook does not keep up; not told: {event.sentence}")
+            log.warning(f"the webhook does not keep up; not told: {event.sentence}")
 
     def close(self) -> None:
         """Sends each waiting event once, and stops."""
@@ -70,7 +73,7 @@ class Webhook:
             self._waiting.put_nowait(None)
         self._thread.join(timeout=self._timeout_s * 2)
         if self._thread.is_alive():
-            self._log(f"the webhook does not keep up; {self._waiting.qsize()} more were not told")
+            log.warning(f"the webhook does not keep up; {self._waiting.qsize()} more were not told")
 
     def _work(self) -> None:
         # `close` puts None to wake this thread; without space in the queue an event wakes it.
@@ -86,7 +89,7 @@ class Webhook:
             if not why or self._closed.wait(DELIVERY_RETRY_DELAY_S * 2**number):
                 break
         if why:
-            self._log(f"the webhook was not reached ({why}); not told: {event.sentence}")
+            log.warning(f"the webhook was not reached ({why}); not told: {event.sentence}")
 
     def _post(self, event: AlarmEvent) -> str:
         """Returns why the request failed; empty on success."""
@@ -156,7 +159,7 @@ def build_alarm_timings(section: DelaySection, *, mirror_s: float = 0.0) -> dict
 
 
 def open_alarm_manager(
-    settings: DelaySettings, store: Store, stack: ExitStack, log: Callable[[str], None], *, mirror_s: float = 0.0
+    settings: DelaySettings, store: Store, stack: ExitStack, *, mirror_s: float = 0.0
 ) -> AlarmManager:
     """Opens an alarm manager by these settings; messages go to the webhook until the stack closes. `mirror_s` as in
     `build_alarm_timings`.
@@ -164,15 +167,15 @@ def open_alarm_manager(
     section, url = settings.section, settings.hook_url
     tell: Callable[[AlarmEvent], None] = lambda _event: None  # noqa: E731  # no webhook
     if url:
-        hook = Webhook(url, settings.token, section.webhook_timeout_s, log)
+        hook = Webhook(url, settings.token, section.webhook_timeout_s)
         stack.callback(hook.close)
         tell = hook.tell
     quiet = [parse_quiet(one) for one in section.quiet]
-    return AlarmManager(store, build_alarm_timings(section, mirror_s=mirror_s), quiet, tell, log)
+    return AlarmManager(store, build_alarm_timings(section, mirror_s=mirror_s), quiet, tell)
 
 
 class AlarmManager:
-    """Keeps the alarms of some links and kinds. `tell` gets events for operators, `log` every event."""
+    """Keeps the alarms of some links and kinds. `tell` gets events for operators; all are logged."""
 
     def __init__(
         self,
@@ -180,10 +183,9 @@ class AlarmManager:
         manners: Mapping[AlarmKind, AlarmTiming],
         quiet: Collection[QuietTime],
         tell: Callable[[AlarmEvent], None],
-        log: Callable[[str], None],
     ) -> None:
         self._store, self._manners, self._quiet = store, manners, tuple(quiet)
-        self._tell, self._log = tell, log
+        self._tell = tell
         self._ids: dict[AlarmKey, AlarmRow] = {}
         self._unsaved: list[AlarmEvent] = []
         self._again_s = 0.0
@@ -216,7 +218,9 @@ class AlarmManager:
         self.book, events = update_alarms(self.book, signs, now_ms, self._manners, quiet=quiet)
         for event in events:
             hushed = "" if event.tell else " (quiet time)" if quiet else " (not told by itself)"
-            self._log(f"alarm {event.happening}{hushed}: {describe_event(event)}")
+            level = logging.INFO if event.happening is AlarmTransition.CLEARED else logging.ERROR
+            fields = {"link": event.key.link, "topic": event.key.topic} if "->" in event.key.link else None
+            log.log(level, f"alarm {event.happening}{hushed}: {describe_event(event)}", extra=fields)
             if event.tell:
                 self._tell(event)
         self._unsaved += events
@@ -230,7 +234,7 @@ class AlarmManager:
             try:
                 self._keep(self._unsaved[0])
             except StoreError as error:
-                self._log(f"the history of alarms waits for the store: {error.message}")
+                log.warning(f"the history of alarms waits for the store: {error.message}")
                 self._again_s = time.monotonic() + STORE_RETRY_INTERVAL_S
                 return
             self._unsaved.pop(0)

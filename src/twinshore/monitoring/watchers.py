@@ -8,11 +8,12 @@ time; for a killed one the last beat counts.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ from twinshore.runtime import process
 from twinshore.state.core.values import AlarmRow, LinkStateRow, LinkStatus, WatcherRow
 from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store, open_store
+
+log = logging.getLogger(__name__)
 
 MISSED_BEATS_MAX = 4
 MISSED_MIRROR_STATUSES_MAX = 10
@@ -166,8 +169,8 @@ def check_store_silence(silent_s: float, why: str = "") -> AlertCondition:
 class Watcher:
     """`twinshore delay watch-watchers`: reads the store every second until `stop`, and nothing else."""
 
-    def __init__(self, settings: Settings, log: Callable[[str], None], *, every_s: float = 1.0) -> None:
-        self._settings, self._log, self._every_s = settings, log, every_s
+    def __init__(self, settings: Settings, *, every_s: float = 1.0) -> None:
+        self._settings, self._every_s = settings, every_s
         self._stop = threading.Event()
         self._owner = f"{socket.gethostname()} process {os.getpid()}"
         self.name = WATCHER
@@ -179,18 +182,18 @@ class Watcher:
         """Runs until `stop`, SIGINT, SIGTERM or SIGHUP."""
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
-            alarms = open_alarm_manager(self._settings.delay, store, stack, self._log)
+            alarms = open_alarm_manager(self._settings.delay, store, stack)
             # Alarms of every monitor, also of ended ones: only this process can clear them.
             alarms.load(None, (AlarmKind.MONITOR,))
             alarms.load({WATCHER}, (AlarmKind.BLIND,))
             process.on_shutdown_signal(self.stop)
-            self._log("watches every monitor and every mirror of this store")
+            log.info("watches every monitor and every mirror of this store")
             self._watch(store, alarms)
             store.delay.end_watch(self.name)
-        self._log("stopped in good order")
+        log.info("stopped in good order")
 
     def _watch(self, store: Store, alarms: AlarmManager) -> None:
-        silences, beat, heard_s, trouble = SilenceTimers(), 0, time.monotonic(), RepeatFilter(self._log)
+        silences, beat, heard_s, trouble = SilenceTimers(), 0, time.monotonic(), RepeatFilter(log)
         watched: frozenset[str] = frozenset()
         links, revision = frozenset[str](), -1
         word_s = get_mirror_silence_limit_s(self._settings.mirror.receipts_s)

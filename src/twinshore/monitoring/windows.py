@@ -10,6 +10,7 @@ table before, so every tick counts once.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import shutil
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
 
 JOURNAL_FILES_KEPT = 400
 _SUFFIX = ".jsonl"
@@ -150,8 +153,8 @@ class LocalWindowEngine:
 class SparkWindowEngine:
     """Runs the query and restarts it when it ends. Readings wait in the journal."""
 
-    def __init__(self, settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> None:
-        self._settings, self._folder, self._log = settings, folder, log
+    def __init__(self, settings: DelaySettings, folder: Path) -> None:
+        self._settings, self._folder = settings, folder
         self._journal = Journal(folder / "journal")
         self._heard: queue.SimpleQueue[list[WindowVerdict]] = queue.SimpleQueue()
         self._closed = threading.Event()
@@ -179,7 +182,7 @@ class SparkWindowEngine:
             except Exception as error:
                 # Spark raises many kinds of errors; the windows' silence raises its own alarm.
                 lines = [line for line in str(error).splitlines() if line.strip()]
-                self._log(f"the windows' query has ended: {(lines or [type(error).__name__])[0][:300]}")
+                log.warning(f"the windows' query has ended: {(lines or [type(error).__name__])[0][:300]}")
                 self._closed.wait(QUERY_RESTART_DELAY_S)
 
     def _watch(self) -> None:
@@ -193,7 +196,7 @@ class SparkWindowEngine:
             query = start_windows(
                 session, self._folder, ThresholdRules(self._settings), self._heard.put, every_s=every_s
             )
-            self._log("the windows' query runs")
+            log.info("the windows' query runs")
             while query.isActive and not self._closed.is_set():
                 time.sleep(0.2)
             failure = query.exception()
@@ -205,13 +208,13 @@ class SparkWindowEngine:
 
 
 @contextmanager
-def open_window_engine(settings: DelaySettings, folder: Path, log: Callable[[str], None]) -> Iterator[WindowEngine]:
+def open_window_engine(settings: DelaySettings, folder: Path) -> Iterator[WindowEngine]:
     if settings.section.windows == "plain":
         yield LocalWindowEngine(ThresholdRules(settings))
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    engine = SparkWindowEngine(settings, folder.absolute(), log)
+    engine = SparkWindowEngine(settings, folder.absolute())
     try:
         yield engine
     finally:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
+from twinshore.config.sentences import Tell
 from twinshore.config.settings import Settings
 from twinshore.proof.core.model import CompareRange, CompareResult
 
@@ -21,7 +22,7 @@ RunBundle = Callable[[str, str], list[str]]
 
 @contextlib.contextmanager
 def open_bundle_runner(
-    settings: Settings, *, here: bool, stop: threading.Event, log: Callable[[str], None]
+    settings: Settings, *, here: bool, stop: threading.Event, tell: Tell
 ) -> Iterator[RunBundle | None]:
     """Yields a runner. `here`: without Spark. None where `stop` came during Spark's start, which takes some seconds."""
     if here:
@@ -29,10 +30,10 @@ def open_bundle_runner(
         return
     from twinshore.runtime.spark import open_session, stop_quietly
 
-    log(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
+    tell(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
     session = open_session(settings.mirror, settings.proof.tasks, stop, ("twinshore.proof.prover",))
     if session is None:
-        log("stopped before anything was compared")
+        tell("stopped before anything was compared")
         yield None
         return
     try:

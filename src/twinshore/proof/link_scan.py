@@ -189,8 +189,8 @@ class LinkScanner:
         fresh = {name: one for name, one in found.items() if name not in known}
         if fresh and not asked:
             sides_of = (self._store, self._source, self._target)
-            descents = TopicLineage(lambda: self._link, *sides_of, lambda _: None)
-            homing = TopicHomes(lambda: self._link, self._links, *sides_of, descents, lambda _: None, notes=False)
+            descents = TopicLineage(lambda: self._link, *sides_of, quiet=True)
+            homing = TopicHomes(lambda: self._link, self._links, *sides_of, descents, notes=False)
             admitted |= homing.admitted(fresh).keys() | homing.refused.keys()
         for one in (
             *find_unreplicated_topics(self._link, admitted, known, rows),

@@ -107,13 +107,12 @@ def prove(
     *,
     tell: Callable[[ProofReport], None],
     stopped: Callable[[], bool],
-    log: Callable[[str], None],
 ) -> int:
     """Runs one round, or rounds until `stopped`, which is polled. `tell` gets each report, also of a stopped single
     round. Returns the last round's exit code.
     """
     asked, wishes, tasks = prepared.asked, prepared.wishes, settings.proof.tasks
-    proving = ProofRounds(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped, log=log)
+    proving = ProofRounds(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped)
 
     def one_round(*, again: bool = False) -> ProofReport:
         report = proving.round(prepared.links, asked.topics, again=again)
@@ -123,8 +122,8 @@ def prove(
         report = one_round(again=asked.again)
         tell(report)
         return exit_code(report)
-    with _again(proving, settings, store, run, wishes, log) as between:
-        return run_proof_rounds(one_round, tell, prepared.every_s, stopped, log, between)
+    with _again(proving, settings, store, run, wishes) as between:
+        return run_proof_rounds(one_round, tell, prepared.every_s, stopped, between)
 
 
 def values_of(report: ProofReport, prepared: PreparedProof, settings: Settings) -> dict[str, Any]:
@@ -168,10 +167,9 @@ def _again(
     store: Store,
     run: RunBundle,
     wishes: ProofOptions,
-    log: Callable[[str], None],
 ) -> Iterator[Callable[[], None]]:
     """Yields a function to call between rounds, which re-reads proven records."""
-    rereading = Rereader(settings, store, run, wishes, looks=proving.seen, keep=proving.keep, log=log)
+    rereading = Rereader(settings, store, run, wishes, looks=proving.seen, keep=proving.keep)
     try:
         yield (lambda: None) if wishes.sample else rereading.turn
     finally:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Link, TopicPartition
@@ -49,6 +50,8 @@ from twinshore.replication.links import effective_links
 from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
 from twinshore.state.core.values import IncidentRow, KeyCheckRow, ProofRow, ProofState
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 LinkPartition = tuple[str, str, int]
 MergeRow = Callable[[LinkPartition, ProofRow | None], ProofRow | None]
@@ -337,12 +340,11 @@ class ProofRounds:
         tasks: int,
         way: CompareMode | None = None,
         stopped: Callable[[], bool] = lambda: False,
-        log: Callable[[str], None] = lambda _: None,
         settle_s: float = SETTLE_S,
     ) -> None:
         self._settings, self._store, self._run, self._way = settings, store, run, way
         self._wishes = wishes.per_task(tasks)
-        self._tasks, self._stopped, self._log, self._settle_s = tasks, stopped, log, settle_s
+        self._tasks, self._stopped, self._settle_s = tasks, stopped, settle_s
         self._keeping = ProofRecorder(store)
         self.keep = self._keeping.save
         self._seen: dict[str, tuple[Link, tuple[PartitionScan, ...]]] = {}
@@ -470,7 +472,8 @@ class ProofRounds:
                 touched[id(work)] = work
                 if answer.difference is not None and not _known(work.look.stored, answer):
                     where = f"{work.look.named} at offset {answer.difference.offset}"
-                    self._log(f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}")
+                    text = f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}"
+                    log.error(text, extra={"link": link.name, **asdict(work.look.named)})
             self._save(touched.values(), self._outcome)
 
     def _save(self, works: Collection[_Work], row_of: Callable[[_Work], ProofRow | None]) -> None:

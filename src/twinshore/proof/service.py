@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,8 @@ from twinshore.runtime.scheduler import DaemonExecutor, supervise
 from twinshore.state.core.values import ProofRow
 from twinshore.state.store import Store
 
+log = logging.getLogger(__name__)
+
 # A task reads for about so long: then it can end in good order, and its results are saved.
 REREAD_TASK_S = 5.0
 # Records are not read again sooner than this, however few there are.
@@ -63,13 +66,12 @@ class Rereader:
         *,
         looks: Callable[[], Sequence[tuple[Link, PartitionScan]]],
         keep: Callable[[Mapping[LinkPartition, ProofRow], MergeRow], object],
-        log: Callable[[str], None],
         rest_s: float = REREAD_PAUSE_S,
     ) -> None:
         self._settings, self._store, self._run, self._looks, self._keep = settings, store, run, looks, keep
         self._bytes_s = settings.proof.reread_mb_s * 1e6
         self._wishes = replace(wishes, bytes_s=self._bytes_s, sample=0.0)
-        self._log, self._rest_s = log, rest_s
+        self._rest_s = rest_s
         # A small budget makes its pauses long: a daemon thread, so a process that ends does not wait.
         self._reader: DaemonExecutor[list[str]] = DaemonExecutor("proof again")
         self._busy: tuple[Future[list[str]], list[Reread], int] | None = None
@@ -146,18 +148,20 @@ class Rereader:
         look, difference = errand.look, result.difference
         if difference is not None:
             where = f"{look.named} at offset {difference.offset}"
-            self._log(f"{look.link}: read again, {where}: {difference.kind}: {difference.sentence}")
+            text = f"{look.link}: read again, {where}: {difference.kind}: {difference.sentence}"
+            log.error(text, extra={"link": look.link, **asdict(look.named)})
         if result.to < errand.stretch.end:
             self._failed[f"{look.link} {look.named}", errand.stretch.start] = time.monotonic() + REREAD_PAUSE_S
             if result.trouble:
-                self._log(f"{look.link}: {look.named} could not be read again: {result.trouble}")
+                text = f"{look.link}: {look.named} could not be read again: {result.trouble}"
+                log.warning(text, extra={"link": look.link, **asdict(look.named)})
 
     def _refuse(self, rows: Sequence[ProofRow]) -> None:
         """Logs that the wanted age cannot be met, once until it can."""
         found = measure_reread_pass(rows, self._bytes_s)
         refused = explain_unreachable_age(found, self._bytes_s, self._settings.proof.read_again_h) if found else ""
         if refused and not self._refused:
-            self._log(refused)
+            log.warning(refused)
         self._refused = refused
 
 
@@ -176,7 +180,6 @@ def run_proof_rounds(
     tell: Callable[[ProofReport], None],
     every_s: float,
     stopped: Callable[[], bool],
-    log: Callable[[str], None],
     between: Callable[[], None] = lambda: None,
 ) -> int:
     """Runs rounds with pauses until `stopped`, which is polled; returns the last whole one's exit code. Logs a failed
@@ -187,7 +190,7 @@ def run_proof_rounds(
         try:
             report = one_round()
         except TwinshoreError as error:
-            log(f"not proven: {error}")
+            log.warning(f"not proven: {error}")
             code = CANNOT_TELL
         else:
             if not stopped():
@@ -195,16 +198,16 @@ def run_proof_rounds(
                 code = exit_code(report)
         next_s = time.monotonic() + every_s
         while not stopped() and time.monotonic() < next_s:
-            _turn(between, log)
+            _turn(between)
             time.sleep(min(POLL_INTERVAL_S, every_s))
     return code
 
 
-def _turn(between: Callable[[], None], log: Callable[[str], None]) -> None:
+def _turn(between: Callable[[], None]) -> None:
     try:
         between()
     except TwinshoreError as error:
-        log(f"nothing is read again: {error}")
+        log.warning(f"nothing is read again: {error}")
 
 
 class NoProofService:
@@ -242,7 +245,6 @@ class ProofService:
             wishes=proof_options_beside_reread(settings),
             tasks=settings.tasks,
             stopped=self._stop.is_set,
-            log=beside.log,
         )
         again = Rereader(
             beside.settings,
@@ -251,19 +253,18 @@ class ProofService:
             proof_options(settings),
             looks=proving.seen,
             keep=proving.keep,
-            log=beside.log,
         )
         next_s = time.monotonic() + settings.every_s
         while not self._stop.wait(POLL_INTERVAL_S):
             if not beside.active():
                 continue
             if time.monotonic() < next_s:
-                _turn(again.turn, beside.log)
+                _turn(again.turn)
                 continue
             try:
                 self._tell(proving.round([beside.link]))
             except TwinshoreError as error:
-                beside.log(f"{beside.link.name}: not proven: {error}")
+                log.warning(f"{beside.link.name}: not proven: {error}", extra={"link": beside.link.name})
             next_s = time.monotonic() + settings.every_s
         again.close()
 
@@ -271,7 +272,9 @@ class ProofService:
         said = verdict(report)
         word = said.partition(":")[0]
         if word != self._last:
-            self._beside.log(f"{self._beside.link.name}: proof: {said}")
+            link = self._beside.link.name
+            level = logging.ERROR if any(one.differs for one in report.partitions) else logging.INFO
+            log.log(level, f"{link}: proof: {said}", extra={"link": link})
             self._last = word
 
 

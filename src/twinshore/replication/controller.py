@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Collection, Container
+from collections.abc import Collection, Container
 from contextlib import ExitStack
 from functools import partial
 
@@ -55,14 +56,17 @@ from twinshore.replication.topic_lineage import TopicLineage
 from twinshore.replication.topic_scanner import TopicConflicts, TopicScanner, read_known_twins
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients
 from twinshore.runtime.lease_keeper import LeaseKeeper, SeenLease
+from twinshore.runtime.logging import LinkLogger, OutageLog
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 LOG_START_INTERVAL_S = 30.0
 EPOCH_RETRY_PAUSE_S = 1.0
 
 
 class LinkController:
-    """`log` gets a sentence for each change. `seen`: the lease as the process first saw it."""
+    """`seen`: the lease as the process first saw it."""
 
     def __init__(
         self,
@@ -75,7 +79,7 @@ class LinkController:
         recorder: ProgressRecorder,
         owner: str,
         lanes: int,
-        log: Callable[[str], None],
+        outages: OutageLog,
         seen: SeenLease | None = None,
     ) -> None:
         self.link = link
@@ -86,40 +90,40 @@ class LinkController:
 
         def tell_doubts(topics: Collection[str]) -> None:
             sentence = describe_doubtful_lineage(link.source, topics)
-            stopped.report_link_incident(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence, log)
+            stopped.report_link_incident(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence)
 
         ends = (store, self._source, self._target)
-        self._descents = TopicLineage(lambda: self.link, *ends, log, tell_doubts)
-        self._homing = TopicHomes(lambda: self.link, settings.links, *ends, self._descents, log)
-        self._in_switch = SwitchRequests(lambda: self.link, store, desk, recorder, log)
+        self._descents = TopicLineage(lambda: self.link, *ends, tell=tell_doubts)
+        self._homing = TopicHomes(lambda: self.link, settings.links, *ends, self._descents)
+        self._in_switch = SwitchRequests(lambda: self.link, store, desk, recorder)
         self._throttle, self._others = RateLimitPublisher(link.name, desk), TopicConflicts(link, store)
-        self._adopter = Adopter(link, self._source, self._target, store, log, self._others.made)
-        self._ruling = OperatorOverrides(link, settings.links, store, log)
+        self._adopter = Adopter(link, self._source, self._target, store, self._others.made)
+        self._ruling = OperatorOverrides(link, settings.links, store)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
-        self._lanes, self._log = lanes, log
+        self._lanes, self._log = lanes, LinkLogger(log, link.name)
         times_s = (self._mirror.lease_s, min(5.0, self._mirror.produce_timeout_s))
         lands_s = partial(desk.lands_s, link.name)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, *times_s, lands_s)
         term = ProcessLease(owner, self.lease.generation, self._mirror.lease_s)
-        self._notes = LinkClaim(link, store, self._target, term, log)
-        self._watch = AvailabilityWatch(link, settings, store, recorder, active=self.is_ours, log=log)
-        self._slow_looks = SlowChecks(link, settings, store, recorder, active=self.is_ours, log=log)
-        self._standing = StoppedPartitions(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
+        self._notes = LinkClaim(link, store, self._target, term)
+        self._watch = AvailabilityWatch(link, settings, store, recorder, active=self.is_ours, outages=outages)
+        self._slow_looks = SlowChecks(link, settings, store, recorder, active=self.is_ours, outages=outages)
+        self._standing = StoppedPartitions(link.name, store, desk, recorder, held=lambda: self._watch.held)
         self._term: LeaseEpoch | None = None
         self._surveyed_at_s = self._begin_at_s = self._followed_at_s = self._hindered_at_s = 0.0
         self._said = ""
-        self._balance = PartitionBalancer(link.name, desk, recorder, 1 if link.broadcast else lanes, log)
+        self._balance = PartitionBalancer(link.name, desk, recorder, 1 if link.broadcast else lanes)
         self._leaving: set[str] = set()
-        self._safety = SafetyPolicy(settings, lambda sentence: log(f"{link.name}: {sentence}"))
+        self._safety = SafetyPolicy(settings, link.name)
         given = (lambda: self.link, settings, store, self._safety)
-        self._follower = ConfigSync(*given, active=self.is_ours, log=log, leaves=self._in_switch.leaves)
-        self._refusals = RefusedTopics(link.name, store, recorder, log, doubt=self._follower.doubt)
+        self._follower = ConfigSync(*given, active=self.is_ours, outages=outages, leaves=self._in_switch.leaves)
+        self._refusals = RefusedTopics(link.name, store, recorder, doubt=self._follower.doubt)
         self._held = HangingTransactionWatch(
-            link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
+            link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped
         )
-        self._heart = HeartbeatTask(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
+        self._heart = HeartbeatTask(link, self._source, self._mirror.heartbeat_s, self.is_ours)
         never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
-        self._log_starts = LogStartSync(link, self._target, store, never=never, doubt=doubt, log=log)
+        self._log_starts = LogStartSync(link, self._target, store, never=never, doubt=doubt)
         self.lease.begin(seen)  # last: a controller that failed to start must not keep the lease from the next one
 
     # -- the turn
@@ -129,13 +133,13 @@ class LinkController:
         generation = self.lease.generation()
         if self._term and self._term.generation != generation:
             self._end_term()
-            self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
+            self._log.warning("the lease is lost; its pumps have stopped")
         if not generation:
             return self._publish_status(InactiveLink(STANDBY, self.lease.sentence()))
         expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.never_cut
         if self._term and (why := self._term.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
             self._end_term()
-            self._log(f"{self.link.name}: {why}; its lanes begin anew")
+            self._log.info(f"{why}; its lanes begin anew")
         if self._term is None and time.monotonic() < self._begin_at_s:
             return self._said
         try:
@@ -216,9 +220,9 @@ class LinkController:
         for lane in range(self._lanes):
             self._desk.open_task((self.link.name, lane), self._mirror.lease_s)
             self._tides.open_task((self.link.name, lane), partial(self._order, lane), together=self.link.broadcast)
-        self._log(f"{self.link.name}: carried by this process as producer {identity.producer_id}")
+        self._log.info(f"carried by this process as producer {identity.producer_id}")
         if units:
-            self._log(f"{self.link.name}: {self.link.target} takes no markers directly: they cross by closed units")
+            self._log.info(f"{self.link.target} takes no markers directly: they cross by closed units")
 
     def _end_term(self) -> None:
         self._tides.close_link(self.link.name)
@@ -266,14 +270,14 @@ class LinkController:
             self._surveyor = TopicScanner(self.link, self._source, self._target)
             self._surveyed_at_s = 0.0
             self._follower.poll_soon()
-            self._log(f"{name}: now holds: {describe_effective_link(self.link)}")
+            self._log.info(f"now holds: {describe_effective_link(self.link)}")
         placed = {named.topic for named in self._desk.placed(name)}
         if self._in_switch.changed():
             self._surveyed_at_s = 0.0
         away = self._homing.elsewhere | self._homing.doubted | self._in_switch.leaving
         for topic in self._ruling.take_unwanted_topics(placed, lambda topic: self._desk.withdraw(name, topic), away):
             term.flowing.pop(topic, None)
-            self._log(f"{name}: {away.get(topic) or self._ruling.parted(topic)}")
+            self._log.info(f"{away.get(topic) or self._ruling.parted(topic)}", extra={"topic": topic})
         self._in_switch.let_go(active=self.is_ours())
         self._ruling.acknowledge(lanes_left=self._desk.closed_tasks_settled(name) and self.is_ours())
 
@@ -296,7 +300,7 @@ class LinkController:
                 gone = name in self._homing.elsewhere | self._homing.doubted or self._in_switch.leaves(name)
                 self._follower.doubt(() if gone else [name])
             else:
-                self._log(f"{self.link.name}: topic {name} is no longer admitted")
+                self._log.info(f"topic {name} is no longer admitted", extra={"topic": name})
             del term.flowing[name]
         known = read_known_twins(self._store, self.link) if fresh else {}
         for start in range(0, len(fresh), 100):
@@ -313,16 +317,13 @@ class LinkController:
         ready: list[CarryTopic] = []
         made: list[str] = []
 
-        def tell(sentence: str) -> None:
-            self._log(f"{self.link.name}: {sentence}")
-
         self._descents.announce(step for step in steps if isinstance(step, Create))
         refused: list[Refuse] = []
         for step in steps:
             if isinstance(step, Refuse):
                 refused.append(step)
                 continue
-            refusal = topic_scanner.try_step(self._target, step, tell, self._descents.retract)
+            refusal = topic_scanner.try_step(self._target, self.link.name, step, self._descents.retract)
             if refusal:
                 refused.append(refusal)
                 continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import logging
 import os
 import secrets
 import selectors
@@ -19,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -51,6 +52,8 @@ from twinshore.replication.task.core.messages import (
 )
 from twinshore.replication.task.runner import LINE_BYTES_MAX
 from twinshore.runtime.scheduler import supervise, thread_failures
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,10 +458,8 @@ class CoordinatorServer:
 class PartitionBalancer:
     """Evens out the load of one link's tasks."""
 
-    def __init__(
-        self, link: str, desk: CoordinatorServer, recorder: ProgressRecorder, lanes: int, log: Callable[[str], None]
-    ) -> None:
-        self._link, self._desk, self._recorder, self._lanes, self._log = link, desk, recorder, lanes, log
+    def __init__(self, link: str, desk: CoordinatorServer, recorder: ProgressRecorder, lanes: int) -> None:
+        self._link, self._desk, self._recorder, self._lanes = link, desk, recorder, lanes
         self._at_s = time.monotonic()
 
     def turn(self) -> None:
@@ -470,4 +471,5 @@ class PartitionBalancer:
             return
         for named, lane in plan_moves(self._desk.placed(self._link), rates, self._lanes):
             if self._desk.move(self._link, named, lane):
-                self._log(f"{self._link}: {named} moves to lane {lane}, which carries less")
+                moves = f"{self._link}: {named} moves to lane {lane}, which carries less"
+                log.info(moves, extra={"link": self._link, **asdict(named)})

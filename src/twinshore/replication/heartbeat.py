@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,9 +25,12 @@ from twinshore.replication.core.topology_view import (
     parse_heartbeat_path,
 )
 from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS, known_cluster_ids
+from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.opening import open_or_temporary
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
 REFUSED_PAUSE_S = 30.0
@@ -41,11 +45,10 @@ class HeartbeatTask:
         source: KafkaCluster,
         every_s: float,
         may_beat: Callable[[], object],
-        log: Callable[[str], None],
     ) -> None:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
-        self._once = RepeatFilter(log)
+        self._once = RepeatFilter(LinkLogger(log, link.name))
         self._source = KafkaCluster(
             source.cluster,
             client_id=SHORT_TIMEOUT_CONNECTIONS.client_id,
@@ -72,7 +75,7 @@ class HeartbeatTask:
             self._there = True
             now_ms = wall_ms()
             self._notebook.append([beat_line(self._link, now_ms)], now_ms)
-            self._once.well(f"{self._link.name}: heartbeats are written on {self._link.source} again")
+            self._once.well(f"heartbeats are written on {self._link.source} again")
             return self._every_s
         except KafkaError as error:
             self._there = False
@@ -89,18 +92,17 @@ class HeartbeatTask:
             self._tell(f"{error.message} (try: {error.hint})")
 
     def _tell(self, why: str) -> None:
-        name, source = self._link.name, self._link.source
-        self._once.say(f"{name}: no heartbeat on {source}, so `twinshore topology` does not see it: {why}")
+        self._once.say(f"no heartbeat on {self._link.source}, so `twinshore topology` does not see it: {why}")
 
 
 PATIENCE_S = 5.0
 
 
-def read_topology(settings: Settings, log: Callable[[str], None]) -> Topology:
+def read_topology(settings: Settings) -> Topology:
     """Returns what runs now, by heartbeats. A cluster that does not answer, or is not the one that the links began
-    with, is listed as away. `log` gets that the store cannot tell these ids.
+    with, is listed as away.
     """
-    ids, homes = _remembered(settings, log)
+    ids, homes = _remembered(settings)
     beats: list[NewestHeartbeat] = []
     away: dict[str, str] = {}
     for name, known in settings.clusters.items():
@@ -116,15 +118,13 @@ def read_topology(settings: Settings, log: Callable[[str], None]) -> Topology:
     return replace(build_topology(settings.links, beats, away), homes=homes)
 
 
-def _remembered(
-    settings: Settings, log: Callable[[str], None]
-) -> tuple[dict[str, str], tuple[tuple[str, str, int], ...]]:
+def _remembered(settings: Settings) -> tuple[dict[str, str], tuple[tuple[str, str, int], ...]]:
     """Cluster ids, and the homes of pairs; empty while the store does not answer."""
     try:
         with open_or_temporary(settings) as store:
             return known_cluster_ids(settings.links, store), tuple(_homes(settings, store))
     except StoreError as error:
-        log(f"whether these are the clusters that the links began with is not known: {error}")
+        log.warning(f"whether these are the clusters that the links began with is not known: {error}")
         return {}, ()
 
 

@@ -6,6 +6,7 @@ The records outlive the store: they stop a second store before its first write, 
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 import uuid
@@ -29,8 +30,11 @@ from twinshore.replication.core.claim_records import (
     StoreClaim,
 )
 from twinshore.runtime.endpoints import verify_cluster_ids
+from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 RETRY_INTERVAL_S = 3.0
 RETRY_INTERVAL_S_MAX = 30.0
@@ -47,7 +51,7 @@ class ProcessLease:
 
 
 class LinkClaim:
-    """`log` gets what is missing, once, and when lost records are written again."""
+    """Logs what is missing, once, and when lost records are written again."""
 
     def __init__(
         self,
@@ -55,11 +59,10 @@ class LinkClaim:
         store: Store,
         target: KafkaCluster,
         holding: ProcessLease = ProcessLease(),
-        log: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._link, self._store, self._target = link, store, target
-        self._holding, self._log = holding, log
-        self._once = RepeatFilter(log)
+        self._holding, self._log = holding, LinkLogger(log, link.name)
+        self._once = RepeatFilter(self._log)
         self._notebook = StateTopic(target, TWINS_TOPIC)
         self._own = ""
         self._seen = b"", -1
@@ -190,14 +193,14 @@ class LinkClaim:
         self._read_at_s = time.monotonic()
         if self._unread:
             self._unread = False
-            self._log(f"{self._link.name}: its notes on {self._link.target} can be read again")
+            self._log.info(f"its notes on {self._link.target} can be read again")
         holder = told.holder()
         if holder and holder.store != self.own:
             self._identity = None
             raise self._refusal(holder)
         if told.newer_writer:
             self._once.say(
-                f"{self._link.name}: who writes the link is told on {self._link.target} in a form of a newer version "
+                f"who writes the link is told on {self._link.target} in a form of a newer version "
                 f"(v {told.newer_writer}), which this one cannot read: that line is left as it is"
             )
             return
@@ -272,7 +275,7 @@ class LinkClaim:
         which = "its notes" if told.holder() is None else f"{count} of its notes" if count else ""
         if which:
             where = f"{TWINS_TOPIC} on {self._link.target}"
-            self._log(f"{self._link.name}: {which} in {where} are gone: they are made anew")
+            self._log.warning(f"{which} in {where} are gone: they are made anew")
 
     def _rewrite_records(self, identity: LinkIdentity, *, whole: bool) -> None:
         self._hold(identity.source_cluster_id)
@@ -283,7 +286,7 @@ class LinkClaim:
         self._write_twins()
         if self._owed:
             self._owed = False
-            self._log(f"{self._link.name}: its notes on {self._link.target} are complete again")
+            self._log.info(f"its notes on {self._link.target} are complete again")
 
     def _write_writer(self, identity: LinkIdentity) -> None:
         writer = self._writer(identity)
@@ -310,7 +313,7 @@ class LinkClaim:
 
     def _ensure_compacted(self) -> None:
         """Sets the cleanup policy: under another one records would expire."""
-        place = f"{self._link.name}: {CLEANUP_POLICY} of {TWINS_TOPIC} on {self._link.target}"
+        place = f"{CLEANUP_POLICY} of {TWINS_TOPIC} on {self._link.target}"
         was = ""
         try:
             admin = self._target.admin
@@ -327,12 +330,12 @@ class LinkClaim:
                     f"store recovered from them: {error.message} (try: {error.hint})"
                 )
             return
-        self._log(f"{place} was {was}, so that its lines would expire: it is compact now")
+        self._log.info(f"{place} was {was}, so that its lines would expire: it is compact now")
 
     def _warn(self, sentence: str) -> None:
         if sentence != self._warned:
             self._warned = sentence
-            self._log(sentence)
+            self._log.warning(sentence)
 
     def _tell(self, lines: Sequence[ClaimKeyValue]) -> None:
         """Appends records whose order does not matter."""
@@ -349,8 +352,8 @@ class LinkClaim:
             self._without(error)
             return
         if not self._owed:
-            self._log(
-                f"{self._link.name}: its notes on {self._link.target} cannot be written now: the link goes on, and "
+            self._log.warning(
+                f"its notes on {self._link.target} cannot be written now: the link goes on, and "
                 f"they are written later ({error.message})"
             )
         self._owed, self._look_at_s = True, time.monotonic() + RETRY_INTERVAL_S
@@ -362,8 +365,8 @@ class LinkClaim:
             self._without(error)
         elif self._answers and not self._unread and time.monotonic() - self._read_at_s > self._holding.lease_s:
             self._unread = True
-            self._log(
-                f"{self._link.name}: its notes in {TWINS_TOPIC} on {self._link.target} cannot be read for longer than "
+            self._log.warning(
+                f"its notes in {TWINS_TOPIC} on {self._link.target} cannot be read for longer than "
                 f"the lease, while {self._link.target} answers: whether another store takes the link over is not seen "
                 f"({error.message})"
             )
@@ -373,7 +376,7 @@ class LinkClaim:
             raise error
         self._blind = True
         self._once.say(
-            f"{self._link.name}: nobody can see whether another store writes this link, and a lost "
+            f"nobody can see whether another store writes this link, and a lost "
             f"store could not be recovered from {self._target.name}: {error.message} (try: {error.hint})"
         )
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -36,6 +37,8 @@ from twinshore.replication.reverse_link import check_reverse_link
 from twinshore.state.core.values import AuditRow, LinkPresence, LinkRow, twin_naming_of
 from twinshore.state.log import LINKS_SUBJECT
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 
 def read_operator_links(links: Iterable[Link], store: Store) -> dict[str, EffectiveLink]:
@@ -217,15 +220,13 @@ POLL_INTERVAL_S = 1.0
 
 
 class LinkRegistry:
-    """The links of a running process. `begins`: those at the start; `names`: run only these, or all if empty. `log`
-    gets each link that cannot run. One thread calls `turn`; any may read.
+    """The links of a running process. `begins`: those at the start; `names`: run only these, or all if empty. One
+    thread calls `turn`; any may read.
     """
 
-    def __init__(
-        self, settings: Settings, store: Store, begins: LinkSet, names: Sequence[str], log: Callable[[str], None]
-    ) -> None:
+    def __init__(self, settings: Settings, store: Store, begins: LinkSet, names: Sequence[str]) -> None:
         self._settings, self._store, self._names = settings, store, tuple(names)
-        self._log, self._once = log, RepeatFilter(log)
+        self._once = RepeatFilter(log)
         self._revision = begins.revision
         self.now = begins
 
@@ -245,7 +246,7 @@ class LinkRegistry:
         self._once.well()
         for one in found.differences:
             if one not in self.now.differences:
-                self._log(str(one))
+                log.warning(str(one), extra={"link": one.link})
         self._revision, self.now = found.revision, found
 
     def wanted(self) -> Mapping[str, Link]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -34,11 +35,13 @@ from twinshore.replication.task_pool import TaskEngine, TaskPool
 from twinshore.runtime import process
 from twinshore.runtime.endpoints import LinkContext, LinkService, StartService
 from twinshore.runtime.lease_keeper import SeenLease, read_leases
-from twinshore.runtime.logging import as_outage_log
+from twinshore.runtime.logging import OutageLog
 from twinshore.runtime.scheduler import UNTIL_WOKEN, process_scheduler, supervise, thread_failures
 from twinshore.runtime.wait_report import WaitReporter, report_waits_until
 from twinshore.state.database import readable_by_others
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 TURN_INTERVAL_S = 0.1
 # After a long turn, as when many links share the machine, the pause is longer; never longer than this.
@@ -57,11 +60,11 @@ class ControllerLoop:
     def __init__(
         self,
         driver: LinkController,
-        log: Callable[[str], None],
+        outages: OutageLog,
         refused: Callable[[str, RefusedError | None], None],
         fail: Callable[[TwinshoreError], None],
     ) -> None:
-        self._driver, self._log, self._refused, self._fail = driver, as_outage_log(log), refused, fail
+        self._driver, self._outages, self._refused, self._fail = driver, outages, refused, fail
         self._said = ""
         self._failed = False
         link = driver.link
@@ -79,15 +82,15 @@ class ControllerLoop:
 
     def _turn(self) -> float:
         name, begun_s = self._driver.link.name, time.monotonic()
-        pause_s = TURN_INTERVAL_S
+        pause_s, level = TURN_INTERVAL_S, logging.INFO
         try:
             sentence = self._driver.turn()
             self._refused(name, None)
         except StoreError as error:
-            sentence = f"{name}: {error}"
+            sentence, level = f"{name}: {error}", logging.WARNING
         except RefusedError as error:
             # The clusters are not the link's: fatal only when every link is refused.
-            sentence = f"{name}: refused: {error}"
+            sentence, level = f"{name}: refused: {error}", logging.ERROR
             self._refused(name, error)
             pause_s = REFUSED_RETRY_S
         except TwinshoreError as error:
@@ -95,17 +98,17 @@ class ControllerLoop:
         except Exception as error:
             # A link without a controller must not look as if it ran.
             return self._end(TwinshoreError(f"link {name}: {type(error).__name__}: {error}"))
-        self._say(sentence)
+        self._say(sentence, level)
         return max(pause_s, min(PAUSE_S_MAX, PAUSE_RATIO * (time.monotonic() - begun_s)))
 
-    def _say(self, sentence: str) -> None:
+    def _say(self, sentence: str, level: int) -> None:
         """Logs changes. A cluster that does not answer is logged once for all links."""
         link = self._driver.link
         waits = sentence.startswith(f"{link.name}: {WAITING}: ")
-        told = waits and any(self._log.has_reported(cluster) for cluster in (link.source, link.target))
+        told = waits and any(self._outages.has_reported(cluster) for cluster in (link.source, link.target))
         if sentence != self._said and not told:
             self._said = sentence
-            self._log(sentence)
+            log.log(logging.WARNING if waits else level, sentence, extra={"link": link.name})
 
     def _end(self, error: TwinshoreError) -> float:
         self._failed = True
@@ -124,13 +127,7 @@ class RunningLink:
     def alive(self) -> bool:
         return self._ending is not None or self._drive.alive()
 
-    def end(
-        self,
-        stop_s: float,
-        log: Callable[[str], None],
-        now: InactiveLink | None,
-        then: Callable[[], None] | None = None,
-    ) -> None:
+    def end(self, stop_s: float, now: InactiveLink | None, then: Callable[[], None] | None = None) -> None:
         """Begins to end the link in a thread of its own. Attempts have `stop_s` to finish. `now`: the status
         afterwards; None when the whole mirror was stopped. `then` is called last; when given, the process runs on, and
         the link may begin again.
@@ -144,7 +141,8 @@ class RunningLink:
                 try:
                     part()
                 except Exception as error:
-                    log(f"{self.link.name}: it did not end in good order: {describe_error(error)}")
+                    name = self.link.name
+                    log.error(f"{name}: it did not end in good order: {describe_error(error)}", extra={"link": name})
 
         self._ending = threading.Thread(target=work, name=f"end of {self.link.name}", daemon=True)
         self._ending.start()
@@ -204,10 +202,9 @@ class LinkSupervisor:
         *,
         links_max: int,
         stop_s: float,
-        log: Callable[[str], None],
     ) -> None:
         self._registry, self._begin, self._leave, self._links_max = registry, begin, leave, links_max
-        self._stop_s, self._log = stop_s, log
+        self._stop_s = stop_s
         self._running: dict[str, RunningLink] = {}
         self._ending: dict[str, RunningLink] = {}
         # Links that could not begin, as they were then, why, and when they are tried again.
@@ -239,7 +236,7 @@ class LinkSupervisor:
         """Ends all links at once. `why`: the failure that ended the mirror, if any."""
         now = InactiveLink(STOPPED, f"the mirror ended: {why}") if why else None
         for name, one in self._running.items():
-            one.end(self._stop_s, self._log, now)
+            one.end(self._stop_s, now)
             self._ending[name] = one
         self._running = {}
         until_s = time.monotonic() + 2 * self._stop_s + STOP_MARGIN_S
@@ -249,9 +246,8 @@ class LinkSupervisor:
     def _start(self, link: Link) -> None:
         if len(self._running) + len(self._ending) >= self._links_max:
             if link.name not in self._waiting:
-                self._log(
-                    f"{link.name}: waits: this mirror began with room for {self._links_max} links; start it again"
-                )
+                waits = f"waits: this mirror began with room for {self._links_max} links; start it again"
+                log.error(f"{link.name}: {waits}", extra={"link": link.name})
             self._waiting.add(link.name)
             return
         self._waiting.discard(link.name)
@@ -262,7 +258,8 @@ class LinkSupervisor:
             # Other links run on. The cause may pass by itself, as a lack of threads or files does.
             why = describe_error(error)
             if link.name not in self._failed or self._failed[link.name][1] != why:
-                self._log(f"{link.name}: cannot begin: {why}; tried again every {START_RETRY_S:.0f} s")
+                again = f"tried again every {START_RETRY_S:.0f} s"
+                log.warning(f"{link.name}: cannot begin: {why}; {again}", extra={"link": link.name})
             self._failed[link.name] = link, why, time.monotonic() + START_RETRY_S
 
     def _end(self, name: str, *, gone: bool) -> None:
@@ -270,8 +267,8 @@ class LinkSupervisor:
         one = self._ending[name] = self._running[name]
         del self._running[name]
         now = InactiveLink(STOPPED, self._registry.why_gone(name)) if gone else InactiveLink(STANDBY, LINK_CHANGED)
-        self._log(f"{name}: {now.sentence}")
-        one.end(self._stop_s, self._log, now, lambda: self._leave(one.link))
+        log.info(f"{name}: {now.sentence}", extra={"link": name})
+        one.end(self._stop_s, now, lambda: self._leave(one.link))
 
 
 # Slots for links that are added later: an embedded Spark's free slots cost nothing.
@@ -296,7 +293,7 @@ class MirrorContext:
     engine: TaskEngine
     desk: CoordinatorServer
     tides: TaskPool
-    log: Callable[[str], None]
+    outages: OutageLog
 
     def driver_of(self, link: Link) -> LinkController:
         """Returns a controller, and begins to measure the link's source."""
@@ -310,7 +307,7 @@ class MirrorContext:
             recorder=self.recorder,
             owner=self.owner,
             lanes=self.lanes,
-            log=self.log,
+            outages=self.outages,
             seen=self.leases.get(f"link {link.name}"),
         )
         try:
@@ -333,16 +330,14 @@ class MirrorContext:
 
 
 class Mirror:
-    """Runs these links, or all. `log` gets one line per event; `beside` starts each link's companions."""
+    """Runs these links, or all. `beside` starts each link's companions."""
 
-    def __init__(
-        self, settings: Settings, names: Sequence[str], log: Callable[[str], None], beside: Sequence[StartService] = ()
-    ) -> None:
+    def __init__(self, settings: Settings, names: Sequence[str], beside: Sequence[StartService] = ()) -> None:
         links = settings.chosen(names)
         check_chosen_links(settings, links)
         self._settings = settings
         self._names = [link.name for link in links] if names else []
-        self._log = as_outage_log(log)
+        self._outages = OutageLog()
         self._beside = beside
         self._stop = threading.Event()
         self._failure: TwinshoreError | None = None
@@ -355,18 +350,17 @@ class Mirror:
     def run(self) -> None:
         """Runs until `stop`; raises the failure that ended the mirror."""
         process.on_shutdown_signal(self.stop)
-        thread_failures.log = self._log
         threading.excepthook = thread_failures.hear
         mirror = self._settings.mirror
         store = self._open_store()
         begins = self._take_links(store)
-        registry = LinkRegistry(self._settings, store, begins, self._names, self._log)
+        registry = LinkRegistry(self._settings, store, begins, self._names)
         links = list(registry.wanted().values())
         leases = read_leases(store, [f"link {link.name}" for link in links])
         self._check_addresses(links, store)
         meters = Meters(mirror.ends_s)
-        recorder = ProgressRecorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
-        instruments = MetricsService(mirror, links, store, recorder, meters, self._log)
+        recorder = ProgressRecorder(store, self._owner, mirror.receipts_s, meters.lag)
+        instruments = MetricsService(mirror, links, store, recorder, meters)
         new = self._say_first(links, store, recorder)
         cores = os.cpu_count() or 1
         lanes, links_max = mirror.lanes or default_task_count(cores), len(links) + EXTRA_LINKS
@@ -375,10 +369,8 @@ class Mirror:
             self._never_begun(new, instruments, recorder, store)
             return
         desk = CoordinatorServer(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
-        tides = TaskPool(
-            desk, mirror.tide_s, engine.ride, self._log, spark_task_count(cores, lanes, mirror.tasks), engine.end
-        )
-        parts = (store, registry, recorder, instruments, engine, desk, tides, self._log)
+        tides = TaskPool(desk, mirror.tide_s, engine.ride, spark_task_count(cores, lanes, mirror.tasks), engine.end)
+        parts = (store, registry, recorder, instruments, engine, desk, tides, self._outages)
         shared = MirrorContext(self._owner, leases, lanes, *parts)
         roster = LinkSupervisor(
             registry,
@@ -386,7 +378,6 @@ class Mirror:
             shared.leave,
             links_max=links_max,
             stop_s=mirror.stop_s,
-            log=self._log,
         )
         supervise(lambda: registry.follow(self._stop), "links")
         try:
@@ -396,13 +387,13 @@ class Mirror:
             shared.close()
         if self._failure:
             raise self._failure
-        self._log("stopped in good order")
+        log.info("stopped in good order")
 
     def _take_links(self, store: Store) -> LinkSet:
         try:
             begins = adopt_settings(self._settings, store, by=f"the settings on {socket.gethostname()}")
             for difference in begins.differences:
-                self._log(f"{difference}; see `twinshore link list`")
+                log.warning(f"{difference}; see `twinshore link list`", extra={"link": difference.link})
             self._settings = self._settings.with_links(begins.links)
             check_chosen_links(self._settings, self._settings.chosen(self._names))
         except BaseException:
@@ -412,11 +403,11 @@ class Mirror:
 
     def _begin(self, link: Link, shared: MirrorContext) -> RunningLink:
         driver = shared.driver_of(link)
-        beside = LinkContext(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._log)
+        beside = LinkContext(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._outages)
         refused = partial(self._note_refused, shared.registry)
         try:
             return start_link(
-                link, driver, self._beside, beside, lambda one: ControllerLoop(one, self._log, refused, self._fail)
+                link, driver, self._beside, beside, lambda one: ControllerLoop(one, self._outages, refused, self._fail)
             )
         except BaseException:
             shared.leave(link)
@@ -425,9 +416,8 @@ class Mirror:
     def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
         """Raises RefusedError, before Spark starts, when every link's addresses lead to wrong clusters."""
         over = threading.Event()
-        report_waits_until(
-            over, WaitReporter(lambda said: self._log(f"{said} the mirror goes on trying"), WAIT_REPORTED_S)
-        )
+        reporter = WaitReporter(lambda said: log.warning(f"{said} the mirror goes on trying"), WAIT_REPORTED_S)
+        report_waits_until(over, reporter)
         try:
             refused = find_refused_links(links, self._settings, store)
         finally:
@@ -452,7 +442,7 @@ class Mirror:
         last status of a mirror that fell silent stays until this one replicates.
         """
         names = ", ".join(link.name for link in links)
-        self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
+        log.info(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
         silent = {word.link for word in store.links.statuses() if word.state != STOPPED}
         new = [link.name for link in links if link.name not in silent]
         for name in new:
@@ -460,10 +450,10 @@ class Mirror:
         looks = [prepare_start_message(link, self._settings, store) for link in links]
 
         def say() -> None:
-            for look in looks:
+            for link, look in zip(links, looks, strict=True):
                 sentence = look()
                 if not self._stop.is_set():
-                    self._log(sentence)
+                    log.info(sentence, extra={"link": link.name})
 
         threading.Thread(target=say, name="first words", daemon=True).start()
         return new
@@ -476,12 +466,12 @@ class Mirror:
             recorder.say(name, InactiveLink(STOPPED, "the mirror was stopped before it had begun"), 0)
         for close in (instruments.close, recorder.close, store.close):
             close()
-        self._log("stopped before anything had begun")
+        log.info("stopped before anything had begun")
 
     def _open_store(self) -> Store:
         store = open_writable_store(self._settings)
         if told := readable_by_others(self._settings.store.url):
-            self._log(told)
+            log.warning(told)
         return store
 
     def _note_refused(self, registry: LinkRegistry, name: str, error: RefusedError | None) -> None:

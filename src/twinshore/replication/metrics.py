@@ -6,6 +6,7 @@ even without a task, and stores them for `twinshore status`. `MirrorCollector` s
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,8 @@ from twinshore.runtime.http import AddressInUseError, MetricsServer
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.core.values import IncidentCount, LinkStatus
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 END_OFFSETS_INTERVAL_S = 2.0
 NEVER_S = -1e18
@@ -433,12 +436,10 @@ class MetricsService:
         store: Store,
         recorder: ProgressSink,
         meters: Meters,
-        log: Callable[[str], None],
     ) -> None:
         self._settings, self._store, self._recorder, self._meters = settings, store, recorder, meters
         self._looks: dict[str, EndOffsetPoller] = {}
         self._server: MetricsServer | None = None
-        self._log = log
         self._tried_at_s: float | None = None
         bounds = SeriesLimits(settings.metrics_topics_max, settings.metrics_partitions_max)
         holds_s = status_ttl_s(settings.receipts_s)
@@ -487,12 +488,12 @@ class MetricsService:
             self._server = MetricsServer(settings.metrics_address, settings.metrics_port, self._collector, self._words)
         except AddressInUseError as error:
             if first:
-                self._log(
+                log.warning(
                     f"no metrics yet: {error.message}; another mirror may serve there; tried every {SERVE_RETRY_S:g} s"
                 )
             return
         if not first:
-            self._log(f"metrics are served at {settings.metrics_address}:{settings.metrics_port} now")
+            log.info(f"metrics are served at {settings.metrics_address}:{settings.metrics_port} now")
 
     def close(self) -> None:
         if self._server:

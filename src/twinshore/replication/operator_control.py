@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import Protocol
@@ -16,8 +17,11 @@ from twinshore.replication.core.shares import UsageByTask, task_rate_limits
 from twinshore.replication.incidents import stopped
 from twinshore.replication.links import read_operator_links
 from twinshore.replication.task.core.messages import TaskRateLimits
+from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 OVERRIDES_POLL_INTERVAL_S = 1.0
 # Link state in the store: for processes with other settings of the link.
@@ -26,15 +30,11 @@ TopicVersion = tuple[str, int]
 
 
 class OperatorOverrides:
-    """`link`: the link as in effect; filters that could loop or collide do not count. `notes`: whether to store the
-    effective filters, and log conflicts as incidents.
-    """
+    """`link`: the link as in effect; filters that could loop or collide do not count."""
 
-    def __init__(
-        self, link: Link, links: Sequence[Link], store: Store, log: Callable[[str], None], *, notes: bool = True
-    ) -> None:
-        self._begins, self._links, self._store, self._log = link, links, store, log
-        self._notes = notes
+    def __init__(self, link: Link, links: Sequence[Link], store: Store) -> None:
+        self._begins, self._links, self._store = link, links, store
+        self._log = LinkLogger(log, link.name)
         self._versions: tuple[object, ...] = ()
         self._looked_at_s = 0.0
         self._said: tuple[str, ...] = ()
@@ -60,13 +60,10 @@ class OperatorOverrides:
         said = read_operator_links(links, self._store)
         now = resolve_filter_conflicts(links, said)[name]
         clashes = now.link != said[name].link
-        if self._notes:
-            self._tell(said[name].troubles)
-            clash = now.troubles[-1] if clashes else ""
-            stopped.report_link_incident(self._store, name, IncidentKind.CLASHING_FILTERS, clash, self._log)
-            self._begin_to_hold(filters_json(now.link))
-        else:
-            self._tell(now.troubles)
+        self._tell(said[name].troubles)
+        clash = now.troubles[-1] if clashes else ""
+        stopped.report_link_incident(self._store, name, IncidentKind.CLASHING_FILTERS, clash)
+        self._begin_to_hold(filters_json(now.link))
         # Only now: if the store failed before this, the next call takes the change again.
         self._versions, self._looked_at_s = versions, looked_at_s
         if now.link == self.link:
@@ -121,7 +118,7 @@ class OperatorOverrides:
 
     def _tell(self, troubles: tuple[str, ...]) -> None:
         for sentence in troubles if troubles != self._said else ():
-            self._log(f"{self._begins.name}: {sentence}")
+            self._log.warning(f"{sentence}")
         self._said = troubles
 
 

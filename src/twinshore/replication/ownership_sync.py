@@ -13,6 +13,7 @@ looks for twins after that lock. So either the twin or the change gives way.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -44,8 +45,11 @@ from twinshore.replication.incidents.stopped import StoppedPartitions
 from twinshore.replication.topic_lineage import TopicLineage, TopicVersions
 from twinshore.routing.core.home_records import NEWER_HINT, HomeRecord, describe_implausible
 from twinshore.routing.homes_topic import HomesTopic
+from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import AuditRow, HomeChange, HomeRow, MirrorRequest
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -75,9 +79,9 @@ class SwitchRequests:
         store: Store,
         desk: WithdrawableTasks,
         recorder: ProgressWriter,
-        log: Callable[[str], None],
     ) -> None:
-        self._now, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
+        self._now, self._store, self._desk, self._recorder = link, store, desk, recorder
+        self._log = LinkLogger(log, link().name)
         self._version = -1
         self._untold: set[str] = set()
         self._given: set[str] = set()
@@ -120,7 +124,7 @@ class SwitchRequests:
         self._untold -= gone
         self._given |= gone
         for topic in sorted(gone):
-            self._log(f"{name}: topic {topic} is let go: a switch moves it")
+            self._log.info(f"topic {topic} is let go: a switch moves it", extra={"topic": topic})
 
     def leaves(self, topic: str) -> bool:
         return topic in self.leaving
@@ -142,22 +146,15 @@ ID_CHARS_SHOWN = 8
 
 
 class HomeRecordSync:
-    """`link` returns the current link. `log` gets what is taken over, and what cannot be read."""
+    """`link` returns the current link. Logs what is taken over, and what cannot be read."""
 
-    def __init__(
-        self,
-        link: Callable[[], Link],
-        store: Store,
-        source: KafkaCluster,
-        target: KafkaCluster,
-        log: Callable[[str], None],
-    ) -> None:
-        self._now, self._store, self._log = link, store, log
+    def __init__(self, link: Callable[[], Link], store: Store, source: KafkaCluster, target: KafkaCluster) -> None:
+        self._now, self._store, self._log = link, store, LinkLogger(log, link().name)
         self._source, self._target = source, target
         self._rows: Mapping[str, HomeRow] = {}
         self._notes = [(cluster, HomesTopic(cluster, self._known)) for cluster in (source, target)]
-        self._once = {cluster.name: RepeatFilter(log) for cluster, _ in self._notes}
-        self._saying = RepeatFilter(log)
+        self._once = {cluster.name: RepeatFilter(self._log) for cluster, _ in self._notes}
+        self._saying = RepeatFilter(self._log)
         self._heard: set[str] = set()
         self._said: set[str] = set()  # topics handled since the last read of the clusters
         self._look_at_s = self._switches_at_s = 0.0
@@ -213,10 +210,10 @@ class HomeRecordSync:
                 here.read()  # the reverse link may have written there since
                 there.make()
                 there.say(lacking(), now_ms)
-                self._saying.well(f"{link.name}: {target.name} hears again where topics are at home")
+                self._saying.well(f"{target.name} hears again where topics are at home")
         except KafkaError as error:
             self._saying.say(
-                f"{link.name}: {target.name} does not hear where topics are at home, so a push decides where clients "
+                f"{target.name} does not hear where topics are at home, so a push decides where clients "
                 f"write those that no switch has moved: {error.message} (try: {error.hint})"
             )
 
@@ -235,9 +232,7 @@ class HomeRecordSync:
                 sentences.append(describe_implausible(cluster.name, notes.log.far.values()))
                 with suppress(KafkaError):
                     notes.say((), wall_ms())
-        stopped.report_link_incident(
-            self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences), self._log
-        )
+        stopped.report_link_incident(self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences))
 
     def take_up_switches(self) -> None:
         """Takes over switches recorded on the target, even while the source is away."""
@@ -248,10 +243,10 @@ class HomeRecordSync:
         self._switches_at_s = now_s + POLL_INTERVAL_S
         with suppress(KafkaError):
             notes.read()
-            _take_up_kept(link.name, cluster.name, notes, self._store, self._log)
+            _take_up_kept(link.name, cluster.name, notes, self._store)
 
     def _read(self, cluster: KafkaCluster, notes: HomesTopic) -> Mapping[str, HomeRecord]:
-        once, name = self._once[cluster.name], self._now().name
+        once = self._once[cluster.name]
         try:
             found = notes.read()
         except KafkaError as error:
@@ -260,12 +255,12 @@ class HomeRecordSync:
                     raise
                 return notes.homes
             once.say(
-                f"{name}: {HOMES_TOPIC} on {cluster.name} cannot be read, so switches that were made without this "
+                f"{HOMES_TOPIC} on {cluster.name} cannot be read, so switches that were made without this "
                 f"store are not seen: {error.message} (try: {error.hint})"
             )
             return {}
         self._heard.add(cluster.name)
-        once.well(f"{name}: {HOMES_TOPIC} on {cluster.name} is read again")
+        once.well(f"{HOMES_TOPIC} on {cluster.name} is read again")
         return found
 
     def _there(self, link: Link, lines: Iterable[str]) -> HomeContext:
@@ -289,13 +284,14 @@ class HomeRecordSync:
             for one in flips
         ]
         for one in self._store.topics_in_switch.flip(flips, told) if flips else ():
-            self._log(
-                f"{link.name}: topic {one.topic} of {pair} is at home on {one.home} in term {one.term}, as the "
-                "clusters say: the store takes it up"
+            self._log.info(
+                f"topic {one.topic} of {pair} is at home on {one.home} in term {one.term}, as the "
+                "clusters say: the store takes it up",
+                extra={"topic": one.topic},
             )
 
 
-def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store, log: Callable[[str], None]) -> None:
+def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store) -> None:
     """Takes over switches made while the store was unavailable. Deletes the cluster's copies that the store knows, once
     no process works on them without the store; a failure is retried at the next call.
     """
@@ -313,10 +309,10 @@ def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store, log:
             told = (row.id[:ID_CHARS_SHOWN], state, row.state, f"taken up from {cluster}", row.set_by)
             store.audit.add([AuditRow(now_ms, link, "switch", *told)])
         if before is None:
-            log(
+            log.warning(
                 f"{link}: {row.kind} switch {row.id[:ID_CHARS_SHOWN]} from {row.source} to {row.target} was made "
-                "without the "
-                f"store, as {cluster} says: the store takes it up, and `twinshore switch resume` ends it"
+                f"without the store, as {cluster} says: the store takes it up, and `twinshore switch resume` ends it",
+                extra={"link": link},
             )
     with suppress(KafkaError):
         for switch in find_obsolete_records(records, store.switches.all()):
@@ -326,7 +322,7 @@ def _take_up_kept(link: str, cluster: str, notes: HomesTopic, store: Store, log:
 class TopicHomes:
     """`link` returns the current link. `admitted` sets `elsewhere`: topics with another home; `homeless`: those
     without; `refused`: those that an operator must decide, and of these `doubted`: clusters contradict the store. Each
-    has a sentence. `notes`: whether to write obvious homes, and to take over the clusters'.
+    has a sentence. `notes`: whether to write obvious homes, to take over the clusters', and to log.
     """
 
     def __init__(
@@ -337,15 +333,14 @@ class TopicHomes:
         source: KafkaCluster,
         target: KafkaCluster,
         descents: TopicLineage,
-        log: Callable[[str], None],
         *,
         notes: bool = True,
     ) -> None:
         self._now, self._links, self._store = link, links, store
         self._source, self._target, self._descents = source, target, descents
-        self._log, self._notes = log, notes
+        self._log, self._notes = LinkLogger(log, link().name), notes
         self._pair = ownership.pair_name(link())
-        self._yielding = HomeRecordSync(link, store, source, target, log)
+        self._yielding = HomeRecordSync(link, store, source, target)
         self._version, self._rows = -1, dict[str, HomeRow]()
         self._said: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
@@ -408,7 +403,8 @@ class TopicHomes:
             return list(steps)
         gone = ownership.homes_elsewhere(link, self._store.homes.now(self._pair, {step.topic for step in steps}))
         for topic in gone:
-            self._log(f"{link.name}: {ownership.explain_homed_elsewhere(topic, gone[topic], link)} now")
+            elsewhere = ownership.explain_homed_elsewhere(topic, gone[topic], link)
+            self._log.info(f"{elsewhere} now", extra={"topic": topic})
             if topic not in known:
                 self._store.forget_topic(link.name, topic)
         return [step for step in steps if step.topic not in gone]
@@ -464,15 +460,15 @@ class TopicHomes:
         rows = [HomeRow(self._pair, name, one.home, 1, now_ms, f"link {link.name}") for name, one in settled.items()]
         stands = self._store.homes.settle(rows) if self._notes and rows else {row.topic: row for row in rows}
         self._rows |= stands
-        for name, row in stands.items():
+        for name, row in stands.items() if self._notes else ():
             why = settled[name].why.value if row.home == settled[name].home else f"{row.set_by} was first to say so"
-            self._log(f"{link.name}: topic {name} is at home on {row.home}: {why}")
+            self._log.info(f"topic {name} is at home on {row.home}: {why}", extra={"topic": name})
 
     def _tell(self) -> None:
         said = self.elsewhere | self.homeless
-        for name, sentence in said.items():
+        for name, sentence in said.items() if self._notes else ():
             if self._said.get(name) != sentence:
-                self._log(f"{self._now().name}: {sentence}")
+                self._log.info(f"{sentence}", extra={"topic": name})
         self._said = said
 
 

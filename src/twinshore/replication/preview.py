@@ -28,8 +28,8 @@ from twinshore.replication.core.mapping import (
 from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, PlanStep, Refuse, Rest, Settle, Stay
 from twinshore.replication.incidents.stopped import are_retried, read_stopped_partitions
 from twinshore.replication.link_claim import LinkClaim
+from twinshore.replication.links import effective_links
 from twinshore.replication.mapping.adopt import AdoptionPlanner
-from twinshore.replication.operator_control import OperatorOverrides
 from twinshore.replication.ownership_sync import TopicHomes
 from twinshore.replication.task.lookups import may_write_markers
 from twinshore.replication.topic_lineage import TopicLineage
@@ -107,12 +107,6 @@ def _sample(source: KafkaCluster, named: TopicPartition, offset: int) -> LogSamp
     return LogSample(at - offset, seen, size)
 
 
-def load_effective_link(link: Link, settings: Settings, store: Store, log: Callable[[str], None]) -> Link:
-    ruling = OperatorOverrides(link, settings.links, store, log, notes=False)
-    ruling.changed()
-    return ruling.link
-
-
 def preview_link(
     link: Link, settings: Settings, store: Store, shared: SharedConnections, rate_bytes_s: float = 0.0
 ) -> list[PlanStep | Cost]:
@@ -124,8 +118,8 @@ def preview_link(
         surveyor = TopicScanner(link, source, target)
         known = read_known_twins(store, link)
         ends_of = (store, source, target)
-        descents = TopicLineage(lambda: link, *ends_of, log=lambda _: None)
-        homing = TopicHomes(lambda: link, settings.links, *ends_of, descents, log=lambda _: None, notes=False)
+        descents = TopicLineage(lambda: link, *ends_of, quiet=True)
+        homing = TopicHomes(lambda: link, settings.links, *ends_of, descents, notes=False)
         names = [name for name in homing.admitted(surveyor.names()) if not is_heartbeats_topic(name)]
         chunks = [names[at : at + TOPICS_PER_SCAN] for at in range(0, len(names), TOPICS_PER_SCAN)]
         steps = TopicConflicts(link, store).judged(
@@ -257,7 +251,7 @@ def find_refused_links(links: Sequence[Link], settings: Settings, store: Store) 
 
 def prepare_start_message(link: Link, settings: Settings, store: Store) -> Callable[[], str]:
     """Reads the store at once; the returned function asks both clusters and returns the sentence."""
-    now = load_effective_link(link, settings, store, lambda _: None)
+    now = effective_links(settings.links, store)[link.name].link
     rests = len(read_stopped_partitions(store, link.name))
     paused = "; it is paused" if now.control.paused else ""
     resting = f"; open incidents stop {rests} partitions, see `twinshore status`" if rests else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from twinshore.config.model import TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter, describe_error, run_all
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.coordinator import TaskReport
+from twinshore.replication.core.incident_kinds import kind_entry
 from twinshore.replication.core.incident_rules import TransientIncidents
 from twinshore.replication.core.lag import AlignmentProgress, shared_fetch_row, standby_row
 from twinshore.replication.core.model import STANDBY, STOPPED, InactiveLink, LinkFacts, describe_link_state
@@ -32,6 +34,8 @@ from twinshore.state.core.progress_rules import ProgressRefusedError
 from twinshore.state.core.values import LinkStatus, ProgressRecord
 from twinshore.state.incident_log import DROPS_PER_JOINED_ROW
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 RATE_HALF_LIFE_S = 3.0
 SPEED_TTL_S = 5.0  # an older report of a task says nothing about now
@@ -112,24 +116,20 @@ class LinkStats:
 
 
 class ProgressRecorder:
-    """`take` only queues; a thread writes. `trouble` gets the store's errors. `lag`: a link's lag by recent log ends,
-    None: unknown.
-    """
+    """`take` only queues; a thread writes. `lag`: a link's lag by recent log ends, None: unknown."""
 
     def __init__(
         self,
         store: Store,
         owner: str,
         every_s: float,
-        trouble: Callable[[str], None],
         lag: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._lag = lag
         self._store = store
         self._owner = owner
         self._every_s = every_s
-        self._trouble = trouble
-        self._once = RepeatFilter(trouble)
+        self._once = RepeatFilter(log)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._queue: list[TaskReport] = []
@@ -265,7 +265,8 @@ class ProgressRecorder:
                     break
             time.sleep(self._every_s)
         if held:
-            self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
+            lost = f"{len(held)} receipts of the last term could not be written; pumps tell them again"
+            log.warning(f"{link}: {lost}", extra={"link": link})
 
     def written(self) -> bool:
         """Writes all reports so far. Returns whether that succeeded."""
@@ -407,7 +408,10 @@ class ProgressRecorder:
                 return
             self._drops_said[place] = now_s
             more = f"; what else is dropped there within {DROPS_LOG_INTERVAL_S:g} s only the ledger says"
-        self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}{more}")
+        named = TopicPartition(stopped.topic, stopped.partition)
+        policy = stopped.policy or kind_entry(stopped.kind).policy
+        text = f"{link}: {named}: {stopped.kind}: {stopped.sentence}{more}"
+        log.log(policy.log_level, text, extra={"link": link, **asdict(named)})
 
     def _record(self) -> None:
         """Holds progress back while an incident of the partition is unwritten: after a crash in between, lost offsets
@@ -421,7 +425,7 @@ class ProgressRecorder:
                 self._store.receipts.record(due)
             except ProgressRefusedError as error:
                 # Another mirror has the link by now, and has recorded the same offsets.
-                self._trouble(error.message)
+                log.warning(error.message)
                 refused = {id(one.receipt): salvage_refused_progress(one) for one in error.refused}
                 due = [kept for one in due for kept in refused.get(id(one), (one,))]
                 self._unwritten = held + due

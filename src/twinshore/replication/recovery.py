@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import time
@@ -12,16 +13,19 @@ from twinshore.config.errors import KafkaError, RefusedError, WireError
 from twinshore.config.incident_policy import POLICY_NOT_TRUNCATED, IncidentEffect, IncidentKind, IncidentSide
 from twinshore.config.model import Link, TopicPartition
 from twinshore.config.repeat_filter import RepeatFilter
-from twinshore.config.sentences import append_hint
+from twinshore.config.sentences import Tell, append_hint
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG
 from twinshore.replication.task.core.position import AUTHORIZATION_CODES
 from twinshore.replication.task.lookups import DELETE_RECORDS_DENIED_CODES
+from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.lease_watch import LeaseWatch
 from twinshore.state.core.values import Incident, IncidentRow, LeaseRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 
 def select_due_cuts(
@@ -54,9 +58,9 @@ class LogStartSync:
         *,
         never: Callable[[], bool],
         doubt: Callable[[Iterable[str]], object],
-        log: Callable[[str], None],
     ) -> None:
-        self._link, self._target, self._store, self._doubt, self._log = link, target, store, doubt, log
+        self._link, self._target, self._store, self._doubt = link, target, store, doubt
+        self._log = LinkLogger(log, link.name)
         self._never_now, self._never = never, False
         self._refused: dict[str, RepeatFilter] = {}
 
@@ -76,7 +80,7 @@ class LogStartSync:
             ours = {named: at for named, at in wanted.items() if named.topic == topic}
             count += self._cut(topic, ids[topic], ours, done, told.get(topic))
         if count:
-            self._log(f"{self._link.name}: cut {count} twins to their sources' log starts")
+            self._log.info(f"cut {count} twins to their sources' log starts")
 
     def _cut(
         self,
@@ -103,14 +107,14 @@ class LogStartSync:
                 done.update(ours)
                 failed = {}
         if failed:
-            once.say(f"{self._link.name}: the log of twin {twin} was not cut to its source's start: {why.message}")
+            once.say(f"the log of twin {twin} was not cut to its source's start: {why.message}")
             # The target refused, so it has the twin: no sign that the twin was replaced.
             if kept:
                 self._tell(topic, twin, max(ours.values()), why)
             else:
                 self._doubt([topic])
         else:
-            once.well(f"{self._link.name}: the log of twin {twin} is cut to its source's start again")
+            once.well(f"the log of twin {twin} is cut to its source's start again")
             if told:
                 self._close(told)
         return len(cut)
@@ -146,7 +150,7 @@ LEASE_MS = 60_000  # far more than a change of the store takes
 GRACE_S = 5.0  # a dead mirror's requests may still be in flight for so long; successors wait as well
 
 
-def refuse_while_mirror_runs(store: Store, link: str, lease_s: float, tell: Callable[[str], None]) -> LeaseRow | None:
+def refuse_while_mirror_runs(store: Store, link: str, lease_s: float, tell: Tell) -> LeaseRow | None:
     """Returns the link's lease once released, or seen here to expire; no two hosts' clocks are compared. RefusedError
     when a mirror renews it. `tell` gets why this takes long.
     """

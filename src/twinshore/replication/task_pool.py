@@ -7,6 +7,7 @@ task that was running while an attempt died or froze runs alone for a while (`Qu
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -36,6 +37,8 @@ from twinshore.replication.task.core.messages import (
 )
 from twinshore.replication.task.core.task_core import STANDBY_S_MAX
 from twinshore.runtime.scheduler import supervise
+
+log = logging.getLogger(__name__)
 
 TASK_MODULES = ("twinshore.replication.task.runner",)
 
@@ -102,22 +105,26 @@ class TaskGroupAttempt:
     turn: int = 0
 
 
+RunJob = Callable[[str, str], str]
+EndJob = Callable[[str], None]
+
+
 class TaskGroups:
     """All calls come from one thread. `run(order, name)` is the Spark job; `end(name)` ends one from outside;
-    `over(berth, sentence, died)` gets how each slot ended.
+    `over(berth, sentence, died)` gets how each slot ended. Logs nothing once `closed`.
     """
 
     def __init__(
         self,
         desk: CoordinatorServer,
         tide_s: float,
-        run: Callable[[str, str], str],
-        heard: Callable[[str], None],
+        run: RunJob,
         over: Callable[[int, str, bool], None],
-        end: Callable[[str], None],
+        end: EndJob,
+        closed: threading.Event,
     ) -> None:
-        self._desk, self._tide_s, self._run, self._heard, self._over = desk, tide_s, run, heard, over
-        self._end = end
+        self._desk, self._tide_s, self._run, self._over = desk, tide_s, run, over
+        self._end, self._closed = end, closed
         self.suspects = Quarantine()
         self._tides: dict[TaskGroupAttemptId, TaskGroupAttempt] = {}
         self._berths: dict[int, TaskGroupAttemptId] = {}
@@ -180,7 +187,7 @@ class TaskGroups:
                 self._miss(one, now_s)
             elif not (one.heard_s or one.given_up) and now_s - one.launched_s >= 2 * START_TIMEOUT_S:
                 one.given_up = True
-                self._heard(f"{_name(one.place)}: not a word since it was launched: Spark is asked to end its task")
+                self._warn(f"{_name(one.place)}: not a word since it was launched: Spark is asked to end its task")
                 self._end(_name(one.place))
         wanted = set(wanted)
         for raft in sorted(wanted):
@@ -208,13 +215,13 @@ class TaskGroups:
         if not one.missed:
             one.missed = True
             lanes = len({self._lanes[berth] for berth, at in self._berths.items() if at == one.place})
-            self._heard(
+            self._warn(
                 f"{_name(one.place)}: frozen: not a word for {FROZEN_AFTER_S:.0f} s; {lanes} lanes move to another"
             )
             self._suspect(one.place, one.turn, now_s)
         if not one.given_up and now_s - one.heard_s >= 2 * FROZEN_AFTER_S:
             one.given_up = True
-            self._heard(f"{_name(one.place)}: still frozen: Spark is asked to end its task")
+            self._warn(f"{_name(one.place)}: still frozen: Spark is asked to end its task")
             self._end(_name(one.place))
 
     def _hear(self, now_s: float) -> None:
@@ -302,7 +309,7 @@ class TaskGroups:
         times = self._failures.get(place.raft, (0, 0.0))[0] + 1 if trouble else 0
         self._failures[place.raft] = (times, now_s + min(GROUP_RETRY_S_MAX, 0.1 * 2**times) if trouble else 0.0)
         if trouble:
-            self._heard(f"{_name(place)}: {trouble}; {len(left)} lanes begin again")
+            self._warn(f"{_name(place)}: {trouble}; {len(left)} lanes begin again")
         for berth in left:
             self._left(berth)
             self._over(berth, "finished", False)
@@ -315,10 +322,14 @@ class TaskGroups:
     def _suspect(self, place: TaskGroupAttemptId, turn: int, now_s: float) -> None:
         lane = self._lanes.get(turn) if now_s - self._stalled_s >= FROZEN_AFTER_S else None
         if self.suspects.ended(lane, now_s) and lane:
-            self._heard(
+            self._warn(
                 f"{lane[0]} lane {lane[1]}: {_name(place)} ended in its turn: it gets a task of its own, so that it "
                 "takes no other link's lanes along"
             )
+
+    def _warn(self, sentence: str) -> None:
+        if not self._closed.is_set():
+            log.warning(sentence)
 
 
 def _name(place: TaskGroupAttemptId) -> str:
@@ -388,27 +399,26 @@ class TaskAttempts:
 
 
 class TaskPool:
-    """Keeps attempts running for every open task. `run(order, name)` is the Spark job, `end(name)` ends one;
-    `heard(sentence)` gets log lines. When tasks and standbys exceed `tasks`, small ones share groups; 0: never.
+    """Keeps attempts running for every open task. `run(order, name)` is the Spark job, `end(name)` ends one. When tasks
+    and standbys exceed `tasks`, small ones share groups; 0: never.
     """
 
     def __init__(
         self,
         desk: CoordinatorServer,
         tide_s: float,
-        run: Callable[[str, str], str],
-        heard: Callable[[str], None],
+        run: RunJob,
         tasks: int = 0,
-        end: Callable[[str], None] = lambda _: None,
+        end: EndJob = lambda _: None,
     ) -> None:
         self._desk = desk
+        self._closed = threading.Event()
         self._tide_s = tide_s
         self._run = run
-        self._heard = heard
         self._tasks = tasks
         self._end = end
         self._lanes: dict[TaskKey, TaskAttempts] = {}
-        self._rafts = TaskGroups(desk, tide_s, run, self._hear_of_raft, self._left_raft, self._give_up)
+        self._rafts = TaskGroups(desk, tide_s, run, self._left_raft, self._give_up, self._closed)
         self._aboard: dict[int, tuple[TaskAttempts, int, str]] = {}
         # The number of each task's next attempt, kept after closing: Spark jobs are ended by their names.
         self._numbers: dict[TaskKey, int] = {}
@@ -418,7 +428,6 @@ class TaskPool:
         # The group of each broadcast's tasks of one number.
         self._together: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
-        self._closed = threading.Event()
         supervise(self._work, "tides")
 
     def open_task(self, key: TaskKey, make: Callable[[int], TaskConfig], *, together: str = "") -> None:
@@ -476,7 +485,7 @@ class TaskPool:
             if one.berth is None and one.spent_s(now_s) >= END_TIMEOUT_S and not one.given_up:
                 one.given_up = True
                 name = f"{key[0]} lane {key[1]} tide {tide}"
-                self._heard(f"{name}: it carries no more and does not end: Spark is asked to end its task")
+                log.warning(f"{name}: it carries no more and does not end: Spark is asked to end its task")
                 self._give_up(name)
 
     def _give_up(self, name: str) -> None:
@@ -486,12 +495,12 @@ class TaskPool:
             try:
                 self._end(name)
             except Exception as error:
-                self._heard(f"{name}: Spark does not end its task ({first_error_line(error)})")
+                log.warning(f"{name}: Spark does not end its task ({first_error_line(error)})")
 
         try:
             threading.Thread(target=ask, name=f"end of {name}", daemon=True).start()
         except RuntimeError as error:
-            self._heard(f"{name}: Spark is not asked to end its task ({first_error_line(error)})")
+            log.warning(f"{name}: Spark is not asked to end its task ({first_error_line(error)})")
 
     def _look(self, now_s: float) -> None:
         for key, jobs in self._lanes.items():
@@ -501,7 +510,7 @@ class TaskPool:
             there = suspects.apart & self._lanes.keys()
             manned = frozenset(key for key in there if self._desk.holding(key)[0] is not None)
             for key in suspects.turn(suspects.apart - manned, now_s):
-                self._heard(f"{key[0]} lane {key[1]}: carried for long enough: it may share a task with others again")
+                log.info(f"{key[0]} lane {key[1]}: carried for long enough: it may share a task with others again")
 
     def _heirs_free(self, heirs: int, alone: int) -> int:
         """How many more standbys may have a Spark task. Tasks that move to groups may use all."""
@@ -543,7 +552,7 @@ class TaskPool:
     def _tell_wait(self, key: TaskKey, jobs: TaskAttempts) -> None:
         wait_s = self._desk.waits_s(key)
         if wait_s > WAIT_REPORTED_S and not jobs.waits:
-            self._heard(
+            log.warning(
                 f"{key[0]} lane {key[1]}: no pump begins for {wait_s:.0f} s: a broker of the target throttled the last "
                 "one, and what it was sent may land until then (hint: the quota is too small for this link)"
             )
@@ -598,7 +607,7 @@ class TaskPool:
         except Exception as error:
             # Concerns this task alone: the same thread launches the others. The machine may be out of threads.
             jobs.running.pop(tide, None)
-            self._heard(f"{name}: it cannot begin ({first_error_line(error)}); the lane begins again")
+            log.warning(f"{name}: it cannot begin ({first_error_line(error)}); the lane begins again")
             self._pause(jobs, now_s)
 
     def _ride(self, jobs: TaskAttempts, tide: int, order: TaskConfig, name: str) -> None:
@@ -606,12 +615,12 @@ class TaskPool:
         try:
             sentence = self._run(order.to_json(), name)
             if sentence != "finished":
-                self._heard(f"{name}: {sentence}")
+                log.warning(f"{name}: {sentence}")
             failed = sentence != "finished" and time.monotonic() - started_s < RETRY_S_MAX
         except Exception as error:
             # Any error of Spark: the task, the worker or the executor is gone; our task begins again.
             if not self._closed.is_set():
-                self._heard(f"{name}: its task died ({first_error_line(error)}); the lane begins again")
+                log.warning(f"{name}: its task died ({first_error_line(error)}); the lane begins again")
             failed = True
         with self._lock:
             self._over(jobs, tide, failed=failed)
@@ -629,13 +638,9 @@ class TaskPool:
         jobs, tide, name = self._aboard.pop(berth)
         launched_s = jobs.running[tide].launched_s if tide in jobs.running else 0.0
         if sentence != "finished":
-            self._heard(f"{name}: {f'its pump died ({sentence}); the lane begins again' if died else sentence}")
+            log.warning(f"{name}: {f'its pump died ({sentence}); the lane begins again' if died else sentence}")
         failed = died or (sentence != "finished" and time.monotonic() - launched_s < RETRY_S_MAX)
         self._over(jobs, tide, failed=failed)
-
-    def _hear_of_raft(self, sentence: str) -> None:
-        if not self._closed.is_set():
-            self._heard(sentence)
 
     def _over(self, jobs: TaskAttempts, tide: int, *, failed: bool) -> None:
         jobs.running.pop(tide, None)

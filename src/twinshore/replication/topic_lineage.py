@@ -7,6 +7,7 @@ that topic, the link knows only the twins in the store.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -28,7 +29,10 @@ from twinshore.replication.core.lineage import (
     judge_lineage,
 )
 from twinshore.replication.core.model import CarryTopic, Create
+from twinshore.runtime.logging import LinkLogger
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 TopicVersions = dict[str, tuple[str, int]]
 # So long after a topic was first seen, an honest mirror's records may still arrive.
@@ -37,8 +41,8 @@ DOUBT_RECHECK_S = 60.0
 
 
 class TopicLineage:
-    """`link` returns the current link. `log` gets each topic not replicated, and missing rights, once; `tell` the
-    topics with unconfirmed claims whenever these change.
+    """`link` returns the current link. `tell` gets the topics with unconfirmed claims whenever these change. `quiet`:
+    logs neither topics that are not replicated nor missing rights.
     """
 
     def __init__(
@@ -47,12 +51,13 @@ class TopicLineage:
         store: Store,
         source: KafkaCluster,
         target: KafkaCluster,
-        log: Callable[[str], None],
+        *,
         tell: Callable[[Collection[str]], None] = lambda _: None,
+        quiet: bool = False,
     ) -> None:
         self._now, self._store = link, store
         self._source, self._target = source, target
-        self._log, self._tell_doubts = log, tell
+        self._log, self._tell_doubts, self._quiet = LinkLogger(log, link().name), tell, quiet
         self._journals = {side: StateTopic(cluster, TWINS_TOPIC) for side, cluster in self._sides()}
         self._read_to = dict.fromkeys(self._journals, 0)
         self._told = {side: LineageRecords() for side in self._journals}
@@ -165,7 +170,8 @@ class TopicLineage:
     def _stay(self, name: str, reason: str) -> None:
         if self.staying.get(name) != reason:
             self.staying[name] = reason
-            self._log(f"{self._link.name}: {reason}")
+            if not self._quiet:
+                self._log.info(f"{reason}", extra={"topic": name})
 
     def _told_before(self) -> dict[tuple[str, str], Lineage]:
         """What the target was told at each topic's start."""
@@ -207,9 +213,9 @@ class TopicLineage:
     def _missing(self, error: KafkaError, what: str) -> None:
         if error.retriable:
             raise error
-        if what not in self._blind:
+        if what not in self._blind and not self._quiet:
             self._blind.add(what)
-            self._log(f"{self._link.name}: {what}: {error.message} (try: {error.hint})")
+            self._log.warning(f"{what}: {error.message} (try: {error.hint})")
 
 
 def read_own_lineage(store: Store, here: str) -> dict[str, Lineage]:

@@ -7,6 +7,7 @@ row of the twin was first has the topic, whether or not its mirror seems to live
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,8 @@ from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochOffset, P
 from twinshore.replication.task.core.position import AUTHORIZATION_CODES
 from twinshore.state.core.values import LinkStateRow, TwinRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +191,13 @@ def apply_steps(target: KafkaCluster, steps: Iterable[PlanStep]) -> list[str]:
     return done
 
 
-def try_step(
-    target: KafkaCluster, step: PlanStep, tell: Callable[[str], None], unmade: Callable[[Create], None]
-) -> Refuse | None:
-    """Executes the step; returns why the topic must rest if the target refuses. `unmade` gets a twin that was not
-    created.
+def try_step(target: KafkaCluster, link: str, step: PlanStep, unmade: Callable[[Create], None]) -> Refuse | None:
+    """Executes the step, and logs it; returns why the topic must rest if the target refuses. `unmade` gets a twin that
+    was not created.
     """
     try:
         for sentence in apply_steps(target, [step]):
-            tell(sentence)
+            log.info(f"{link}: {sentence}", extra={"link": link, "topic": step.topic})
     except KafkaError as error:
         if error.retriable and not error.code:
             raise  # no broker's response: the cluster is not reachable at all

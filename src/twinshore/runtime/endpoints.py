@@ -17,6 +17,7 @@ from twinshore.config.model import Link
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import API_TIMEOUT_S, REQUEST_TIMEOUT_S, KafkaCluster
 from twinshore.kafka.pool import ConnectionPool
+from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.store import Store
 
@@ -29,7 +30,7 @@ class LinkContext:
     settings: Settings
     store: Store
     active: Callable[[], bool]
-    log: Callable[[str], None]
+    outages: OutageLog
 
 
 class LinkService(Protocol):

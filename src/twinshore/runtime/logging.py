@@ -28,6 +28,7 @@ from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.config.sections.log import LogSettings
 from twinshore.config.sentences import count_phrase, escape_line, join_names
 
+log = logging.getLogger(__name__)
 OUTAGE_GATHER_S = 15.0  # jobs give up at different times: the report waits for most of them
 OUTAGE_LOG_AGAIN_S = 600.0
 LATE_FAILURE_S = 20.0  # a job that began during the outage may fail so long after its end
@@ -49,15 +50,12 @@ class _Outage:
 
 
 class OutageLog:
-    """A log that reports outages. Thread-safe."""
+    """Logs the outages that jobs of this process report. Thread-safe."""
 
-    def __init__(self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._log, self._clock = log, clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._guard = threading.Lock()
         self._away: dict[str, _Outage] = {}
-
-    def __call__(self, sentence: str) -> None:
-        self._log(sentence)
 
     def silent(self, cluster: str, link: str, what: str, cause: str, *, since_s: float = -1.0) -> None:
         """Reports that job `what` of the link failed, since the cluster is silent. `since_s`: since when on this log's
@@ -79,13 +77,13 @@ class OutageLog:
                 said = _what_waits(cluster, away, now_s)
                 away.told, away.told_s, away.tell_at_s = set(away.waiting), now_s, now_s + OUTAGE_GATHER_S
         if said:
-            self._log(said)
+            log.warning(said, extra={"cluster": cluster})
 
     def answers(self, link: str, what: str, of: str = "") -> bool:
         """Reports that job `what` succeeded: on cluster `of`, or all. Returns whether the job had waited for a cluster,
         so the log needs no further line.
         """
-        now_s, said, waited = self._clock(), [], False
+        now_s, back, waited = self._clock(), [], False
         with self._guard:
             for cluster, away in self._away.items():
                 if (link, what) not in away.waiting or of not in ("", cluster):
@@ -94,9 +92,9 @@ class OutageLog:
                 waited = True
                 if away.back_s is None:
                     away.back_s = now_s
-                    said.append(f"{cluster} answers again, after {now_s - away.since_s:.0f} s")
-        for sentence in said:
-            self._log(sentence)
+                    back.append((cluster, now_s - away.since_s))
+        for cluster, away_s in back:
+            log.info(f"{cluster} answers again, after {away_s:.0f} s", extra={"cluster": cluster})
         return waited
 
     def forget(self, link: str) -> None:
@@ -128,17 +126,24 @@ def _what_waits(cluster: str, away: _Outage, now_s: float) -> str:
     )
 
 
-def as_outage_log(log: Callable[[str], None]) -> OutageLog:
-    """Returns the log if an OutageLog, else a new one around the log."""
-    return log if isinstance(log, OutageLog) else OutageLog(log)
+class LinkLogger(logging.LoggerAdapter[logging.Logger]):
+    """Begins each line with the link, and adds it as a field."""
+
+    def __init__(self, log: logging.Logger, link: str) -> None:
+        super().__init__(log, {"link": link})
+        self._link = link
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        return f"{self._link}: {msg}", kwargs
 
 
 class FailureLog:
     """Failures of one job of a link: outages go to the OutageLog, others through `RepeatFilter`."""
 
-    def __init__(self, link: str, what: str, log: Callable[[str], None], log_causes: OutageLog) -> None:
-        self._link, self._what = link, what
-        self._causes, self._once = log_causes, RepeatFilter(log)
+    def __init__(self, link: str, what: str, log: logging.Logger, outages: OutageLog) -> None:
+        self._link, self._what, self._outages = link, what, outages
+        self._once = RepeatFilter(LinkLogger(log, link))
 
     def remark(self, sentence: str) -> None:
         """Logs what is no failure."""
@@ -147,12 +152,12 @@ class FailureLog:
     def say(self, before: str, error: Exception) -> None:
         """Logs a failure. `before`: what failed, written before the colon."""
         if isinstance(error, KafkaError) and error.silent:
-            self._causes.silent(error.silent, self._link, self._what, error.cause)
+            self._outages.silent(error.silent, self._link, self._what, error.cause)
         else:
             self._once.say(f"{before}: {describe_error(error)}")
 
     def well(self, says: str = "") -> None:
-        waited = self._causes.answers(self._link, self._what)
+        waited = self._outages.answers(self._link, self._what)
         self._once.well("" if waited else says)
 
 
@@ -180,21 +185,11 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        return json.dumps(values | {name: getattr(record, name) for name in LOG_FIELDS if hasattr(record, name)})
+        fields = {name: getattr(record, name, "") for name in LOG_FIELDS}
+        return json.dumps(values | {name: value for name, value in fields.items() if value != ""})
 
 
 FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
-
-
-class LinkLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the link to each line."""
-
-    def __init__(self, log: logging.Logger, link: str) -> None:
-        super().__init__(log, {"link": link})
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
-        return msg, kwargs
 
 
 class LogWriter(logging.Handler):

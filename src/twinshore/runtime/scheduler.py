@@ -6,6 +6,7 @@ of a task, which runs again a moment later. Time is monotonic, and missed runs a
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -16,16 +17,17 @@ from typing import Generic, TypeVar
 from twinshore.config.repeat_filter import describe_error
 from twinshore.runtime.core.task_queue import ConcurrencyLimits, QueuedTask, TaskQueue
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 RESTART_DELAY_S = 1.0
 FAILURE_SHOWN_S = 60.0
 
 
 class ThreadFailures:
-    """Errors that ended threads of this process. `log` receives repeated sentences once."""
+    """Errors that ended threads of this process. Repetitions are logged once."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.log: Callable[[str], None] = lambda _: None
         self._clock = clock
         self._last: dict[str, tuple[float, str]] = {}
 
@@ -35,7 +37,7 @@ class ThreadFailures:
         news = self._last.get(name, (0.0, ""))[1] != sentence
         self._last[name] = self._clock(), sentence
         if news:
-            self.log(sentence)
+            log.error(sentence)
 
     def says(self) -> str:
         """Returns the last failure of the past minute, or nothing."""

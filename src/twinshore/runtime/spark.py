@@ -88,8 +88,8 @@ def stop_quietly(stop: Callable[[], object]) -> None:
 
 def end_gateway() -> None:
     """Ends the JVM at once, also during its start."""
-    # Waiting calls would each write a trace, some to the root logger, which Twinshore does not use.
-    logging.disable(logging.CRITICAL)
+    # Waiting calls would each write a trace, some to the root logger, whose level Twinshore's loggers do not take.
+    logging.getLogger().setLevel(logging.CRITICAL + 1)
     until_s = time.monotonic() + EXIT_TIMEOUT_S
     while (found := _below()) and time.monotonic() < until_s:
         for child in found:

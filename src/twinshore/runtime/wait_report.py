@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from twinshore.config.sentences import Tell
 from twinshore.kafka.pool import ClusterWait, current_waits
 
 INTERACTIVE_WAIT_S, BATCH_WAIT_S = 2.5, 10.0
@@ -17,7 +18,7 @@ _UNTOLD = threading.Lock()  # held once a reporter runs
 class WaitReporter:
     """Reports each wait once, and again if long."""
 
-    def __init__(self, tell: Callable[[str], None], after_s: float) -> None:
+    def __init__(self, tell: Tell, after_s: float) -> None:
         self._tell, self._after_s = tell, after_s
         self._told_s: dict[str, float] = {}
 
@@ -31,7 +32,7 @@ class WaitReporter:
             self._tell(f"waiting{since} for {wait.cluster} at {wait.at} ...")
 
 
-def report_waits(tell: Callable[[str], None], *, watched: bool) -> None:
+def report_waits(tell: Tell, *, watched: bool) -> None:
     """Reports waits until the process ends; further calls change nothing. `watched`: a person reads the output."""
     if _UNTOLD.acquire(blocking=False):
         report_waits_until(threading.Event(), WaitReporter(tell, INTERACTIVE_WAIT_S if watched else BATCH_WAIT_S))

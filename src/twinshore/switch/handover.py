@@ -8,7 +8,7 @@ while. The proof uses the same round as `twinshore prove`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -346,14 +346,12 @@ def _is_twins(name: str, value: str | None) -> bool:
     return value == TWIN_SETTINGS.get(name) or (name, value) == ("cleanup.policy", COMPACTED_POLICY)
 
 
-def prove_twins(
-    link: Link, settings: Settings, store: Store, record: SwitchState, *, log: Callable[[str], None], whole: bool
-) -> StepOutcome:
+def prove_twins(link: Link, settings: Settings, store: Store, record: SwitchState, *, whole: bool) -> StepOutcome:
     """Continues from earlier proofs. `whole`: up to the points; else as far as both logs are now."""
     tasks = settings.proof.tasks
     wishes = replace(proof_options(settings.proof), digest=False).per_task(tasks)
     proving = ProofRounds(
-        settings, store, run_bundle_in_process, wishes=wishes, tasks=tasks, way=None, stopped=lambda: False, log=log
+        settings, store, run_bundle_in_process, wishes=wishes, tasks=tasks, way=None, stopped=lambda: False
     )
     report = proving.round([link], list(record.names()), again=False)
     differing = [f"{one.row.topic}-{one.row.partition}" for one in report.partitions if one.differs]

@@ -6,6 +6,7 @@ here, or resumed if past the point of no return.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
@@ -18,9 +19,12 @@ from twinshore.replication.incidents import stopped
 from twinshore.runtime import lease_keeper
 from twinshore.runtime.endpoints import LinkContext
 from twinshore.runtime.lease_keeper import LeaseKeeper
+from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.switch.core.steps import SwitchState, parse_switch_state
 from twinshore.switch.operations.run import SwitchCaller, resume, roll_back
+
+log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 1.0
 REPORT_AFTER_S = 3.0  # most holds are over before
@@ -38,6 +42,7 @@ class HeldWriters:
         self._since_s: dict[str, float] = {}
         self._ending: dict[str, threading.Thread] = {}  # one that waits for a dead cluster keeps no other waiting
         self._told: str | None = None  # unknown: an earlier process may have told something
+        self._log = LinkLogger(log, self._link.name)
         self._trouble = RepeatFilter(self._log)
         ends = (self._link.source, self._link.target)
         self._task = process_scheduler.every(
@@ -93,21 +98,19 @@ class HeldWriters:
         return found
 
     def _end(self, record: SwitchState) -> None:
-        self._log(f"the process of switch {record.id[:8]} is gone while it holds writers: it is ended here")
-        asking = SwitchCaller(f"link {self._link.name}", self._log, threading.Event())
+        self._log.warning(f"the process of switch {record.id[:8]} is gone while it holds writers: it is ended here")
+        asking = SwitchCaller(f"link {self._link.name}", self._log.info, threading.Event())
         try:
             ended = (resume if record.committed else roll_back)(record.id, self._beside.settings, self._store, asking)
-            self._log(ended.verdict())
+            self._log.info(ended.verdict())
         except Exception as error:
-            self._log(f"switch {record.id[:8]} is not ended: {describe_error(error)}")
+            self._log.error(f"switch {record.id[:8]} is not ended: {describe_error(error)}")
 
     def _tell(self, held: list[SwitchState]) -> None:
         said = [f"writers wait for switch {one.id[:8]} of {one.by}: {one.called()}" for one in held]
         sentence = "; ".join(sorted(said))
         if sentence != self._told:
-            stopped.report_link_incident(
-                self._store, self._link.name, IncidentKind.WRITERS_HELD, sentence, self._beside.log
-            )
+            stopped.report_link_incident(self._store, self._link.name, IncidentKind.WRITERS_HELD, sentence)
             self._told = sentence
 
     def _leave(self, switch: str) -> None:
@@ -117,6 +120,3 @@ class HeldWriters:
         self._told = None
         for switch in list(self._keepers):
             self._leave(switch)
-
-    def _log(self, sentence: str) -> None:
-        self._beside.log(f"{self._link.name}: {sentence}")

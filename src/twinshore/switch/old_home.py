@@ -7,6 +7,7 @@ new right to write there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from functools import partial
 
@@ -22,6 +23,7 @@ from twinshore.replication.incidents import stopped
 from twinshore.replication.sync.cluster_comparison import target_principal
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, LinkContext, LinkService, pin_cluster_ids
+from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.core.values import LinkStateRow
 from twinshore.switch.core.acl_rules import (
@@ -37,6 +39,8 @@ from twinshore.switch.drain import read_topics_left_to_link
 from twinshore.switch.held_writers import HeldWriters
 from twinshore.switch.write_access import ClusterAclAccess, WriteBlockKeeper, clean_up
 
+log = logging.getLogger(__name__)
+
 CHECK_INTERVAL_S = 5.0
 IDLE_INTERVAL_S = 10.0  # where no switch has left a topic to the link
 REQUEST_TIMEOUT_S = 5.0
@@ -51,11 +55,8 @@ class OldHomeGuard:
         self._ends: LinkClients | None = None
         self._notes: dict[str, HomesTopic] = {}
         self._may_be_told = True  # by an earlier process
-        self._trouble, self._remarks, self._unpaid = (
-            RepeatFilter(self._log),
-            RepeatFilter(self._log),
-            RepeatFilter(self._log),
-        )
+        self._log = LinkLogger(log, self._link.name)
+        self._trouble, self._remarks, self._unpaid = (RepeatFilter(self._log) for _ in range(3))
         ends = (self._link.source, self._link.target)
         self._task = process_scheduler.every(f"old home {self._link.name}", self._turn, asks=ends, last=self._let_go)
 
@@ -142,7 +143,7 @@ class OldHomeGuard:
         if lines:
             there.make()
             there.say(lines, wall_ms())
-            self._log(f"{old.name} has heard that {lines[0].home} is the home of {len(lines)} of its topics")
+            self._log.info(f"{old.name} has heard that {lines[0].home} is the home of {len(lines)} of its topics")
 
     def _guard(self, old: KafkaCluster, topics: Collection[str]) -> None:
         us, rules = target_principal(self._link, old), ClusterAclAccess(old)
@@ -153,7 +154,7 @@ class OldHomeGuard:
         if plan.open_to_all:
             self._remarks.say("; ".join(plan.remarks))
         else:
-            self._log(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
+            self._log.info(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
 
     def _stands(self, topics: Collection[str]) -> bool:
         """Returns whether the cluster itself blocks writers of these twins now."""
@@ -183,7 +184,7 @@ class OldHomeGuard:
             if pin_cluster_ids(self._link, self._store, ends.source, ends.target):
                 self._guards.drop(ClusterAclAccess(ends.target), self._guarded_at_home)
                 these = f"{count_phrase(len(topics), 'topic')} {is_or_are(topics)}"
-                self._log(f"{these} at home on {ends.target.name} again: nobody is kept out any more")
+                self._log.info(f"{these} at home on {ends.target.name} again: nobody is kept out any more")
         except KafkaError as error:
             if not error.retriable:
                 self._unpaid.say(f"the guard of topics that are at home on {ends.target.name} still stands: {error}")
@@ -206,7 +207,7 @@ class OldHomeGuard:
                     old = ends.target if debt.old == self._link.target else ends.source
                     clean_up(old, debt, f"link {self._link.name}", partial(self._must_be_free, debt))
                     self._store.link_states.forget([row])
-                    self._log(f"what switch {debt.switch[:8]} had left on {debt.old} is undone")
+                    self._log.info(f"what switch {debt.switch[:8]} had left on {debt.old} is undone")
             except KafkaError as error:
                 if not error.retriable:
                     self._unpaid.say(f"what switch {debt.switch[:8]} left on {debt.old} is not undone: {error}")
@@ -217,12 +218,7 @@ class OldHomeGuard:
             raise KafkaError(f"topics of switch {debt.switch[:8]} are in another switch", retriable=True)
 
     def _tell(self, sentence: str) -> None:
-        stopped.report_link_incident(
-            self._store, self._link.name, IncidentKind.OLD_HOME_OPEN, sentence, self._beside.log
-        )
-
-    def _log(self, sentence: str) -> None:
-        self._beside.log(f"{self._link.name}: {sentence}")
+        stopped.report_link_incident(self._store, self._link.name, IncidentKind.OLD_HOME_OPEN, sentence)
 
 
 class SwitchServices:

@@ -284,7 +284,7 @@ class SwitchSteps(StepExecutor):
         if waits := self._mirror.check_alive():
             return waits
         known = handover.record_home_settings(self._old, record)
-        return handover.prove_twins(self._link, self._settings, self._store, known, log=self._log, whole=False)
+        return handover.prove_twins(self._link, self._settings, self._store, known, whole=False)
 
     def _announce(self, record: SwitchState) -> StepOutcome:
         said = record if _said(record, SwitchStep.ANNOUNCE) else self._words.say(record, HomeState.ANNOUNCED)
@@ -318,7 +318,7 @@ class SwitchSteps(StepExecutor):
         )
 
     def _prove(self, record: SwitchState) -> StepOutcome:
-        proven = handover.prove_twins(self._link, self._settings, self._store, record, log=self._log, whole=True)
+        proven = handover.prove_twins(self._link, self._settings, self._store, record, whole=True)
         if record.kind is not SwitchKind.DRILL or not isinstance(proven, StepDone):
             return proven
         return drain.finish_drill(self._old, self._words, proven)

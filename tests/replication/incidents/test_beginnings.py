@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import TopicPartition
 from twinshore.config.settings import parse_settings
@@ -84,7 +85,7 @@ class Pumps:
 
 
 class Place:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, said: LogLines) -> None:
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.twins = [TwinRow(LINK, "orders", number, "aa", "bb", 0, 0, 1) for number in (0, 1)]
         self.store.twins.save(self.twins)
@@ -92,13 +93,13 @@ class Place:
         self.target = Log({ONE: 0, TWO: 0})
         self.pumps = Pumps()
         self.live = self.pumps.live
-        self.said: list[str] = []
+        self.said = said
         self.watch = self.begun()
 
     def begun(self) -> LogStartWatch:
         link = parse_settings(SETTINGS, name="settings.toml", env={}).links[0]
         sides: tuple[Any, Any] = (self.source, self.target)
-        return LogStartWatch(link, *sides, self.store, self.pumps, self.said.append)
+        return LogStartWatch(link, *sides, self.store, self.pumps)
 
     def open(self) -> list[IncidentRow]:
         return list(self.store.ledger.rows(LINK, open_only=True))
@@ -108,8 +109,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path)
+def place(tmp_path: Path, log_lines: LogLines) -> Iterator[Place]:
+    made = Place(tmp_path, log_lines)
     yield made
     made.store.close()
 

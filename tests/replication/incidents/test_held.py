@@ -29,7 +29,7 @@ def held_by(store: Store, source: KafkaCluster) -> HangingTransactionWatch:
     def stopped(link: str, stoppage: PartitionIncident) -> None:
         store.ledger.add(to_incident(link, stoppage), now_ms=1)
 
-    return HangingTransactionWatch(LINK, source, store, AFTER_S, stopped=stopped, log=lambda _: None)
+    return HangingTransactionWatch(LINK, source, store, AFTER_S, stopped=stopped)
 
 
 def in_a_transaction(cluster: LabCluster, topic: str) -> Producer:

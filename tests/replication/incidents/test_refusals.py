@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.replication.core.model import Refuse
@@ -28,15 +29,15 @@ AGAIN = Refuse("again", IncidentKind.RECREATED_TOPIC, "its offsets begin anew", 
 class Place:
     """A store, and whoever begins a term."""
 
-    def __init__(self, folder: Path) -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, said: LogLines) -> None:
+        self.said = said
         self.doubted: list[str] = []
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.recorder = ProgressRecorder(self.store, "first", 60, self.said.append)
+        self.recorder = ProgressRecorder(self.store, "first", 60)
         self.refusals = self.begun()
 
     def begun(self) -> RefusedTopics:
-        made = RefusedTopics(LINK, self.store, self.recorder, self.said.append, doubt=self.doubted.extend)
+        made = RefusedTopics(LINK, self.store, self.recorder, doubt=self.doubted.extend)
         made.begin()
         return made
 
@@ -49,8 +50,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path)
+def place(tmp_path: Path, log_lines: LogLines) -> Iterator[Place]:
+    made = Place(tmp_path, log_lines)
     yield made
     made.close()
 

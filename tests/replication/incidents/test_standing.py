@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.incident_policy import POLICY_HEAL, POLICY_STOP, POLICY_WAIT, IncidentKind
 from twinshore.config.model import Secret, TopicPartition
 from twinshore.replication.coordinator_server import CoordinatorServer
@@ -41,18 +42,18 @@ CARRIED = PartitionProgress("orders", 1, 0, 5, 5, 50, 1, 9, 2, 1, 2)
 class Place:
     """A store, a desk with three partitions on one lane that nobody pumps, and whoever begins a term."""
 
-    def __init__(self, folder: Path) -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, said: LogLines) -> None:
+        self.said = said
         self.folder = folder
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.recorder = ProgressRecorder(self.store, "first", 0.02, self.said.append)
+        self.recorder = ProgressRecorder(self.store, "first", 0.02)
         self.desk = CoordinatorServer("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
         self.desk.open_task((LINK, 0), 9.0)
         self.desk.assign((LINK, 0), [PartitionConfig(one.topic, one.partition, "00", "00") for one in ORDERS])
         self.standing = self.begun()
 
     def begun(self) -> StoppedPartitions:
-        made = StoppedPartitions(LINK, self.store, self.desk, self.recorder, self.said.append)
+        made = StoppedPartitions(LINK, self.store, self.desk, self.recorder)
         made.begin()
         return made
 
@@ -76,10 +77,10 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Place]:
     for name, value in (("INCIDENT_POLL_INTERVAL_S", 0.05), ("RETRY_INTERVAL_S", 0.1), ("STABLE_AFTER_S", 0.2)):
         monkeypatch.setattr(stopped, name, value)
-    made = Place(tmp_path)
+    made = Place(tmp_path, log_lines)
     yield made
     made.close()
 
@@ -152,9 +153,7 @@ def test_what_is_held_is_counted_as_resting(place: Place) -> None:
     """As where the target's disk is near its end: status said that the link flows, with no partition."""
     held = set(ORDERS[:2])
     place.tell(CORRUPT)
-    made = StoppedPartitions(
-        LINK, place.store, place.desk, place.recorder, place.said.append, held=lambda: frozenset(held)
-    )
+    made = StoppedPartitions(LINK, place.store, place.desk, place.recorder, held=lambda: frozenset(held))
     until_s = time.monotonic() + 5.0
     while ORDERS[1] not in made or len(made) < 2:
         assert time.monotonic() < until_s

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError, StoreError
 from twinshore.config.incident_policy import POLICY_RETRY, POLICY_WAIT, IncidentKind, IncidentSide
 from twinshore.config.sections import mirror
@@ -24,6 +25,7 @@ from twinshore.replication.core.model import ActiveLink
 from twinshore.replication.incidents import watch as watching
 from twinshore.replication.incidents.watch import AvailabilityWatch
 from twinshore.replication.recorder import ProgressRecorder
+from twinshore.runtime.logging import OutageLog
 from twinshore.state.core.values import Incident
 from twinshore.state.store import Store, open_store
 
@@ -48,13 +50,13 @@ class Place:
     """A watch whose clusters answer what a test says: `trouble` of the source (`some`: with part of it), free per cent
     of the target's disk."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, said: LogLines) -> None:
+        self.said = said
         self.trouble, self.some = "", False
         self.free_percent = 50
         self.active = True
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.recorder = ProgressRecorder(self.store, "first", 60, self.said.append)
+        self.recorder = ProgressRecorder(self.store, "first", 60)
         answer = SimpleNamespace(brokers={1: None}, topics={})
         monkeypatch.setattr(watching, "POLL_INTERVAL_S", 0.02)
         monkeypatch.setattr(incident_rules, "BACK_AFTER_S", 0.0)
@@ -68,7 +70,7 @@ class Place:
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
         settings = settings.having(mirror.SECTION, replace(settings.mirror, away_after_s=0.0, disk_check_s=0.05))
         self.watch = AvailabilityWatch(
-            settings.links[0], settings, self.store, self.recorder, active=lambda: self.active, log=self.said.append
+            settings.links[0], settings, self.store, self.recorder, active=lambda: self.active, outages=OutageLog()
         )
 
     def open(self) -> list[str]:
@@ -87,8 +89,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    made = Place(tmp_path, monkeypatch)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Place]:
+    made = Place(tmp_path, monkeypatch, log_lines)
     yield made
     made.close()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.kafka.protocol.strategies import raw_batch
 from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.model import Link, OffsetMode, OffsetRun, SourceOffset, TargetOffset, TopicPartition
@@ -75,14 +76,14 @@ class Stage:
 
     store: Store
     proof: Callable[[], list[AdoptedPartition]]
+    said: LogLines
     ends: tuple[int, ...] = (9, 5)
     proofs: int = 0
-    said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.target = Logs("west", 5)
         self.made: set[TwinRow] = set()
-        self.adopter = Adopter(LINK, Logs("east", 9), self.target, self.store, self.said.append, self.made)
+        self.adopter = Adopter(LINK, Logs("east", 9), self.target, self.store, self.made)
 
     def of(self, *_: object) -> list[AdoptedPartition]:
         self.proofs += 1
@@ -105,12 +106,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def stages(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> Iterator[Callable[[Callable[[], list[AdoptedPartition]]], Stage]]:
     made: list[Stage] = []
 
     def make(proof: Callable[[], list[AdoptedPartition]]) -> Stage:
-        stage = Stage(store, proof)
+        stage = Stage(store, proof, log_lines)
         monkeypatch.setattr(AdoptionPlanner, "of", lambda _, *asked: stage.of(*asked))
         monkeypatch.setattr(AdoptionPlanner, "ends", lambda *_: stage.ends)
         monkeypatch.setattr(AdoptionPlanner, "notes", lambda _: OffsetSyncs())

@@ -58,4 +58,4 @@ def test_a_plan_of_running_has_first_what_nobody_can_tell() -> None:
 
 def test_links_that_could_loop_have_no_plan(store: Store) -> None:
     with raises(ConfigError, "replication.links-loop"):
-        plan_run((), RING, store, log=lambda _: None)
+        plan_run((), RING, store)

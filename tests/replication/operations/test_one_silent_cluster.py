@@ -47,7 +47,7 @@ def dials_of_a_plan(store: Store, links: int) -> int:
     mute = Mute()
     with peer(mute) as address:
         settings = parse_settings(settings_of(address, links), name="test", env={})
-        found = plan_run([], settings, store, log=lambda _: None)
+        found = plan_run([], settings, store)
     assert len(found.away) == links and not found.steps
     return mute.dials
 

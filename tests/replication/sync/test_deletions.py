@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN
 from twinshore.config.model import Link
@@ -62,8 +63,8 @@ class Deleting(TargetAdmin):
 class Stage:
     """Topics of `gone` are not on the source any more; whichever are in `mute` have a twin without a leader."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, said: LogLines) -> None:
+        self.said = said
         self.gone: set[str] = set()
         self.mute: set[str] = set()
         self.held = [TwinRange(0, 0, 0, 0, 0)]
@@ -77,14 +78,14 @@ class Stage:
         settings = load_settings(self.file, {})
         self.link = settings.links[0]
         self.clusters = [KafkaCluster(settings.cluster(name)) for name in ("east", "west")]
-        self.hands = Deleting(LINK, self.clusters[1], self.store, self.said.append)
+        self.hands = Deleting(LINK, self.clusters[1], self.store)
         monkeypatch.setattr(deletion, "observe_topics", self._sides)
         monkeypatch.setattr(deletion, "read_twin_ranges", self._spans)
         self.endings = self.begun()
 
     def begun(self) -> DeletedTopics:
         source, target = self.clusters
-        safety = SafetyPolicy(load_settings(self.file, {}), self.said.append)
+        safety = SafetyPolicy(load_settings(self.file, {}), LINK)
         ends = (self.link, source, target, self.store, self.hands)
         return DeletedTopics(*ends, links=[self.link, *self.others], safety=safety, active=lambda: self.ours)
 
@@ -126,8 +127,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    with closing(Stage(tmp_path, monkeypatch)) as made:
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Stage]:
+    with closing(Stage(tmp_path, monkeypatch, log_lines)) as made:
         yield made
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.config.settings import parse_settings
@@ -43,8 +44,8 @@ TWIN = TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)
 class Place:
     """Both clusters show the topic with the ids that a test says."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, said: LogLines, more: str = "") -> None:
+        self.said = said
         self.steady_s = 0.0
         self.ids = {"east": "aa", "west": "bb"}
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
@@ -58,9 +59,9 @@ class Place:
         self.endings = self.begun()
 
     def begun(self) -> DeletedTopics:
-        hands = TargetAdmin(LINK, self.target, self.store, self.said.append)
+        hands = TargetAdmin(LINK, self.target, self.store)
         ends = (self.link, self.source, self.target, self.store, hands)
-        safety = SafetyPolicy(self.settings, self.said.append)
+        safety = SafetyPolicy(self.settings, LINK)
         return DeletedTopics(
             *ends, links=[self.link], safety=safety, active=lambda: True, clock_s=lambda: self.steady_s
         )
@@ -79,8 +80,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    made = Place(tmp_path, monkeypatch)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Place]:
+    made = Place(tmp_path, monkeypatch, log_lines)
     yield made
     made.close()
 
@@ -132,9 +133,9 @@ def test_a_store_that_fails_once_leaves_no_row_open(place: Place, monkeypatch: p
 
 
 def test_the_next_process_goes_on_with_the_delay_that_was_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
-    place = Place(tmp_path, monkeypatch, 'follow = { deleted = "delete", delete_after_s = 86400 }\n')
+    place = Place(tmp_path, monkeypatch, log_lines, 'follow = { deleted = "delete", delete_after_s = 86400 }\n')
     place.store.link_states.remember(
         [lifecycle_row(LINK, RememberState("orders", DeletionState.ANNOUNCED, 86_401_000), 1_000)]
     )

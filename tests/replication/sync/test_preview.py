@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.replication.sync.test_deletions import LINK, TOPICS, Stage
 from twinshore.config.model import RecreatedTopicPolicy
 from twinshore.config.settings import load_settings
@@ -25,15 +26,15 @@ from twinshore.replication.sync.syncer import judge_topics, preview_topic
 class Planned(Stage):
     """The same place, of which a plan is asked; `anew`: topics that were made again on the source."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, said: LogLines) -> None:
         self.anew: set[str] = set()
         self.delay_s = 3600.0
-        super().__init__(folder, monkeypatch)
+        super().__init__(folder, monkeypatch, said)
         monkeypatch.setattr(deletion, "observe_topics", self._sides)
 
     def policies(self) -> TopicJudge:
         source, target = self.clusters
-        safety = SafetyPolicy(load_settings(self.file, {}), self.said.append)
+        safety = SafetyPolicy(load_settings(self.file, {}), LINK)
         follow = replace(self.link.follow, delete_after_s=self.delay_s, recreated=RecreatedTopicPolicy.BEGIN_AGAIN)
         link = replace(self.link, follow=follow)
         return TopicJudge(link, source, target, self.store, links=[self.link], safety=safety)
@@ -57,8 +58,8 @@ class Planned(Stage):
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Planned]:
-    with closing(Planned(tmp_path, monkeypatch)) as made:
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Planned]:
+    with closing(Planned(tmp_path, monkeypatch, log_lines)) as made:
         yield made
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.errors import KafkaError
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
@@ -46,8 +47,8 @@ def acl(name: str, *, deny: bool = False) -> Acl:
 class Place:
     """Both clusters' rules as sets; the target refuses what a test says, and keeps account of what it was asked."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> None:
-        self.said: list[str] = []
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, said: LogLines, more: str = "") -> None:
+        self.said = said
         self.east: set[Acl] | KafkaError | None = set()
         self.west: set[Acl] = set()
         self.refuses: set[Acl] = set()
@@ -64,7 +65,7 @@ class Place:
         monkeypatch.setattr(cluster_comparison, "observe_topics", lambda _, names: dict.fromkeys(names, self.twin))
         monkeypatch.setattr(hands_module, "create_acls", lambda _, rules: self._change(rules, self.west.add))
         monkeypatch.setattr(hands_module, "delete_acls", lambda _, rules: self._change(rules, self.west.discard))
-        self.hands = TargetAdmin(LINK, self.target, self.store, self.said.append)
+        self.hands = TargetAdmin(LINK, self.target, self.store)
         self.woken = 0
         ends = (self.source, self.target, self.store, self.hands)
         self.rules = AclSync(lambda: self.link, *ends, active=lambda: True, wake=self._wake, survey_s=1.0)
@@ -116,8 +117,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    made = Place(tmp_path, monkeypatch)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Place]:
+    made = Place(tmp_path, monkeypatch, log_lines)
     yield made
     made.close()
 
@@ -155,8 +156,8 @@ def test_a_topic_without_rules_waits_for_one_look(place: Place) -> None:
     assert place.admitted(BILLS) == ["bills"]
 
 
-def test_nothing_waits_where_none_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    off = Place(tmp_path, monkeypatch, '[links."east->west".follow]\nacls = false\n')
+def test_nothing_waits_where_none_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> None:
+    off = Place(tmp_path, monkeypatch, log_lines, '[links."east->west".follow]\nacls = false\n')
     assert off.admitted(ORDERS) == ["orders"]
     off.close()
 
@@ -277,9 +278,11 @@ def of_group(name: str, who: str = "User:anna", *, deny: bool = False, prefixed:
     ],
 )
 def test_nothing_is_allowed_that_a_refused_rule_for_many_groups_would_have_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denial: Acl, bound: Acl
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denial: Acl, bound: Acl, log_lines: LogLines
 ) -> None:
-    wide = Place(tmp_path, monkeypatch, '[links."east->west".follow]\ngroup_acls = true\nwide_group_acls = true\n')
+    wide = Place(
+        tmp_path, monkeypatch, log_lines, '[links."east->west".follow]\ngroup_acls = true\nwide_group_acls = true\n'
+    )
     wide.has_twin("orders")
     others = {of_group("ops-1"), of_group("app-billing", "User:bob"), acl("orders")}
     wide.east, wide.refuses = {denial, bound, *others}, {denial}
@@ -331,12 +334,12 @@ def test_what_is_refused_again_and_again_is_told_once(place: Place, monkeypatch:
 
 
 def test_who_else_may_change_our_own_topics_is_told_of_both_sides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     """Also where no rule follows."""
     user = '[clusters.{0}.security]\nsasl = "PLAIN"\nusername = "{1}"\npassword_file = "x"\n'
     more = user.format("east", "mirror") + user.format("west", "mirror")
-    place = Place(tmp_path, monkeypatch, more + '[links."east->west".follow]\nacls = false\n')
+    place = Place(tmp_path, monkeypatch, log_lines, more + '[links."east->west".follow]\nacls = false\n')
 
     def told() -> list[str]:
         return [row.incident.sentence for row in place.store.ledger.rows(LINK, open_only=True)]
@@ -359,8 +362,10 @@ def test_who_else_may_change_our_own_topics_is_told_of_both_sides(
     place.close()
 
 
-def test_rules_of_groups_follow_what_operators_say_of_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(tmp_path, monkeypatch, '[links."east->west".follow]\ngroup_acls = true\n')
+def test_rules_of_groups_follow_what_operators_say_of_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
+    place = Place(tmp_path, monkeypatch, log_lines, '[links."east->west".follow]\ngroup_acls = true\n')
     place.has_twin("orders")
     ours, other = (replace(acl(name), resource=int(ResourceType.GROUP)) for name in ("ours", "other"))
     place.east = {ours, other}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import load_settings, parse_settings
 from twinshore.replication.sync import cluster_comparison
@@ -37,10 +38,10 @@ BAD: dict[str, bytes] = {
 
 
 class Place:
-    def __init__(self, folder: Path) -> None:
-        self.file, self.said = folder / "settings.toml", list[str]()
+    def __init__(self, folder: Path, said: LogLines) -> None:
+        self.file, self.said = folder / "settings.toml", said
         self.file.write_text(SETTINGS)
-        self.now = SafetyPolicy(load_settings(self.file, {}), self.said.append)
+        self.now = SafetyPolicy(load_settings(self.file, {}), "east->west")
 
     def stands(self) -> str:
         """What the log, deletions and pumps are told of the file, all the same."""
@@ -53,8 +54,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path, log_lines: LogLines) -> Place:
+    return Place(tmp_path, log_lines)
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())

@@ -330,7 +330,7 @@ def test_what_every_pump_tells_anew_is_one_row_that_closes_when_it_is_over(tmp_p
     assert passes.kinds(LINK, NAMED) == {}
     assert passes.hear(LINK, AWAY, ()), "another trouble, later"
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         for _ in range(3):
             recorder.take(TaskReport(LINK, 0, (), (AWAY,), {}))
             recorder._flush()
@@ -340,7 +340,7 @@ def test_what_every_pump_tells_anew_is_one_row_that_closes_when_it_is_over(tmp_p
 
 def test_a_cluster_that_is_away_is_one_alarm_and_what_lasts_behind_it_is_told_then(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, lambda _: None)
+        recorder = ProgressRecorder(store, "first", 60)
         recorder.away(LINK, "target", "west does not answer")
         recorder.take(TaskReport(LINK, 0, (), (AWAY,), {}))
         recorder._flush()

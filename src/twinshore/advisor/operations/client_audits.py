@@ -19,7 +19,7 @@ from twinshore.advisor.core.model import AdvisorPolicy, parse_policy
 from twinshore.advisor.operations.advice_on_cluster import read_text
 from twinshore.config.errors import ConfigError
 from twinshore.config.frozen import CONDUCT_CLIENT_ID
-from twinshore.config.sentences import escape_line
+from twinshore.config.sentences import Tell, escape_line
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.runtime.spark import open_session, stop_quietly
@@ -56,9 +56,11 @@ def audit_clients(
     *,
     clock: Callable[[], int],
     stop: threading.Event,
-    log: Callable[[str], None],
+    tell: Tell,
 ) -> ClientAuditResult | None:
-    """Reads and judges usage; None if `stop` was set first. Raises ConfigError if there is no store."""
+    """Reads and judges usage; None if `stop` was set first. `tell` gets that Spark starts. Raises ConfigError if there
+    is no store.
+    """
     policy = (
         AdvisorPolicy()
         if asked.policy is None
@@ -84,7 +86,7 @@ def audit_clients(
     if asked.here:
         found = audit_locally(whole, policy, ask)
     else:
-        log(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
+        tell(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
         session = open_session(settings.mirror, SPARK_TASKS, stop, ("twinshore.advisor.client_job",))
         if session is None:
             return None

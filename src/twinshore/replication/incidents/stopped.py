@@ -8,9 +8,10 @@ Rows of refused topics also survive the process. They close once the topic is re
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -21,25 +22,23 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.incident_kinds import IncidentOutcome, is_transient, kind_entry
 from twinshore.replication.core.model import Grow, Refuse
 from twinshore.replication.task.core.config import PartitionIncident
+from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import Incident, IncidentRow, PartitionState
 from twinshore.state.store import Store
 
+log = logging.getLogger(__name__)
 
-def report_link_incident(
-    store: Store, link: str, kind: IncidentKind, sentence: str, log: Callable[[str], None]
-) -> None:
-    """Keeps one open row of this kind for the link, with `sentence`; an empty one closes the row. `log` gets new
-    sentences.
-    """
+
+def report_link_incident(store: Store, link: str, kind: IncidentKind, sentence: str) -> None:
+    """Keeps one open row of this kind for the link, with `sentence`, which is logged; an empty one closes the row."""
     now_ms = wall_ms()
     rows = [row for row in store.ledger.rows(link, open_only=True) if row.incident.kind is kind]
     for row in [row for row in rows if row.incident.sentence != sentence]:
         store.ledger.close(row.id, now_ms=now_ms)
     if sentence and all(row.incident.sentence != sentence for row in rows):
-        store.ledger.add(
-            Incident(link, "", -1, kind, -1, -1, kind_entry(kind).policy, sentence, kind.side), now_ms=now_ms
-        )
-        log(f"{link}: {sentence}")
+        policy = kind_entry(kind).policy
+        store.ledger.add(Incident(link, "", -1, kind, -1, -1, policy, sentence, kind.side), now_ms=now_ms)
+        log.log(policy.log_level, f"{link}: {sentence}", extra={"link": link})
 
 
 INCIDENT_POLL_INTERVAL_S = 1.0
@@ -96,12 +95,12 @@ class StoppedPartitions:
         store: Store,
         desk: PlacedPartitions,
         recorder: ReportedIncidents,
-        log: Callable[[str], None],
         *,
         held: Callable[[], frozenset[TopicPartition]] = frozenset,
     ) -> None:
         """`held`: partitions to pause for now, besides the incident log's."""
-        self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
+        self._link, self._store, self._desk, self._recorder = link, store, desk, recorder
+        self._log = LinkLogger(log, link)
         self._rests: dict[TopicPartition, StoppedPartition] = {}
         self._held_now, self._held = held, frozenset[TopicPartition]()
         self._passing: set[TopicPartition] = set()
@@ -123,7 +122,9 @@ class StoppedPartitions:
             stopping = _stopping(rows)
             if stopping:
                 self._rests[named] = StoppedPartition(are_retried(stopping), StopStage.RESTING)
-                self._log(f"{self._link}: {named} rests: {stopping[0].incident.kind} (incident {stopping[0].id})")
+                incident = stopping[0].incident
+                rests = f"{named} rests: {incident.kind} (incident {stopping[0].id})"
+                self._log.log(incident.policy.log_level, f"{rests}", extra=asdict(named))
             for row in rows:
                 if is_transient(row.incident.kind, row.incident.policy):
                     self._passing.add(named)
@@ -187,7 +188,7 @@ class StoppedPartitions:
             for kind in dict.fromkeys(row.incident.kind for row in over if row.incident.kind not in left):
                 ids = [row.id for row in over if row.incident.kind is kind]
                 also = f" and {len(ids) - 1} more" if ids[1:] else ""
-                self._log(f"{self._link}: {named}: over: {kind} (incident {ids[-1]}{also})")
+                self._log.info(f"{named}: over: {kind} (incident {ids[-1]}{also})", extra=asdict(named))
 
     def _resumed(self, rows: dict[TopicPartition, list[IncidentRow]]) -> set[str]:
         found = set()
@@ -196,7 +197,7 @@ class StoppedPartitions:
                 continue
             self._over(named)
             found.add(named.topic)
-            self._log(f"{self._link}: {named} is resumed")
+            self._log.info(f"{named} is resumed", extra=asdict(named))
         return found
 
     def _retried(self, rows: dict[TopicPartition, list[IncidentRow]], now_s: float) -> set[str]:
@@ -212,7 +213,7 @@ class StoppedPartitions:
                 if heard_s > rest.tried_s and now_s - rest.tried_s > STABLE_AFTER_S and past:
                     self._close(stopping)
                     self._over(named)
-                    self._log(f"{self._link}: {named} is carried again")
+                    self._log.info(f"{named} is carried again", extra=asdict(named))
         return found
 
     def _over(self, named: TopicPartition) -> None:
@@ -279,11 +280,11 @@ class RefusedTopics:
         link: str,
         store: Store,
         recorder: IncidentWriter,
-        log: Callable[[str], None],
         *,
         doubt: Callable[[Iterable[str]], object],
     ) -> None:
-        self._link, self._store, self._recorder, self._log, self._doubt = link, store, recorder, log, doubt
+        self._link, self._store, self._recorder, self._doubt = link, store, recorder, doubt
+        self._log = LinkLogger(log, link)
         self._steps: dict[str, Refuse | None] = {}
         self._missed: dict[str, float] = {}
         self._made: dict[str, float] = {}
@@ -327,7 +328,9 @@ class RefusedTopics:
                 self._recorder.stopped(
                     self._link, PartitionIncident(topic, -1, step.kind, -1, -1, sentence, None, step.side)
                 )
-            self._log(f"{self._link}: refused: {step.sentence} (try: {step.hint})")
+            level = kind_entry(step.kind).policy.log_level
+            refused = f"refused: {step.sentence} (try: {step.hint})"
+            self._log.log(level, refused, extra={"topic": topic})
         # Only now: if the store failed, the next scan reports it.
         self._steps[topic] = step
 
@@ -335,7 +338,7 @@ class RefusedTopics:
         if topic in self._steps:
             self._recorder.mended(self._link, topic)
             del self._steps[topic]
-            self._log(f"{self._link}: topic {topic} is no longer refused")
+            self._log.info(f"topic {topic} is no longer refused", extra={"topic": topic})
 
     def keep(self, there: Iterable[str], undecided: Collection[Refuse] = (), elsewhere: Iterable[str] = ()) -> None:
         """Closes refusals of topics that the link does not replicate. `there`: topics that it does. `undecided`:
@@ -357,7 +360,8 @@ class RefusedTopics:
             if row.incident.topic in gone and _ends(row, twins):
                 came_to = "the topic is gone from the source, or no longer admitted"
                 self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
-                self._log(f"{self._link}: {row.incident.topic}: {row.incident.kind}: {came_to}")
+                topic = row.incident.topic
+                self._log.info(f"{topic}: {row.incident.kind}: {came_to}", extra={"topic": topic})
         for topic in gone:
             del self._steps[topic]
 

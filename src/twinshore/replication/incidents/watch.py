@@ -7,9 +7,10 @@ quick polls. `SlowChecks` may take long: where twins begin, and how long the tar
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Protocol
 
@@ -45,10 +46,12 @@ from twinshore.replication.core.incident_rules import (
 from twinshore.replication.task.core.config import PartitionIncident
 from twinshore.replication.task.core.position import AUTHORIZATION_CODES
 from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS, LinkClients
-from twinshore.runtime.logging import FailureLog, as_outage_log
+from twinshore.runtime.logging import FailureLog, LinkLogger, OutageLog
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.core.values import Incident, IncidentRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 TOPIC_GONE = "its topic is gone from the source"
 POLL_S_MAX = 30.0
@@ -74,11 +77,10 @@ class HangingTransactionWatch:
         after_s: float,
         *,
         stopped: Callable[[str, PartitionIncident], None],
-        log: Callable[[str], None],
     ) -> None:
-        """`stopped` writes a row; `log` gets each that opens or closes."""
+        """`stopped` writes a row."""
         self._link, self._source, self._store = link, source, store
-        self._stopped, self._log = stopped, log
+        self._stopped, self._log = stopped, LinkLogger(log, link)
         self._patience = TransactionTimer(after_s)
         self._every_s = min(POLL_S_MAX, max(POLL_S_MIN, after_s / POLLS_PER_TIMEOUT))
         self._looked_at_s = 0.0
@@ -106,14 +108,17 @@ class HangingTransactionWatch:
             named = TopicPartition(*place[:2])
             if named in gone:
                 self._store.ledger.close(row.id, now_ms=now_ms, came_to=TOPIC_GONE)
-                self._log(f"{self._link}: {named}: {TOPIC_GONE}, and with it the transaction of offset {place[2]}")
+                gone_too = f"{TOPIC_GONE}, and with it the transaction of offset {place[2]}"
+                self._log.info(f"{named}: {gone_too}", extra=asdict(named))
             elif place not in holding and named in answered:
                 self._store.ledger.close(row.id, now_ms=now_ms)
-                self._log(f"{self._link}: {named}: the transaction of offset {place[2]} has ended")
+                ended = f"{named}: the transaction of offset {place[2]} has ended"
+                self._log.info(ended, extra=asdict(named))
         for found in hanging.values():
             stopped = found.stoppage()
             self._stopped(self._link, stopped)
-            self._log(f"{self._link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}")
+            named = TopicPartition(stopped.topic, stopped.partition)
+            self._log.warning(f"{named}: {stopped.kind}: {stopped.sentence}", extra=asdict(named))
 
     def _holders(
         self, asked: list[TopicPartition]
@@ -165,10 +170,9 @@ class LogStartWatch:
         target: KafkaCluster,
         store: Store,
         pumps: ReportedLogStarts,
-        log: Callable[[str], None],
     ) -> None:
         self._link, self._source, self._target = link, source, target
-        self._store, self._pumps, self._log = store, pumps, log
+        self._store, self._pumps, self._log = store, pumps, LinkLogger(log, link.name)
         # By twin id: for a topic that was created again nothing of this holds.
         self._highest: dict[tuple[TopicPartition, str], int] = {}
 
@@ -217,21 +221,15 @@ class LogStartWatch:
 
     def _open(self, named: TopicPartition, lack: MissingOffsets) -> None:
         place = (self._link.name, named.topic, named.partition)
-        incident = Incident(
-            *place,
-            LOST_BEGINNING_KIND,
-            lack.begin,
-            lack.end,
-            kind_entry(LOST_BEGINNING_KIND).policy,
-            lack.sentence,
-            LOST_BEGINNING_KIND.side,
-        )
+        kind, policy = LOST_BEGINNING_KIND, kind_entry(LOST_BEGINNING_KIND).policy
+        incident = Incident(*place, kind, lack.begin, lack.end, policy, lack.sentence, kind.side)
         self._store.ledger.add(incident, now_ms=wall_ms())
-        self._log(f"{self._link.name}: {named}: {LOST_BEGINNING_KIND}: {lack.sentence}")
+        text = f"{named}: {kind}: {lack.sentence}"
+        self._log.log(policy.log_level, text, extra=asdict(named))
 
     def _close(self, named: TopicPartition, row: IncidentRow, came_to: str) -> None:
         self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
-        self._log(f"{self._link.name}: {named}: {LOST_BEGINNING_KIND}: {came_to}")
+        self._log.info(f"{named}: {LOST_BEGINNING_KIND}: {came_to}", extra=asdict(named))
 
 
 def _starts(cluster: KafkaCluster, parts: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -254,14 +252,14 @@ class SlowChecks:
         pumps: ReportedLogStarts,
         *,
         active: Callable[[], bool],
-        log: Callable[[str], None],
+        outages: OutageLog,
     ) -> None:
         self._link, self._active = link, active
-        self._trouble = FailureLog(link.name, "twins' beginnings", log, as_outage_log(log))
+        self._trouble = FailureLog(link.name, "twins' beginnings", log, outages)
         self._ends = LinkClients(
             link, settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=SHORT_TIMEOUT_CONNECTIONS
         )
-        self._beginnings = LogStartWatch(link, self._ends.source, self._ends.target, store, pumps, log)
+        self._beginnings = LogStartWatch(link, self._ends.source, self._ends.target, store, pumps)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         ends = (link.source, link.target)
         self._task = process_scheduler.every(
@@ -278,9 +276,9 @@ class SlowChecks:
         try:
             self._beginnings.look()
             self.state_expiry_ms = read_state_expiry_ms(self._ends.target)
-            self._trouble.well(f"{self._link.name}: twins' beginnings are looked at again")
+            self._trouble.well("twins' beginnings are looked at again")
         except Exception as error:
-            self._trouble.say(f"{self._link.name}: twins' beginnings are not looked at", error)
+            self._trouble.say("twins' beginnings are not looked at", error)
         return SLOW_POLL_INTERVAL_S
 
 
@@ -337,10 +335,12 @@ class AvailabilityWatch:
         recorder: LinkStatusReporter,
         *,
         active: Callable[[], bool],
-        log: Callable[[str], None],
+        outages: OutageLog,
     ) -> None:
         self._link, self._mirror, self._store = link, settings.mirror, store
-        self._recorder, self._active, self._log, self._once = recorder, active, as_outage_log(log), RepeatFilter(log)
+        self._recorder, self._active, self._outages = recorder, active, outages
+        self._log = LinkLogger(log, link.name)
+        self._once = RepeatFilter(self._log)
         self._sides = [
             self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
             self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
@@ -358,7 +358,7 @@ class AvailabilityWatch:
 
     def close(self) -> None:
         self._task.close()
-        self._log.forget(self._link.name)
+        self._outages.forget(self._link.name)
         for side in self._sides:
             side.cluster.close()
 
@@ -378,7 +378,7 @@ class AvailabilityWatch:
     def _turn(self) -> float:
         if not self._active():
             self._adopted = False
-            self._log.forget(self._link.name)
+            self._outages.forget(self._link.name)
             for side in self._sides:
                 side.silent = ""
                 self._say_whether_away(side, "", 0.0)
@@ -388,7 +388,7 @@ class AvailabilityWatch:
             self._once.well()
         except Exception as error:
             # A dead watch would look as if all were well.
-            self._once.say(f"{self._link.name}: {describe_error(error)}")
+            self._once.say(f"{describe_error(error)}")
         return POLL_INTERVAL_S
 
     def look(self) -> None:
@@ -474,11 +474,11 @@ class AvailabilityWatch:
         if lasts:
             self._say_silent(side)
         if not side.silent:
-            self._log.answers(self._link.name, RECORDS, side.cluster.name)
+            self._outages.answers(self._link.name, RECORDS, side.cluster.name)
 
     def _say_silent(self, side: WatchedCluster) -> None:
         if side.silent:
-            self._log.silent(side.cluster.name, self._link.name, RECORDS, side.silent, since_s=side.none_since_s)
+            self._outages.silent(side.cluster.name, self._link.name, RECORDS, side.silent, since_s=side.none_since_s)
 
     def _leaderless(self, side: WatchedCluster) -> tuple[str, bool]:
         """Describes partitions without a leader, or ""; and returns whether others have one."""
@@ -508,7 +508,7 @@ class AvailabilityWatch:
             passing = isinstance(error, KafkaError) and error.retriable
             if not passing and str(error) != self._disks_unknown:
                 self._disks_unknown = str(error)
-                self._log(f"{self._link.name}: the target's disks cannot be watched: {error}")
+                self._log.warning(f"the target's disks cannot be watched: {error}")
             return
         warn, pause = self._mirror.disk_warn_percent, self._mirror.disk_pause_percent
         now = judge_disk_space(disks, self._rooms, warn_percent=warn, pause_percent=pause)
@@ -557,18 +557,18 @@ class AvailabilityWatch:
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> IncidentRow:
         incident = Incident(self._link.name, "", -1, kind, -1, -1, kind_entry(kind).policy, sentence, where)
         row = self._store.ledger.add(incident, now_ms=_moment_ms(at_s))
-        self._say_of(kind, sentence)
+        self._say_of(kind, sentence, kind_entry(kind).policy.log_level)
         return row
 
     def _close(self, row: IncidentRow, came_to: str, at_s: float = -1.0) -> None:
         self._store.ledger.close(row.id, now_ms=max(row.opened_ms, _moment_ms(at_s)), came_to=came_to)
-        self._say_of(row.incident.kind, came_to)
+        self._say_of(row.incident.kind, came_to, logging.INFO)
 
-    def _say_of(self, kind: IncidentKind, sentence: str) -> None:
+    def _say_of(self, kind: IncidentKind, sentence: str, level: int) -> None:
         """The log reports a silent cluster once for all links."""
         side = next((one for one in self._sides if one.kind is kind), None)
-        if side is None or not self._log.has_reported(side.cluster.name):
-            self._log(f"{self._link.name}: {kind}: {sentence}")
+        if side is None or not self._outages.has_reported(side.cluster.name):
+            self._log.log(level, f"{kind}: {sentence}")
 
 
 def _moment_ms(at_s: float) -> int:

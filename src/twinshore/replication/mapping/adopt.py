@@ -7,10 +7,11 @@ the evidence in a separate task; the controller gets the result later.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TypeVar
 
@@ -36,9 +37,12 @@ from twinshore.replication.core.mapping import (
 from twinshore.replication.core.model import CarryTopic, Refuse
 from twinshore.replication.task.core.position import AUTHORIZATION_CODES
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS
+from twinshore.runtime.logging import LinkLogger
 from twinshore.runtime.scheduler import UNTIL_WOKEN, ScheduledTask, process_scheduler
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 UNPROVEN_KIND = IncidentKind.POSITION_DISAGREEMENT
 UNPROVEN_HINT = "stop what else copies it; or set mapped_from to start or end if that is what you mean"
@@ -315,7 +319,7 @@ class AdopterClients:
 
 
 class Adopter:
-    """Adopts topics of one link. `log` gets where adopted partitions continue; `made` the rows of empty twins."""
+    """Adopts topics of one link. `made` gets the rows of empty twins."""
 
     def __init__(
         self,
@@ -323,11 +327,10 @@ class Adopter:
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
-        log: Callable[[str], None],
         made: set[TwinRow],
     ) -> None:
-        self._link, self._source, self._target, self._store, self._log = link, source, target, store, log
-        self._made = made
+        self._link, self._source, self._target, self._store = link, source, target, store
+        self._made, self._log = made, LinkLogger(log, link.name)
         self._positions = AdoptionPlanner(link, source, target, store)
         self._found: dict[str, AdoptionResult] = {}
         self._wanted: dict[str, tuple[CarryTopic, list[int]]] = {}
@@ -337,7 +340,7 @@ class Adopter:
         self._closed = False
         self._task: ScheduledTask | None = None
         self._own: AdopterClients | None = None
-        self._trouble = RepeatFilter(lambda sentence: log(f"{link.name}: adoptions wait: {sentence}"))
+        self._trouble = RepeatFilter(self._log)
 
     def adopt(self, steps: Sequence[CarryTopic]) -> tuple[list[CarryTopic], list[Refuse]]:
         """Returns the steps that may go, and why others may not; for the rest, call again. Adopted partitions are
@@ -403,14 +406,16 @@ class Adopter:
         self._made |= {row for row, extent, _ in found.rows if not extent.target}
         for row, extent, how in found.rows:
             goes_on = f"goes on with {extent.source} of the source at {extent.target} of the twin, {how}"
-            self._log(f"{self._link.name}: {row.topic}-{row.partition} is mapped: {goes_on}")
+            named = TopicPartition(row.topic, row.partition)
+            self._log.info(f"{named} is mapped: {goes_on}", extra=asdict(named))
         with self._news:
             del self._found[found.step.topic]
 
     def _ask(self, step: CarryTopic, numbers: list[int]) -> None:
         if step not in self._asked:
             self._asked.add(step)
-            self._log(f"{self._link.name}: topic {step.topic}: finding where to go on behind what the target holds")
+            finding = f"topic {step.topic}: finding where to go on behind what the target holds"
+            self._log.info(f"{finding}", extra={"topic": step.topic})
         with self._news:
             self._wanted[step.topic] = (step, numbers)
             if self._closed:
@@ -468,7 +473,7 @@ class Adopter:
             passing = isinstance(error, StoreError) or (isinstance(error, KafkaError) and error.retriable)
             if passing or self._closed:
                 if not self._closed:
-                    self._trouble.say(describe_error(error))
+                    self._trouble.say(f"adoptions wait: {describe_error(error)}")
                 self._due_s[step.topic] = time.monotonic() + AWAY_RETRY_S
                 return
             if isinstance(error, KafkaError):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Plan
 from twinshore.config.schema import did_you_mean
+from twinshore.config.sentences import Tell
 from twinshore.config.settings import Settings, parse_link_name
 from twinshore.kafka.clock import wall_ms
 from twinshore.replication.core.incident_kinds import KNOWN_TOPIC_KINDS
@@ -55,7 +56,7 @@ def plan(asked: ForgetTopic, settings: Settings, store: Store) -> Plan[ForgetTop
 
 
 def act(
-    planned: Plan[ForgetTopicStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
+    planned: Plan[ForgetTopicStep], settings: Settings, store: Store, *, by: str, tell: Tell
 ) -> Iterator[ForgetTopicStep]:
     """Executes the steps. RefusedError, before any change, while a mirror runs one of the links; none can begin until
     this ends. `tell` gets what is waited for.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, RefusedError, StoreError, StoreVersionError
@@ -33,6 +34,8 @@ from twinshore.replication.reverse_link import check_reverse_link
 from twinshore.state.core.values import AuditRow, ControlRow, LinkPresence, LinkRow
 from twinshore.state.opening import open_if_exists
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 TRIES_MAX = 5
 NAMED_MAX = 5
@@ -306,7 +309,7 @@ def _in_words(section: Section) -> str:
 REMOVED_SHOWN_MS = 24 * 3_600_000  # so long a removed link without twins is listed
 
 
-def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Settings:
+def with_stored_links(settings: Settings) -> Settings:
     """Returns settings with the store's links. When the store does not answer, logs that and keeps the settings' links.
     StoreVersionError when the tables are of another version.
     """
@@ -319,7 +322,7 @@ def with_stored_links(settings: Settings, log: Callable[[str], None]) -> Setting
     except StoreVersionError:
         raise
     except StoreError as error:
-        log(f"links are as the settings have them: {error.message}")
+        log.warning(f"links are as the settings have them: {error.message}")
         return settings
 
 

@@ -7,12 +7,13 @@ if both topic ids still match, and if an inspection like a task's finds this lin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from twinshore.config.errors import ConfigError, KafkaError, RefusedError
 from twinshore.config.model import Link, Plan, TopicPartition
+from twinshore.config.sentences import Tell
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -283,7 +284,7 @@ class RecoverPlan(Plan[RecoverStep]):
     lease: LeaseRow | None = None
 
 
-def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Callable[[str], None]) -> RecoverPlan:
+def plan(asked: RecoverLink, settings: Settings, store: Store, *, tell: Tell) -> RecoverPlan:
     """Plans the recovery; inspects each twin. RefusedError while a mirror runs the link here; `tell` gets what is
     waited for.
     """

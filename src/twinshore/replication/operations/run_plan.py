@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,10 +15,10 @@ from twinshore.config.sentences import count_copies, count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.replication.core.mapping import Cost, translate_to_source, translate_to_target
 from twinshore.replication.core.model import AtHome, CarryTopic, Create, Grow, PlanStep, Refuse, Rest, Settle, Stay
+from twinshore.replication.links import effective_links
 from twinshore.replication.preview import (
     check_chosen_links,
     describe_step,
-    load_effective_link,
     preview_link,
     twin_label,
 )
@@ -27,6 +28,8 @@ from twinshore.replication.sync.syncer import PreviewLine
 from twinshore.replication.sync.syncer import preview_sync as follows
 from twinshore.runtime.endpoints import one_shot_connections
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 OFFSET_RUNS_SHOWN = 20
 
@@ -224,9 +227,7 @@ class RunPlan:
         ]
 
 
-def plan_run(
-    links: Sequence[str], settings: Settings, store: Store, *, rate_bytes_s: float = 0.0, log: Callable[[str], None]
-) -> RunPlan:
+def plan_run(links: Sequence[str], settings: Settings, store: Store, *, rate_bytes_s: float = 0.0) -> RunPlan:
     """Plans each link; a cluster's failure goes into `away`. `rate_bytes_s`: for durations; 0: as measured. StoreError
     when the store is not writable.
     """
@@ -237,7 +238,11 @@ def plan_run(
     besides: list[tuple[str, PreviewLine]] = []
     away: list[tuple[str, str]] = []
     shared = one_shot_connections(PLAN_CLIENT_ID)
-    for link in [load_effective_link(one, settings, store, log) for one in chosen]:
+    effective = effective_links(settings.links, store)
+    for one in [effective[link.name] for link in chosen]:
+        link = one.link
+        for trouble in one.troubles:
+            log.warning(f"{link.name}: {trouble}", extra={"link": link.name})
         try:
             found = list(preview_link(link, settings, store, shared, rate_bytes_s))
             carried = {step.topic for step in found if not isinstance(step, Refuse | AtHome | Stay)}

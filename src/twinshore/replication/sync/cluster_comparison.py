@@ -10,6 +10,7 @@ is unreadable, nothing is deleted or cut off.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -49,9 +50,12 @@ from twinshore.replication.sync.core.decisions import (
     WantedAcls,
 )
 from twinshore.replication.sync.core.lifecycle import ObservedTopic, Presence, TwinRange
+from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import AuditRow, LinkStateRow, ReplicatedPosition
 from twinshore.state.log import is_refused_outcome, refused_outcome
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 DONE = "done"
 REFUSAL_LOG_INTERVAL_S = 86_400.0
@@ -59,12 +63,11 @@ REFUSAL_LOG_INTERVAL_S = 86_400.0
 
 @dataclass(slots=True)
 class TargetAdmin:
-    """Changes the target. `log` gets each change. `unwritten`: audit rows not stored yet."""
+    """Changes the target, and logs each change. `unwritten`: audit rows not stored yet."""
 
     link: str
     target: KafkaCluster
     store: Store
-    log: Callable[[str], None]
     unwritten: list[AuditRow] = field(default_factory=list)
     _refused: dict[tuple[str, str, str], tuple[str, float]] = field(default_factory=dict)
 
@@ -167,7 +170,8 @@ class TargetAdmin:
         changes = [one for one in changes if self._is_news(one, outcome)]
         for change in changes:
             ended = "" if outcome == DONE else f" ({outcome})"
-            self.log(f"{self.link}: {change}{ended}")
+            level = logging.INFO if outcome == DONE else logging.WARNING
+            log.log(level, f"{self.link}: {change}{ended}", extra={"link": self.link, "topic": change.topic})
         at_ms = wall_ms()
         self.unwritten += [
             AuditRow(at_ms, self.link, one.kind, one.subject, one.before, one.after, outcome, topic=one.topic)
@@ -431,13 +435,13 @@ READ_TIMEOUT_S = 1.0
 
 
 class SafetyPolicy:
-    """[safety] as it is now, for any thread. `log` gets changes. Without a file, or after its removal, the last known
-    state holds, even an unreadable one.
+    """[safety] as it is now, for one link and any thread. Logs changes. Without a file, or after its removal, the last
+    known state holds, even an unreadable one.
     """
 
-    def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
-        self._file, self._known, self._log = settings.file, settings.safety, log
-        self._troubles = RepeatFilter(log)
+    def __init__(self, settings: Settings, link: str) -> None:
+        self._file, self._known, self._log = settings.file, settings.safety, LinkLogger(log, link)
+        self._troubles = RepeatFilter(self._log)
         self._guard = threading.Lock()
         self._reader: threading.Thread | None = None
         self._text: str | None = None
@@ -508,4 +512,5 @@ class SafetyPolicy:
             deletions_at_once_max=min(known.deletions_at_once_max, now.deletions_at_once_max),
         )
         if self._known.never_delete and not known.never_delete:
-            self._log("[safety] never_delete is set from now on: no twin is deleted, no record cut off")
+            now_set = "[safety] never_delete is set from now on: no twin is deleted, no record cut off"
+            self._log.info(f"{now_set}")

@@ -5,6 +5,7 @@ controller's next turn.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -57,8 +58,11 @@ from twinshore.replication.sync.core.lifecycle import (
     parse_lifecycle_states,
     rows_to_forget,
 )
+from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import Incident, IncidentRow, LinkStateRow, PartitionState, TwinRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 DELETED_KIND, DELETION_HELD_KIND = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
 ENDED_KINDS = (DELETED_KIND, IncidentKind.RECREATED_TOPIC, DELETION_HELD_KIND)
@@ -191,7 +195,7 @@ class DeletedTopics:
     ) -> None:
         self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
         self.judging = TopicJudge(link, source, target, store, links=links, safety=safety)
-        self._active, self._clock_s = active, clock_s
+        self._active, self._clock_s, self._log = active, clock_s, LinkLogger(log, link.name)
         self._delays = DeletionDelays(link.name)
         self._orders: deque[ControllerOrder] = deque()
         self._guard = threading.Lock()
@@ -239,13 +243,13 @@ class DeletedTopics:
 
     def _try(self, one: JudgedTopic) -> None:
         topic = one.look.topic
-        once = self._troubles.setdefault(topic, RepeatFilter(self._hands.log))
+        once = self._troubles.setdefault(topic, RepeatFilter(self._log))
         try:
             self._act(one)
         except KafkaError as error:
-            once.say(f"{self._link.name}: what becomes of topic {topic} is not decided now: {error}")
+            once.say(f"what becomes of topic {topic} is not decided now: {error}")
         else:
-            once.well(f"{self._link.name}: what becomes of topic {topic} is decided again")
+            once.well(f"what becomes of topic {topic} is decided again")
 
     def _act(self, one: JudgedTopic) -> None:
         at_ms = wall_ms()
@@ -334,7 +338,7 @@ class DeletedTopics:
         if row.opened_ms == at_ms:
             self._hands.account([change], act.policy.words)
         else:
-            self._hands.log(f"{self._link.name}: {change} ({act.policy.words})")
+            self._log.log(act.policy.log_level, f"{change} ({act.policy.words})", extra={"topic": act.topic})
 
     def _rows(self, topic: str, *kinds: IncidentKind) -> list[IncidentRow]:
         rows = self._store.ledger.rows(self._link.name, open_only=True)

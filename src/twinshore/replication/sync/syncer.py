@@ -11,6 +11,7 @@ the target.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from twinshore.config.errors import KafkaError, StoreError, TwinshoreError
+from twinshore.config.errors import KafkaError, TwinshoreError
 from twinshore.config.incident_policy import IncidentKind, IncidentSide
 from twinshore.config.model import Link
 from twinshore.config.sections.links import unmatched_outputs
@@ -65,10 +66,12 @@ from twinshore.replication.sync.core.lifecycle import (
 from twinshore.replication.sync.deletion import DeletedTopics, JudgedTopic, TopicJudge
 from twinshore.replication.task.core.position import AUTHORIZATION_CODES
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, SharedConnections, pin_cluster_ids
-from twinshore.runtime.logging import FailureLog, as_outage_log
+from twinshore.runtime.logging import FailureLog, OutageLog
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.core.values import LinkStateRow
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 PreviewLine = Change | Remark
 PREVIEW_TOPICS_PER_REQUEST = 500
@@ -79,7 +82,7 @@ def preview_sync(
 ) -> list[PreviewLine]:
     """Returns every change and remark. `soon`: topics whose twins would be made first."""
     with LinkClients(link, settings, patience_s=10.0, shared=shared) as ends:
-        safety = SafetyPolicy(settings, lambda _: None)
+        safety = SafetyPolicy(settings, link.name)
         judging = TopicJudge(link, ends.source, ends.target, store, links=settings.links, safety=safety)
         return _lines(ClusterComparison(link, ends.source, ends.target, store), judging, soon)
 
@@ -290,9 +293,7 @@ class AclSync:
             if some is not None and (us := target_principal(self._link, cluster))
         ]
         sentence = "; ".join(filter(None, said))
-        stopped.report_link_incident(
-            self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence, self._hands.log
-        )
+        stopped.report_link_incident(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence)
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
         known = self._store.link_states.of(self._link.name)
@@ -385,7 +386,7 @@ PAUSE_S = 0.2
 
 class ConfigSync:
     """Makes the target of one link follow. `link` returns the link as it is now. `active`: whether this process acts
-    for the link. `leaves`: whether a switch has the topic and changes its twin's settings. `log` gets each change once.
+    for the link. `leaves`: whether a switch has the topic and changes its twin's settings.
     """
 
     def __init__(
@@ -396,7 +397,7 @@ class ConfigSync:
         safety: SafetyPolicy,
         *,
         active: Callable[[], bool],
-        log: Callable[[str], None],
+        outages: OutageLog,
         leaves: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._leaves = leaves
@@ -405,8 +406,8 @@ class ConfigSync:
         self._source, self._target = self._ends.source, self._ends.target
         self._store = store
         self._active = active
-        self._log = as_outage_log(log)
-        self._hands = TargetAdmin(begins.name, self._target, store, log)
+        self._outages = outages
+        self._hands = TargetAdmin(begins.name, self._target, store)
         given = (self._source, self._target, store, self._hands)
         self.endings = DeletedTopics(begins, *given, links=settings.links, safety=safety, active=active)
         self._troubles: dict[str, FailureLog] = {}
@@ -473,12 +474,8 @@ class ConfigSync:
 
     def _trouble(self, what: str) -> FailureLog:
         if what not in self._troubles:
-            self._troubles[what] = FailureLog(self._link.name, what, self._tell, self._log)
+            self._troubles[what] = FailureLog(self._link.name, what, log, self._outages)
         return self._troubles[what]
-
-    def _tell(self, sentence: str) -> None:
-        with suppress(StoreError):
-            self._log(f"{self._link.name}: {sentence}")
 
     def _ids(self) -> dict[str, str]:
         return {row.topic: row.target_topic_id for row in self._store.twins.of(self._link.name)}
