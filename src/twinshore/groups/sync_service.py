@@ -249,7 +249,7 @@ class GroupSyncService:
             if refused or now_s - self._began_s > self._settles_s:
                 stopped.report_link_incident(self._store, self._link.name, IncidentKind.GROUP_REFUSED, refused)
         except TwinshoreError as error:
-            self._log.warning(f"{error}")
+            self._log.warning(str(error))
 
 
 class NoGroupSync:

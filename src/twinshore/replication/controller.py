@@ -277,7 +277,7 @@ class LinkController:
         away = self._homing.elsewhere | self._homing.doubted | self._in_switch.leaving
         for topic in self._ruling.take_unwanted_topics(placed, lambda topic: self._desk.withdraw(name, topic), away):
             term.flowing.pop(topic, None)
-            self._log.info(f"{away.get(topic) or self._ruling.parted(topic)}", extra={"topic": topic})
+            self._log.info(away.get(topic) or self._ruling.parted(topic), extra={"topic": topic})
         self._in_switch.let_go(active=self.is_ours())
         self._ruling.acknowledge(lanes_left=self._desk.closed_tasks_settled(name) and self.is_ours())
 

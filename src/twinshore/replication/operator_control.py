@@ -118,7 +118,7 @@ class OperatorOverrides:
 
     def _tell(self, troubles: tuple[str, ...]) -> None:
         for sentence in troubles if troubles != self._said else ():
-            self._log.warning(f"{sentence}")
+            self._log.warning(sentence)
         self._said = troubles
 
 

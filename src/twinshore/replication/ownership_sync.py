@@ -468,7 +468,7 @@ class TopicHomes:
         said = self.elsewhere | self.homeless
         for name, sentence in said.items() if self._notes else ():
             if self._said.get(name) != sentence:
-                self._log.info(f"{sentence}", extra={"topic": name})
+                self._log.info(sentence, extra={"topic": name})
         self._said = said
 
 

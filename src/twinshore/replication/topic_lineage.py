@@ -171,7 +171,7 @@ class TopicLineage:
         if self.staying.get(name) != reason:
             self.staying[name] = reason
             if not self._quiet:
-                self._log.info(f"{reason}", extra={"topic": name})
+                self._log.info(reason, extra={"topic": name})
 
     def _told_before(self) -> dict[tuple[str, str], Lineage]:
         """What the target was told at each topic's start."""

@@ -124,7 +124,7 @@ class StoppedPartitions:
                 self._rests[named] = StoppedPartition(are_retried(stopping), StopStage.RESTING)
                 incident = stopping[0].incident
                 rests = f"{named} rests: {incident.kind} (incident {stopping[0].id})"
-                self._log.log(incident.policy.log_level, f"{rests}", extra=asdict(named))
+                self._log.log(incident.policy.log_level, rests, extra=asdict(named))
             for row in rows:
                 if is_transient(row.incident.kind, row.incident.policy):
                     self._passing.add(named)

@@ -415,7 +415,7 @@ class Adopter:
         if step not in self._asked:
             self._asked.add(step)
             finding = f"topic {step.topic}: finding where to go on behind what the target holds"
-            self._log.info(f"{finding}", extra={"topic": step.topic})
+            self._log.info(finding, extra={"topic": step.topic})
         with self._news:
             self._wanted[step.topic] = (step, numbers)
             if self._closed:

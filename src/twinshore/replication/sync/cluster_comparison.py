@@ -513,4 +513,4 @@ class SafetyPolicy:
         )
         if self._known.never_delete and not known.never_delete:
             now_set = "[safety] never_delete is set from now on: no twin is deleted, no record cut off"
-            self._log.info(f"{now_set}")
+            self._log.info(now_set)
