@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
+from testkit.log_lines import LogLines
 from twinshore.config.repeat_filter import RepeatFilter
 
 
-def test_the_same_trouble_is_said_once_whatever_objects_a_broker_names() -> None:
-    said: list[str] = []
-    once = RepeatFilter(said.append)
+def test_the_same_trouble_is_said_once_whatever_objects_a_broker_names(log_lines: LogLines) -> None:
+    once = RepeatFilter(logging.getLogger("twinshore"))
     for session in ("Session@45e1b9e2", "Session@34072926"):
         once.say(f"ACLs do not follow now: Request {session} is not authorized")
-    assert said == ["ACLs do not follow now: Request Session is not authorized"]
+    assert log_lines == ["ACLs do not follow now: Request Session is not authorized"]
     once.well("ACLs follow again")
     once.say("mail@example.org, port 9092@beef is kept as it is said")
-    assert said[1:] == ["ACLs follow again", "mail@example.org, port 9092@beef is kept as it is said"]
+    assert log_lines[1:] == ["ACLs follow again", "mail@example.org, port 9092@beef is kept as it is said"]

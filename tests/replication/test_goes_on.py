@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def test_the_same_trouble_is_told_once_until_all_was_well(log_lines: LogLines) -> None:
-    once = RepeatFilter(log_lines.append)
+    once = RepeatFilter(logging.getLogger("twinshore"))
     for sentence in ("a", "a", "b", "b", "a"):
         once.say(sentence)
     once.well()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging as stdlib_logging
 import os
 import re
 import threading
@@ -15,6 +16,10 @@ from twinshore.runtime import logging
 from twinshore.runtime.logging import LogWriter
 
 SIZE = 4_096
+
+
+def say(log: LogWriter, text: str) -> None:
+    log.handle(stdlib_logging.makeLogRecord({"msg": text}))
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +50,7 @@ def until(holds: Callable[[], bool], what: object) -> None:
 def test_lines_come_in_order_with_the_time_of_day(pipe: tuple[int, int]) -> None:
     log = LogWriter(pipe[1])
     for number in range(3):
-        log(f"line {number}")
+        say(log, f"line {number}")
     log.close()
     said = os.read(pipe[0], SIZE).decode().splitlines()
     assert [line[9:] for line in said] == ["line 0", "line 1", "line 2"]
@@ -56,7 +61,7 @@ def test_nobody_waits_for_a_reader_that_reads_nothing_and_what_is_lost_is_counte
     log = LogWriter(pipe[1])
     began_s = time.monotonic()
     for number in range(400):
-        log(f"line {number} " + "x" * 60)
+        say(log, f"line {number} " + "x" * 60)
     assert time.monotonic() - began_s < 10, "400 lines of which some tens fit"
     said = b""
     while b"line 399" not in said:
@@ -77,7 +82,7 @@ def test_a_full_disk_and_a_reader_that_is_gone_raise_nothing_and_end_nothing(pip
         for descriptor in (full, pipe[1]):
             log = LogWriter(descriptor)
             for number in range(100):
-                log(f"line {number}")
+                say(log, f"line {number}")
             began_s = time.monotonic()
             log.close()
             assert time.monotonic() - began_s < logging.CLOSE_TIMEOUT_S + 5
@@ -96,7 +101,7 @@ def test_a_full_disk_and_a_reader_that_is_gone_raise_nothing_and_end_nothing(pip
 
 def test_what_python_keeps_in_memory_is_written_there(capsys: pytest.CaptureFixture[str]) -> None:
     log = LogWriter()
-    log("a line")
+    say(log, "a line")
     log.close()
     until(lambda: "a line" in capsys.readouterr().out, "it was never written")
 
@@ -115,7 +120,7 @@ def test_a_log_whose_thread_could_not_start_writes_with_the_next_line(
     monkeypatch.setattr(threading.Thread, "start", no_thread_left)
     log = LogWriter(pipe[1])
     for number in range(4):
-        log(f"line {number}")
+        say(log, f"line {number}")
     log.close()
     said = os.read(pipe[0], SIZE).decode().splitlines()
     assert [line[9:] for line in said] == [f"line {number}" for number in range(4)]
