@@ -119,4 +119,5 @@ def test_closing_does_not_wait_for_a_webhook_that_never_answers(log_lines: LogLi
         closing.start()
         closing.join(timeout=10)
         assert not closing.is_alive()
+    hook._thread.join(timeout=20)  # it tells what is left to the closed port
     assert any("more were not told" in line for line in log_lines)

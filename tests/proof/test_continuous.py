@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.proof.test_telling import BAD, GOOD, report
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.sections.proof import ProofSettings
@@ -16,8 +17,8 @@ from twinshore.proof.rounds import ProofReport
 from twinshore.proof.service import proof_options, run_proof_rounds
 
 
-def test_rounds_go_on_until_stopped_whatever_one_of_them_says() -> None:
-    stop, told, log = threading.Event(), list[ProofReport](), list[str]()
+def test_rounds_go_on_until_stopped_whatever_one_of_them_says(log_lines: LogLines) -> None:
+    stop, told = threading.Event(), list[ProofReport]()
     coming: list[ProofReport | KafkaError] = [
         report(GOOD),
         KafkaError("west: away", hint="start it"),
@@ -38,7 +39,7 @@ def test_rounds_go_on_until_stopped_whatever_one_of_them_says() -> None:
 
     assert run_proof_rounds(one_round, tell, 0.01, stop.is_set) == 1
     assert told == [report(GOOD), report(BAD)]
-    assert log == ["not proven: west: away (start it)"]
+    assert log_lines == ["not proven: west: away (start it)"]
     assert len(coming) == 1, "nothing is begun once stopped"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.replication.test_recorder import LINK, account, locked_store
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.config.model import TopicPartition
@@ -36,24 +37,23 @@ def test_what_an_overload_drops_is_written_many_rows_at_once(tmp_path: Path, mon
 
 
 def test_of_what_an_overload_drops_one_line_of_each_partition_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
-    said: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = ProgressRecorder(store, "first", 60, said.append)
+        recorder = ProgressRecorder(store, "first", 60)
         for _ in range(2):
             drops = [
                 dropped_incident(TopicPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 50, 5)
             ]
             recorder.take(account(*drops, dropped_incident(TopicPartition("orders", 1), 7, 9, "older than 1 s")))
             assert recorder.written()
-        one, other = said
+        one, other = log_lines
         assert mentions(one, LINK, "orders-0", "3 offsets") and mentions(other, LINK, "orders-1", "2 offsets")
         assert len(store.ledger.rows(LINK)) == 11
         monkeypatch.setattr(recording, "DROPS_LOG_INTERVAL_S", 0.0)
         recorder.take(account(dropped_incident(TopicPartition("orders", 1), 9, 10, "older than 1 s")))
         assert recorder.written()
-        assert len(said) == 3
+        assert len(log_lines) == 3
         recorder.close()
 
 

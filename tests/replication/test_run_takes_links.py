@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import keep_log_lines
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import Settings, parse_settings
 from twinshore.replication import task_pool
@@ -34,10 +35,10 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(settings: Settings) -> list[str]:
-    """What a mirror says until it would begin to carry."""
-    said: list[str] = []
-    Mirror(with_stored_links(settings), ()).run()
-    return said
+    """What a mirror logs until it would begin to carry."""
+    with keep_log_lines() as lines:
+        Mirror(with_stored_links(settings), ()).run()
+    return lines
 
 
 def test_a_start_takes_links_once_and_says_what_operators_said_since(tmp_path: Path) -> None:

@@ -115,4 +115,5 @@ def test_a_topic_of_heartbeats_is_judged_by_the_filters_that_hold_now(
         assert descents.admitted({beats: ("aa", 1)}) == {beats: ("aa", 1)}
         link = replace(link, exclude=("far[.].*",))
         assert descents.admitted({beats: ("aa", 1)}) == {}
-    assert all("nobody's twin" in sentence for sentence in log_lines), log_lines
+    told = log_lines.of("twinshore.replication.topic_lineage")
+    assert all("nobody's twin" in sentence for sentence in told), told

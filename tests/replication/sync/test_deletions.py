@@ -174,7 +174,8 @@ def test_a_settings_file_forbids_at_once_and_allows_nothing_before_a_restart(sta
     assert stage.looks() == ()
     stage.set_safety("")
     assert stage.looks() == (), "what was heard holds until the mirror ends"
-    assert stage.said.count("[safety] never_delete is set from now on: no twin is deleted, no record cut off") == 1
+    now_set = f"{LINK}: [safety] never_delete is set from now on: no twin is deleted, no record cut off"
+    assert stage.said.count(now_set) == 1
     stage.endings = stage.begun()
     assert stage.looks() == ("a",)
 

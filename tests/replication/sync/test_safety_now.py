@@ -68,7 +68,7 @@ def test_while_nobody_understands_the_file_nothing_is_deleted_or_cut(place: Plac
         assert "cannot be understood" in place.stands()
     place.file.write_text(SETTINGS)
     assert place.stands() == ""
-    assert place.said[-1] == "the settings file is understood again"
+    assert place.said[-1] == "east->west: the settings file is understood again"
     place.file.write_text(NEVER_DELETE)
     assert place.stands() == NEVER_DELETE_REASON
 
