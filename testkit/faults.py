@@ -331,7 +331,7 @@ class Stage:
         with_store = open_store(f"sqlite:///{self._folder / 'store.db'}", Secret())
         try:
             links = [f"{self.source.name}->{one.name}" for one in self.targets]
-            rows = [row for link in links for row in with_store.ledger.rows(link) if row.incident.topic]
+            rows = [row for link in links for row in with_store.incidents.rows(link) if row.incident.topic]
         finally:
             with_store.close()
         for row in rows:

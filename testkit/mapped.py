@@ -142,7 +142,7 @@ class Move:
                 reordered += [value for _, value in theirs] != [value for _, value in ours]
                 tried, bad = self._look_up(store, number, dict(theirs), dict(ours))
                 looked_up, wrong = looked_up + tried, wrong + bad
-                extents += len(store.extents.of(self.link, self.topic, number))
+                extents += len(store.offset_runs.of(self.link, self.topic, number))
         total = sum(len(one) for one in source)
         return Moved(total, by_mirror_maker, lost, doubled, reordered, looked_up, wrong, extents, said)
 
@@ -150,13 +150,13 @@ class Move:
         """Every offset that the map knows, from either side; and how often the record there was another one."""
         tried = wrong = 0
         key = (self.link, self.topic, number)
-        first = store.extents.of(*key)[0].source
+        first = store.offset_runs.of(*key)[0].source
         for offset in sorted(theirs):
-            place = translate_to_target(SourceOffset(offset), *store.extents.around(*key, offset))
+            place = translate_to_target(SourceOffset(offset), *store.offset_runs.around(*key, offset))
             if offset < first or place is None or not place.exact:
                 continue
             back = translate_to_source(
-                TargetOffset(place.offset), *store.extents.around(*key, place.offset, on_target=True)
+                TargetOffset(place.offset), *store.offset_runs.around(*key, place.offset, on_target=True)
             )
             tried += 1
             wrong += ours.get(place.offset) != theirs[offset] or back is None or back.offset != offset
@@ -165,7 +165,9 @@ class Move:
     def _mapped_to(self) -> int:
         with open_store(self._url) as store:
             return sum(
-                one.length for number in range(PARTITIONS) for one in store.extents.of(self.link, self.topic, number)
+                one.length
+                for number in range(PARTITIONS)
+                for one in store.offset_runs.of(self.link, self.topic, number)
             )
 
     def _read_copy(self) -> list[list[tuple[int, bytes]]]:

@@ -129,7 +129,7 @@ def _looks(store: Path, end: TopicEndReader) -> Iterator[_Look]:
         while time.monotonic() - begun_s < WINDOW_S + LOOK_S:
             crossed, at_s = end.records(), time.monotonic()
             proven = sum(row.to_offset for row in opened.proofs.of(LINK))
-            judged_ms = max((place.at_ms for place in opened.delay.places(LINK)), default=0)
+            judged_ms = max((place.at_ms for place in opened.delay.partitions(LINK)), default=0)
             yield _Look(at_s, crossed, proven, judged_ms)
             time.sleep(LOOK_S)
 

@@ -52,24 +52,24 @@ def _bytes(place: Path) -> int:
 
 
 def _rows(store: Store, partitions: int) -> None:
-    store.receipts.record([_receipt(number) for number in range(partitions)])
+    store.progress.record([_receipt(number) for number in range(partitions)])
 
 
 def _producers(store: Store, partitions: int) -> None:
     for number in range(partitions):
         batches = tuple(SourceBatch(one * 5, one * 5 + 4, OFFSET + one, NOW_MS + one) for one in range(BATCHES_KEPT))
         known = tuple(SourceProducer(PRODUCER_ID + one, 0, batches) for one in range(PRODUCERS_PER_PARTITION_MAX))
-        store.receipts.record([_receipt(number, known)])
+        store.progress.record([_receipt(number, known)])
 
 
 def _extents(store: Store, count: int) -> None:
     """As a topic of transactions makes them: each commit of the source is an offset that the twin has not."""
     first = _extent(0)
-    store.extents.adopt([(TwinRow(LINK, TOPIC, 0, "a" * 22, "b" * 22, first.source, first.sequence, 5), first)])
+    store.offset_runs.adopt([(TwinRow(LINK, TOPIC, 0, "a" * 22, "b" * 22, first.source, first.sequence, 5), first)])
     for begin in range(0, count, _AT_ONCE):
         gained = tuple(_extent(number) for number in range(begin, min(begin + _AT_ONCE, count)))
         end = int(gained[-1].source) + gained[-1].length + 1
-        store.receipts.record(
+        store.progress.record(
             [
                 ProgressRecord(
                     link=LINK,
@@ -84,7 +84,7 @@ def _extents(store: Store, count: int) -> None:
                     first_ms=0,
                     last_ms=1,
                     lag_records=0,
-                    extents=gained,
+                    offset_runs=gained,
                 )
             ]
         )

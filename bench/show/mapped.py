@@ -96,14 +96,14 @@ def _look_up(chance: Random, many: int) -> Finding:
     ):
         for topic, count in (("few", few), ("many", many)):
             first = OffsetRun(SourceOffset(0), TargetOffset(0), 0, 0)
-            store.extents.adopt([(TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 0), first)])
+            store.offset_runs.adopt([(TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 0), first)])
             for at in range(0, count, 10_000):
                 rows = tuple(
                     OffsetRun(SourceOffset(11 * n), TargetOffset(13 * n), 10, 10 * n % 2**31)
                     for n in range(at, min(count, at + 10_000))
                 )
                 end = 11 * (at + len(rows))
-                store.receipts.record(
+                store.progress.record(
                     [
                         ProgressRecord(
                             link=LINK,
@@ -117,7 +117,7 @@ def _look_up(chance: Random, many: int) -> Finding:
                             source_end=end,
                             first_ms=0,
                             last_ms=1,
-                            extents=rows,
+                            offset_runs=rows,
                         )
                     ]
                 )
@@ -126,7 +126,7 @@ def _look_up(chance: Random, many: int) -> Finding:
             for topic, count in (("few", few), ("many", many)):
                 offset = chance.randrange(11 * count)
                 begun_s = time.perf_counter()
-                store.extents.around(LINK, topic, 0, offset, on_target=bool(turn % 2))
+                store.offset_runs.around(LINK, topic, 0, offset, on_target=bool(turn % 2))
                 took[topic].append(time.perf_counter() - begun_s)
     short_ms, long_ms = 1000 * median(took["few"]), 1000 * median(took["many"])
     figure = f"{few} extents: {short_ms:.2f} ms, {many} extents: {long_ms:.2f} ms (median of {LOOK_UPS})"

@@ -47,7 +47,7 @@ from twinshore.state.store import open_store
 NOW_MS = 1_790_000_000_000
 WINDOW_MS = 10_000
 EAST = TrafficKey("single", "orders", "east", TrafficKind.PRODUCE)
-SINGLES = TrafficCounter(requests=600, bytes=60_000, records=600, batches=600, singles=600)
+SINGLES = TrafficCounter(requests=600, bytes=60_000, records=600, batches=600, single_record_batches=600)
 GOOD = TrafficCounter(requests=100, bytes=1_000_000, records=10_000, batches=100)
 
 
@@ -137,8 +137,8 @@ def test_who_is_judged_and_how_it_is_told(filled: Settings) -> None:
     assert "      linger.ms=20" in lines
     assert any("60 requests a second" in line and "18,000 records in 18,000 batches" in line for line in lines)
     values = json.loads(json.dumps(audit_as_values(answer)))
-    assert values["habits"][0]["figures"]["requests_s"] == 60
-    assert values["habits"][0]["figures"]["requests_s_mended"] == 50
+    assert values["findings"][0]["figures"]["requests_s"] == 60
+    assert values["findings"][0]["figures"]["requests_s_mended"] == 50
 
 
 def test_a_policy_waives_and_has_limits(filled: Settings, tmp_path: Path) -> None:

@@ -58,32 +58,42 @@ CASES: list[tuple[str, TrafficKey, dict[str, Any], dict[str, Any]]] = [
     (
         "no-compression",
         WRITES,
-        {"bytes": 2 * PLAIN - 2, "plain_bytes": PLAIN + 1, "plain": 900},
-        {"bytes": 2 * PLAIN - 2, "plain_bytes": PLAIN, "plain": 900},
+        {"bytes": 2 * PLAIN - 2, "uncompressed_bytes": PLAIN + 1, "uncompressed_batches": 900},
+        {"bytes": 2 * PLAIN - 2, "uncompressed_bytes": PLAIN, "uncompressed_batches": 900},
     ),
     (
         "no-compression",
         WRITES,
-        {"bytes": 2 * PLAIN, "plain_bytes": 2 * PLAIN, "tried": 100, "tried_lz4": 79},
-        {"bytes": 2 * PLAIN, "plain_bytes": 2 * PLAIN, "tried": 100, "tried_lz4": 80},
+        {
+            "bytes": 2 * PLAIN,
+            "uncompressed_bytes": 2 * PLAIN,
+            "lz4_sample_bytes": 100,
+            "lz4_sample_compressed_bytes": 79,
+        },
+        {
+            "bytes": 2 * PLAIN,
+            "uncompressed_bytes": 2 * PLAIN,
+            "lz4_sample_bytes": 100,
+            "lz4_sample_compressed_bytes": 80,
+        },
     ),
     (
         "no-compression",
         WRITES,
-        {"bytes": 3 * PLAIN, "plain_bytes": 2 * PLAIN},
-        {"bytes": 4 * PLAIN, "plain_bytes": 2 * PLAIN},
+        {"bytes": 3 * PLAIN, "uncompressed_bytes": 2 * PLAIN},
+        {"bytes": 4 * PLAIN, "uncompressed_bytes": 2 * PLAIN},
     ),
     (
         "single-records",
         WRITES,
-        {"batches": 5_001, "singles": 4_900, "records": 5_101},
-        {"batches": 5_000, "singles": 4_900, "records": 5_100},
+        {"batches": 5_001, "single_record_batches": 4_900, "records": 5_101},
+        {"batches": 5_000, "single_record_batches": 4_900, "records": 5_100},
     ),
     (
         "single-records",
         WRITES,
-        {"batches": 6_000, "singles": 5_401, "records": 6_600},
-        {"batches": 6_000, "singles": 5_400, "records": 6_600},
+        {"batches": 6_000, "single_record_batches": 5_401, "records": 6_600},
+        {"batches": 6_000, "single_record_batches": 5_400, "records": 6_600},
     ),
     (
         "tiny-batches",
@@ -100,14 +110,19 @@ CASES: list[tuple[str, TrafficKey, dict[str, Any], dict[str, Any]]] = [
     ("weak-acks", WRITES, {"acks_leader": 1, "min_insync": 2}, {"acks_leader": 1, "min_insync": 1}),
     ("weak-acks", WRITES, {"acks_none": 1, "min_insync": 2}, {"acks_none": 0, "min_insync": 2}),
     ("acks-none", WRITES, {"acks_none": 11}, {"acks_none": 10}),
-    ("no-idempotence", WRITES, {"unnumbered": 501}, {"unnumbered": 500}),
+    ("no-idempotence", WRITES, {"non_idempotent_batches": 501}, {"non_idempotent_batches": 500}),
     (
         "no-idempotence",
         WRITES,
-        {"unnumbered": 101, "batches": 110, "acks_leader": 499},
-        {"unnumbered": 100, "batches": 110},
+        {"non_idempotent_batches": 101, "batches": 110, "acks_leader": 499},
+        {"non_idempotent_batches": 100, "batches": 110},
     ),
-    ("no-idempotence", WRITES, {"unnumbered": 1_000}, {"unnumbered": 1_000, "acks_leader": 500}),
+    (
+        "no-idempotence",
+        WRITES,
+        {"non_idempotent_batches": 1_000},
+        {"non_idempotent_batches": 1_000, "acks_leader": 500},
+    ),
     (
         "busy-polling",
         READS,
@@ -187,7 +202,7 @@ def test_what_lasted_for_a_moment_is_judged_by_nobody(rule: Any) -> None:
 
 
 def test_who_sends_single_records_is_not_told_of_tiny_batches_too() -> None:
-    found = rules(WRITES, batches=10_000, singles=10_000, records=10_000, bytes=1_000_000)
+    found = rules(WRITES, batches=10_000, single_record_batches=10_000, records=10_000, bytes=1_000_000)
     assert found == ["single-records"]
 
 
@@ -210,7 +225,14 @@ TOGETHER: list[tuple[str, TrafficKey, dict[str, Any]]] = [
     (
         "60 producers with a record a second",
         WRITES,
-        {"requests": 6_000, "batches": 6_000, "singles": 6_000, "records": 6_000, "bytes": 600_000, "at_once": 60},
+        {
+            "requests": 6_000,
+            "batches": 6_000,
+            "single_record_batches": 6_000,
+            "records": 6_000,
+            "bytes": 600_000,
+            "at_once": 60,
+        },
     ),
     (
         "60 producers with two small records a second",

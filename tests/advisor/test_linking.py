@@ -43,7 +43,7 @@ def test_what_twins_lack_is_found(east: LabCluster, west: LabCluster, unique_top
     source_id, target_id = (topic_id(side.cluster, unique_topic).hex() for side in (east, west))
     with open_store(url_in(tmp_path)) as store:
         store.twins.save([TwinRow(LINK, unique_topic, 0, source_id, target_id, 0, 0, 1)])
-        store.receipts.record(
+        store.progress.record(
             [
                 ProgressRecord(
                     link=LINK,

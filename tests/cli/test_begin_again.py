@@ -34,10 +34,10 @@ def file(tmp_path: Path) -> Path:
     with opened(found) as store:
         store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
         extent = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
-        store.extents.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
+        store.offset_runs.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
         for topic in ("orders", "bills"):
             row = Incident(LINK, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, f"{topic} again.")
-            store.ledger.add(row, now_ms=1)
+            store.incidents.add(row, now_ms=1)
     return found
 
 
@@ -184,8 +184,8 @@ def test_a_mapped_topic_is_refused_with_the_way_that_there_is(file: Path, words:
 def test_a_forgotten_topic_waits_for_no_word_any_more(file: Path) -> None:
     with opened(file) as store:
         for kind in (IncidentKind.DELETED_TOPIC, IncidentKind.FOREIGN_WRITE):
-            store.ledger.add(Incident(LINK, "bills", -1, kind, -1, -1, POLICY_KEEP_TWIN, "it is kept"), now_ms=2)
+            store.incidents.add(Incident(LINK, "bills", -1, kind, -1, -1, POLICY_KEEP_TWIN, "it is kept"), now_ms=2)
     asking.run(file, "mirror", "forget", "bills")
     with opened(file) as store:
-        assert [row.incident.topic for row in store.ledger.rows(LINK, open_only=True)] == ["orders"]
-        assert store.extents.reached(LINK) == {}
+        assert [row.incident.topic for row in store.incidents.rows(LINK, open_only=True)] == ["orders"]
+        assert store.offset_runs.reached(LINK) == {}

@@ -46,7 +46,9 @@ def fill(tmp_path: Path, *, beaten_s_ago: float = 0.0, alarm: bool = False) -> N
         ]
         store.delay.save_partitions(rows)
         beaten_ms = now_ms - int(beaten_s_ago * 1000)
-        store.delay.beat_watch(WatcherRow(MONITOR, "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches", (LINK,)))
+        store.delay.save_heartbeat(
+            WatcherRow(MONITOR, "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches", (LINK,))
+        )
         if alarm:
             store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", now_ms - 9_000))
 
@@ -59,8 +61,8 @@ def test_it_shows_topics_groups_and_what_is_only_known_about(settings: Path, tmp
     assert any("~7 ~1.0" in line for line in lines), "somebody else's copy: the least it can be"
     assert any(re.fullmatch(r"alarm for \d+ s: orders are late", line) for line in lines)
     values = json.loads(run(settings, "--json").output)
-    assert [len(values[name]) for name in ("places", "alarms", "watchers")] == [4, 1, 1]
-    assert "waiting" not in values["places"][0]
+    assert [len(values[name]) for name in ("partitions", "alarms", "watchers")] == [4, 1, 1]
+    assert "unreplicated_ends" not in values["partitions"][0]
 
 
 def test_a_check_is_well_warns_or_is_critical(settings: Path, tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_a_link_that_no_living_monitor_watches_is_critical(settings: Path, tmp_p
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         two = (LINK, "west->east")
         both = WatcherRow(build_monitor_name(two), "links", "b", 1, 1_000, now_ms, now_ms, "watches", two)
-        store.delay.beat_watch(both)
+        store.delay.save_heartbeat(both)
     empty = run(settings, "check")
     assert (empty.exit_code, empty.output.split(": nothing")[0]) == (1, "WARNING: west->east: no place is watched")
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
@@ -247,7 +249,7 @@ def test_one_that_was_killed_and_will_not_come_again_can_be_forgotten(settings: 
     fill(tmp_path)
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        store.delay.beat_watch(WatcherRow("monitor of old->links", "links", "b", 1, 1_000, 0, 0, "watched"))
+        store.delay.save_heartbeat(WatcherRow("monitor of old->links", "links", "b", 1, 1_000, 0, 0, "watched"))
         store.delay.raise_alarm(AlarmRow("monitor of old->links", "monitor silent", "", "", "is silent", now_ms))
     assert run(settings, "check").exit_code == 2
     assert isinstance(run(settings, "forget", "monitor of nothing").exception, ConfigError)

@@ -66,10 +66,10 @@ def test_a_topic_that_nobody_knows_is_an_error_with_the_nearest(file: Path) -> N
 def test_what_the_ledger_alone_still_says_of_a_topic_is_closed(file: Path) -> None:
     with opened(file) as store:
         row = Incident(LINK, "gone", -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "gone again.")
-        store.ledger.add(row, now_ms=1)
+        store.incidents.add(row, now_ms=1)
     forget(file, "gone")
     with opened(file) as store:
-        assert store.ledger.rows(LINK, open_only=True) == ()
+        assert store.incidents.rows(LINK, open_only=True) == ()
 
 
 def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
         def beat() -> None:
             row = held
             while row is not None and not done.wait(0.2):
-                row = store.leases.beat_each([row], {row.name: row.ttl_ms}).get(row.name)
+                row = store.leases.renew_each([row], {row.name: row.ttl_ms}).get(row.name)
 
         mirror = threading.Thread(target=beat)
         mirror.start()

@@ -52,7 +52,7 @@ def test_a_fuse_is_opened_seen_and_closed(url: str) -> None:
     )
     assert said("list").startswith("proxy a:19092 on a1: serves, since 1970-01-01 00:00:00 UTC, heard of at ")
     (row,) = json.loads(said("list", "--json"))
-    assert (row["name"], row["stands"], row["revision"]) == ("proxy a:19092", "serves", 1)
+    assert (row["name"], row["status"], row["revision"]) == ("proxy a:19092", "serves", 1)
     assert "would be closed" in said("fuse", "close", "orders", "--dry-run")
     assert [one["open"] for one in json.loads(said("fuse", "list", "--json"))] == [True]
     assert "in force at" in said("fuse", "close", "orders")

@@ -37,7 +37,7 @@ def run(file: Path, *words: str) -> str:
 def test_an_offset_is_translated_both_ways_without_a_cluster(known: Path) -> None:
     assert run(known, "translate", "7", "--topic", "orders") == f"{LINK}: orders-0 offset 7 is east.orders-0 offset 7\n"
     back = json.loads(run(known, "translate", "9", "--topic", "east.orders", "--partition", "1", "--back", "--json"))
-    assert back["places"] == [
+    assert back["offsets"] == [
         {
             "link": LINK,
             "topic": "east.orders",
@@ -53,7 +53,7 @@ def test_an_offset_is_translated_both_ways_without_a_cluster(known: Path) -> Non
 
 def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
     with opened(known) as store:
-        store.receipts.record(
+        store.progress.record(
             [
                 ProgressRecord(
                     link=LINK,
@@ -75,14 +75,14 @@ def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
         assert said == f"{LINK}: orders-0 offset {offset} is east.orders-0 offset {offset}{told}\n"
     back = run(known, "translate", "10000000", "--topic", "east.orders", "--back")
     assert "the link has carried east.orders-0 up to 6500 only" in back
-    (line,) = json.loads(run(known, "translate", "10000000", "--topic", "orders", "--json"))["places"]
+    (line,) = json.loads(run(known, "translate", "10000000", "--topic", "orders", "--json"))["offsets"]
     assert line["end"] == 6560
 
 
 def test_behind_all_that_was_carried_to_a_mapped_twin_its_end_is_said(known: Path) -> None:
     carried = OffsetRun(SourceOffset(0), TargetOffset(40), 100, 0)
     with opened(known) as store:
-        store.receipts.record(
+        store.progress.record(
             [
                 ProgressRecord(
                     link=LINK,
@@ -97,7 +97,7 @@ def test_behind_all_that_was_carried_to_a_mapped_twin_its_end_is_said(known: Pat
                     first_ms=0,
                     last_ms=1,
                     lag_records=0,
-                    extents=(carried,),
+                    offset_runs=(carried,),
                 )
             ]
         )

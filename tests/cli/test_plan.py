@@ -101,7 +101,7 @@ def test_what_is_paused_or_stopped_is_not_planned_as_carried(
             (f"{topic}.stopped", 0, IncidentKind.RIGHTS_LOST),
         ):
             incident = Incident(LINK, name, partition, kind, 5, 9, stop_policy(kind, partition), "the reason why")
-            rows.append(store.ledger.add(incident, now_ms=1))
+            rows.append(store.incidents.add(incident, now_ms=1))
         _run("link", "pause", LINK, "--topic", f"{topic}.held", "--settings", str(file))
         _run("link", "filter", LINK, "--topics", f"{topic}.*", "--exclude", ".*out", "--settings", str(file))
         first, *said = _run("mirror", "plan", "--settings", str(file)).splitlines()

@@ -27,13 +27,13 @@ def file(tmp_path: Path) -> Path:
             ("orders", -1, IncidentKind.DELETED_TOPIC, POLICY_KEEP_TWIN),
             ("bills", 0, IncidentKind.REFUSED, POLICY_STOP),
         ):
-            store.ledger.add(Incident(LINK, topic, number, kind, 5, 7, policy, "a sentence."), now_ms=1)
+            store.incidents.add(Incident(LINK, topic, number, kind, 5, 7, policy, "a sentence."), now_ms=1)
     return found
 
 
 def still_open(file: Path) -> set[tuple[str, int]]:
     with opened(file) as store:
-        return {(row.incident.topic, row.incident.partition) for row in store.ledger.rows(LINK, open_only=True)}
+        return {(row.incident.topic, row.incident.partition) for row in store.incidents.rows(LINK, open_only=True)}
 
 
 def run(file: Path, *words: str) -> str:

@@ -58,7 +58,7 @@ def settings_file(tmp_path: Path) -> Path:
 def store(settings_file: Path) -> Iterator[Store]:
     """The store of these settings, with two partitions of `orders`."""
     with open_store(f"sqlite:///{settings_file.parent / 'store.db'}") as opened:
-        opened.receipts.record([_receipt(0, 60, 100), _receipt(1, 40, 40)])
+        opened.progress.record([_receipt(0, 60, 100), _receipt(1, 40, 40)])
         yield opened
 
 
@@ -291,19 +291,19 @@ def test_of_a_link_without_a_twin_a_lag_is_known_where_it_flows(
 def test_open_incidents_are_shown_whole_and_closed_ones_are_not(store: Store, settings_file: Path) -> None:
     sentence = "[bold]offsets 5 to 9 of orders-1 are gone " + "and this is a long sentence " * 20
     gap = Incident(LINK, "orders", 1, IncidentKind.RETENTION_GAP, 5, 9, POLICY_STOP, sentence, IncidentSide.SOURCE)
-    row = store.ledger.add(gap, now_ms=1)
+    row = store.incidents.add(gap, now_ms=1)
     expected = f"east->west: open incident {row.id}, retention gap, orders-1: {sentence}".rstrip()
     assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
     (told,) = _json(settings_file)[LINK]["incidents"]
     said = {"sentence": sentence, "policy": POLICY_STOP.words, "effect": "stops", "side": "source"}
     assert {name: told[name] for name in said} == said
-    store.ledger.close(row.id, now_ms=2)
+    store.incidents.close(row.id, now_ms=2)
     assert "open incident" not in _status(settings_file)
 
 
 def test_an_incident_of_the_whole_link_names_no_topic(store: Store, settings_file: Path) -> None:
     away = Incident(LINK, "", -1, IncidentKind.TARGET_AWAY, -1, -1, POLICY_WAIT, "the target west does not answer")
-    row = store.ledger.add(away, now_ms=1)
+    row = store.incidents.add(away, now_ms=1)
     expected = f"east->west: open incident {row.id}, target away: the target west does not answer"
     assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
 
@@ -316,7 +316,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_for_all_its_links(store: St
         ("west->east", "source", IncidentKind.SOURCE_AWAY),
     ):
         sentence = describe_outage_with_cause(side, "west", cause)
-        rows.append(store.ledger.add(Incident(link, "", -1, kind, -1, -1, POLICY_WAIT, sentence), now_ms=1_000))
+        rows.append(store.incidents.add(Incident(link, "", -1, kind, -1, -1, POLICY_WAIT, sentence), now_ms=1_000))
         store.links.save_status(replace(_word(0, f"{sentence}; 2 partitions on 1 lane", "waiting"), link=link))
     said = [line.rstrip() for line in _status(settings_file).splitlines()]
     assert "\n".join(said).count(cause) == 1
@@ -329,7 +329,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_for_all_its_links(store: St
 
 def test_a_name_in_an_incident_begins_no_line(store: Store, settings_file: Path) -> None:
     forged = "east->west: 2 partitions on 1 lane"
-    store.ledger.add(
+    store.incidents.add(
         Incident(LINK, "", -1, IncidentKind.RIGHTS_LOST, -1, -1, POLICY_WAIT, f"user a\n{forged}"), now_ms=5
     )
     said = CliRunner().invoke(app, ["status", "--settings", str(settings_file)], catch_exceptions=False).output
@@ -348,7 +348,7 @@ def test_looking_makes_no_store(settings_file: Path) -> None:
 def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, store: Store) -> None:
     three_h_ago = int(time.time() * 1000) - 3 * 3_600_000
     row = ProofRow(LINK, "orders", 0, "exact", ProofState.IDENTICAL, 0, 60, -1, 60, 60, "", "", "aa", "bb", three_h_ago)
-    store.proofs.save([replace(row, size=36_000_000, oldest_ms=three_h_ago)])
+    store.proofs.save([replace(row, bytes_read=36_000_000, oldest_ms=three_h_ago)])
     assert "proven" not in _status(settings_file, "--link", LINK), "nobody asked for a proof that never rests"
     settings_file.write_text(settings_file.read_text() + "\n[proof]\nbeside_mirror = true\n")
     (line,) = [line for line in _status(settings_file, "--link", LINK).splitlines() if "proven" in line]

@@ -35,7 +35,7 @@ def tells(url: str) -> None:
     """A minute of a client that sends each record by itself."""
     key, flow = (
         TrafficKey("a\nb", "orders", "east", TrafficKind.PRODUCE),
-        TrafficCounter(600, 60_000, 600, 600, singles=600),
+        TrafficCounter(600, 60_000, 600, 600, single_record_batches=600),
     )
     now_ms = wall_ms()
     with open_store(url) as store:
@@ -62,4 +62,4 @@ def test_conduct_is_told_and_written(url: str) -> None:
     assert lines[2] == "WARNING single-records: a producer sends each record by itself"
     assert lines[4].startswith(r"  client a\nb, topic orders on east: 100% of its batches hold one record")
     assert "single-records" in Path("conduct.html").read_text()
-    assert json.loads(said("conduct", "--here", "--json", code=1))["habits"][0]["rule"] == "single-records"
+    assert json.loads(said("conduct", "--here", "--json", code=1))["findings"][0]["rule"] == "single-records"

@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_an_offset_is_a_value_with_its_sentence(store: Store) -> None:
-    store.receipts.record(
+    store.progress.record(
         [
             ProgressRecord(
                 link=LINK,
@@ -78,7 +78,7 @@ def test_a_group_is_a_value_with_what_is_worth_knowing() -> None:
     silent = [replace(VIEW, group=name, why="its coordinator does not answer", parts=()) for name in ("a", "b")]
     assert view_remarks(silent) == [f"{LINK}: a, b: its coordinator does not answer"]
     values = view_as_values(VIEW, partitions=True)
-    assert (values["partitions"], values["places"][0]["behind"]) == (1, 60)
+    assert (values["partitions"], values["offsets"][0]["behind"]) == (1, 60)
 
 
 def test_what_is_no_expression_is_refused_before_any_cluster_is_asked(store: Store) -> None:

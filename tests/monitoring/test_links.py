@@ -45,7 +45,7 @@ def settings() -> Settings:
 def store(tmp_path: Path) -> Iterator[Store]:
     """With one partition of `orders`."""
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
-        opened.receipts.record(
+        opened.progress.record(
             [
                 ProgressRecord(
                     link=LINK,
@@ -75,7 +75,7 @@ def test_a_view_has_the_links_word_its_lag_and_what_is_open(store: Store, settin
     now_ms = int(time.time() * 1000)
     store.links.save_status(_word(now_ms))
     store.link_states.remember([lag_row(LINK, LagStatus(now_ms, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
-    store.ledger.add(
+    store.incidents.add(
         Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, 5, 9, POLICY_STOP, "they are gone"), now_ms=1
     )
     view, back = read_link_views(store, settings, (), clock=lambda: now_ms, topics=True)
@@ -139,7 +139,7 @@ def _shown(views: list[LinkView]) -> list[list[str]]:
 def test_what_the_filters_leave_out_now_has_no_lag_and_is_called_excluded(store: Store, settings: Settings) -> None:
     """Also before the mirror's next look."""
     now_ms = int(time.time() * 1000)
-    store.receipts.record(
+    store.progress.record(
         [
             ProgressRecord(
                 link=LINK,
@@ -178,7 +178,7 @@ def test_of_a_topic_that_is_refused_no_twin_ends_at_nought(store: Store, setting
     """The target's own topic holds records of others, and 0 partitions of it are stopped."""
     now_ms = int(time.time() * 1000)
     row = Incident(LINK, "theirs", -1, IncidentKind.FOREIGN_WRITE, -1, -1, POLICY_TOPIC, "holds data of others")
-    store.ledger.add(row, now_ms=now_ms)
+    store.incidents.add(row, now_ms=now_ms)
     topics = {"orders": TopicLag(1, 60, 100, 40, 0), "theirs": TopicLag(2, 0, 500, 500, 0)}
     store.link_states.remember([lag_row(LINK, LagStatus(now_ms, 540, 3, 0, topics))])
     store.links.save_status(_word(now_ms))
@@ -286,7 +286,7 @@ def test_a_view_says_where_no_rule_can_keep_writers_from_an_old_home(store: Stor
         since_ms=5,
         set_by="anna",
     )
-    store.topics_in_switch.flip([flip])
+    store.topics_in_switch.change_homes([flip])
     store.twins.save([TwinRow(BACK, "orders", 0, "b" * 32, "a" * 32, 0, 0, 1, epoch=2)])
     sight = AclSnapshot("east", None, frozenset({"orders"}), frozenset({"orders"}))
     with exclusive("guard of east", store, "anna") as lease:

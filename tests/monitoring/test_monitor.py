@@ -76,7 +76,7 @@ def test_all_that_waits_is_taken_in_one_turn(tmp_path: Path, log_lines: LogLines
         stage.turn()
         assert stage.monitor.states[LINK].samples == 61
         assert stage.told == []
-        assert [row.beat for row in store.delay.watches()] == [1]
+        assert [row.heartbeats for row in store.delay.watchers()] == [1]
 
 
 def test_a_monitor_that_ends_leaves_when_it_did(tmp_path: Path, log_lines: LogLines) -> None:
@@ -85,7 +85,11 @@ def test_a_monitor_that_ends_leaves_when_it_did(tmp_path: Path, log_lines: LogLi
         stage.turn()
         stage.monitor._leave(store)
         (row,) = read_last_watch_rows([Link("east", "west")], store)
-        assert (row.link, abs(row.since_ms - stage.monitor._clock()) < 5_000, store.delay.watches()) == (LINK, True, ())
+        assert (row.link, abs(row.since_ms - stage.monitor._clock()) < 5_000, store.delay.watchers()) == (
+            LINK,
+            True,
+            (),
+        )
 
 
 def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path, log_lines: LogLines) -> None:
@@ -99,14 +103,14 @@ def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path, 
             for group in ("", "billing")
         ]
         store.delay.save_partitions(rows)
-        stage.monitor.states[LINK].restore(store.delay.places(LINK))
+        stage.monitor.states[LINK].restore(store.delay.partitions(LINK))
         for at_ms in (began_ms - MISSING_TOPIC_GRACE_MS, began_ms):
             read = (LagReading(MonitoredPartition(LINK, "orders", 0), at_ms, 100, 100, axis=OffsetRelation.EXACT),)
             over = {"gone": "gone was deleted on east"}
             failures = {"bills": "bills-0 has no leader"}
             stage.monitor._samples.put(LinkSample(LINK, at_ms, -1, read, failures=failures, over=over))
         stage.turn()
-        assert {row.topic for row in store.delay.places(LINK)} == {"orders"}
+        assert {row.topic for row in store.delay.partitions(LINK)} == {"orders"}
 
 
 def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
@@ -117,7 +121,7 @@ def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
         stage = Stage(tmp_path, store, log_lines)
         now_ms = stage.monitor._clock()
         rename(tmp_path, "alarms", "gone")
-        rename(tmp_path, "delay_watches", "gone_too")
+        rename(tmp_path, "watchers", "gone_too")
         stage.sample(now_ms - 9_000, 150)
         for n in range(20):
             stage.sample(now_ms + n, 200)
@@ -127,13 +131,13 @@ def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
         assert len([line for line in stage.said if "the store cannot be written" in line]) == 1
         assert len([line for line in stage.said if "waits for the store" in line]) == 1
         rename(tmp_path, "gone", "alarms")
-        rename(tmp_path, "gone_too", "delay_watches")
+        rename(tmp_path, "gone_too", "watchers")
         stage.turn()
         assert store.delay.alarms() == ()
         stage.monitor._store_again_s = 0.0
         stage.turn()
         assert [row.topic for row in store.delay.alarms(open_only=True)] == ["orders"]
-        assert len(store.delay.watches()) == 1
+        assert len(store.delay.watchers()) == 1
 
 
 def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is_listed(
@@ -154,7 +158,7 @@ def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is
             readings = () if away else (reading,)
             stage.monitor._samples.put(LinkSample(LINK, at_ms, -1, readings, failures=failures, away=sides))
             stage.turn()
-            said.update(row.sentence.rpartition("; ")[2] for row in store.delay.watches())
+            said.update(row.sentence.rpartition("; ")[2] for row in store.delay.watchers())
 
         said: set[str] = set()
         after(1, away=False)
@@ -164,7 +168,7 @@ def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is
         assert [(event.happening, event.key.kind, event.key.link) for event in stage.told] == [
             ("raised", AlarmKind.CLUSTER, "west")
         ]
-        standing = {row.kind: row.told_ms for row in store.delay.alarms(open_only=True)}
+        standing = {row.kind: row.reported_ms for row in store.delay.alarms(open_only=True)}
         assert standing.keys() == {"cluster away", "blind", "heartbeat"}
         assert [kind for kind, told_ms in standing.items() if told_ms] == ["cluster away"]
         for _ in range(40):
@@ -225,8 +229,8 @@ def test_a_machine_that_slept_or_was_set_back_makes_no_alarm_and_forgets_no_age(
         after(0.5, 150)
         (view,) = stage.monitor.states[LINK].views.values()
         assert view.recovery_point_ms == 4_500
-        (row,) = store.delay.watches()
-        assert row.beaten_ms == pytest.approx(machine.wall_s * 1_000, abs=1)
+        (row,) = store.delay.watchers()
+        assert row.heartbeat_ms == pytest.approx(machine.wall_s * 1_000, abs=1)
         assert stage.told == []
         after(1, 150)
         assert [event.key.kind for event in stage.told] == [AlarmKind.RECOVERY_POINT]

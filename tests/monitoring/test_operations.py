@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
             PartitionDelayRow(LINK, "theirs", 0, "", NOW_MS, 900, 100, 7, 1_000, "foreign", "watched"),
         ]
         found.delay.save_partitions(rows)
-        found.delay.beat_watch(WatcherRow(MONITOR, "links", "a", 1, 1_000, NOW_MS, NOW_MS, "watches", (LINK,)))
+        found.delay.save_heartbeat(WatcherRow(MONITOR, "links", "a", 1, 1_000, NOW_MS, NOW_MS, "watches", (LINK,)))
         yield found
 
 
@@ -49,7 +49,7 @@ def test_a_topic_is_the_sum_of_its_partitions_and_as_old_as_the_oldest(store: St
     assert (orders.partitions, orders.source_end, orders.lag_records, orders.seen_s) == (2, 150, 10, 1.0)
     assert (orders.recovery_point_ms, orders.about, theirs.about) == (2_500, False, True)
     assert found.sentences() == [f"{MONITOR}: watches, 0 s ago"]
-    assert "waiting" not in found.as_values()["places"][0]
+    assert "unreplicated_ends" not in found.as_values()["partitions"][0]
     with pytest.raises(ConfigError, match="no place of topic order is watched; did you mean orders"):
         read_delays((), "order", SETTINGS, store, clock=lambda: NOW_MS)
 
@@ -58,14 +58,14 @@ def test_a_topic_that_is_not_carried_has_no_lag_of_nought(store: Store) -> None:
     why = "the twin theirs may not be written"
     for topic, sentence in (("theirs", why), ("unwatched", "elsewhere")):
         row = Incident(LINK, topic, -1, IncidentKind.RIGHTS_LOST, -1, -1, POLICY_TOPIC, sentence)
-        store.ledger.add(row, now_ms=NOW_MS)
+        store.incidents.add(row, now_ms=NOW_MS)
     found = read_delays((), "", SETTINGS, store, clock=lambda: NOW_MS)
     orders, theirs = found.topics()
     assert (orders.stopped, orders.unknown) == ("", False)
     assert theirs.unknown and why in theirs.stopped
     assert found.sentences()[0] == f"not carried: {theirs.stopped}"
     assert not any("elsewhere" in sentence for sentence in found.sentences())
-    assert {"link": LINK, "topic": "theirs", "why": theirs.stopped} in found.as_values()["not_carried"]
+    assert {"link": LINK, "topic": "theirs", "why": theirs.stopped} in found.as_values()["not_replicated"]
     assert read_delays((), "orders", SETTINGS, store, clock=lambda: NOW_MS).stopped == {}
 
 
@@ -85,9 +85,9 @@ def test_a_group_whose_place_nobody_knows_has_no_lag_of_nought(store: Store) -> 
 
 def test_what_is_written_while_it_looks_is_not_from_the_future(store: Store) -> None:
     def clock() -> int:
-        seen = [row.beat for row in store.delay.watches()]
+        seen = [row.heartbeats for row in store.delay.watchers()]
         assert seen == [1], "the clock is read once all is read"
-        store.delay.beat_watch(
+        store.delay.save_heartbeat(
             WatcherRow(MONITOR, "links", "a", 2, 1_000, NOW_MS + 9_000, NOW_MS + 9_000, "watches", (LINK,))
         )
         return NOW_MS
@@ -132,7 +132,7 @@ def test_an_alarm_that_nobody_judges_any_more_is_not_told_as_of_now(store: Store
     for ends in (False, True):
         if ends:
             store.link_states.remember(build_last_watch_rows([LINK], NOW_MS + 60_000))
-            store.delay.end_watch(MONITOR)
+            store.delay.remove_watcher(MONITOR)
         found, ago = read_delays((), "", SETTINGS, store, clock=lambda: later_ms), f"{7 - ends} min ago"
         assert found.sentences()[0] == f"alarm that {then}, {ago}: east does not answer"
         assert found.sentences()[1] == f"  with it, {then}, {ago}: orders are late"
@@ -145,7 +145,7 @@ def test_an_alarm_that_nobody_judges_any_more_is_not_told_as_of_now(store: Store
     (over, *_) = read_alarm_history((), SETTINGS, store, limit=9)
     assert describe_alarm_durations([over], SETTINGS, store, clock=lambda: later_ms) == ["for 5 s"]
     # Whoever watches the watchers judges mirrors alone.
-    store.delay.beat_watch(WatcherRow(WATCHER, "watchers", "b", 1, 1_000, later_ms, later_ms, "watches"))
+    store.delay.save_heartbeat(WatcherRow(WATCHER, "watchers", "b", 1, 1_000, later_ms, later_ms, "watches"))
     store.delay.raise_alarm(AlarmRow(LINK, "mirror silent", "", "", "it is silent", later_ms))
     told = read_delays((), "", SETTINGS, store, clock=lambda: later_ms).sentences()
     assert [line for line in told if line.startswith("alarm for ")] == ["alarm for 0 s: it is silent"]
@@ -153,7 +153,7 @@ def test_an_alarm_that_nobody_judges_any_more_is_not_told_as_of_now(store: Store
 
 def test_without_any_word_of_when_a_monitor_ended_none_is_made_up(store: Store) -> None:
     store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", NOW_MS - 9_000))
-    store.delay.end_watch(MONITOR)
+    store.delay.remove_watcher(MONITOR)
     told = read_delays((), "", SETTINGS, store, clock=lambda: NOW_MS).sentences()
     assert told[0] == "alarm that stood when a monitor last watched: orders are late"
 
@@ -163,9 +163,9 @@ def test_a_watcher_that_will_not_come_again_is_forgotten_with_its_alarm(store: S
     planned = plan(ForgetWatcher(MONITOR), store)
     (step,) = planned.steps
     assert len(step.missed) == 1 and step.sentence(done=False).startswith(f"{MONITOR} would not be missed any more")
-    assert [row.name for row in store.delay.watches()] == [MONITOR]
+    assert [row.name for row in store.delay.watchers()] == [MONITOR]
     assert list(act(planned, store, by="anna")) == [step]
-    assert list(store.delay.watches()) == []
+    assert list(store.delay.watchers()) == []
     (told,) = store.audit.rows()
     assert (told.kind, told.subject, told.before, told.after) == ("monitor", MONITOR, "missed", "forgotten")
     assert (told.actor, told.outcome) == ("anna", "by anna")

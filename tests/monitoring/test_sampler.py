@@ -112,7 +112,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def adopt(store: Store, extent: OffsetRun) -> None:
-    store.extents.adopt([(TwinRow(LINK.name, "orders", 0, "aa", "bb", extent.source, extent.sequence, 5), extent)])
+    store.offset_runs.adopt([(TwinRow(LINK.name, "orders", 0, "aa", "bb", extent.source, extent.sequence, 5), extent)])
 
 
 def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) -> None:
@@ -120,7 +120,7 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
     begun = OffsetRun(SourceOffset(40), TargetOffset(1_000), 0, 0)
     carried = begun._replace(length=10)
     adopt(store, begun)
-    store.receipts.record(
+    store.progress.record(
         [
             ProgressRecord(
                 link=LINK.name,
@@ -135,7 +135,7 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
                 first_ms=0,
                 last_ms=1,
                 lag_records=0,
-                extents=(carried,),
+                offset_runs=(carried,),
             )
         ]
     )
@@ -233,16 +233,16 @@ def test_a_topic_that_is_at_home_on_the_target_is_no_delay_of_this_link(
     assert sample.over["orders"].startswith("topic orders is at home on west")
     # What stopped it while this link carried it is past: whoever carries it now tells what stops it.
     before = Incident(LINK.name, "orders", -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "of before")
-    store.ledger.add(before, now_ms=1)
+    store.incidents.add(before, now_ms=1)
     sample = sampler.sample(lambda: 6_500, -1)
     assert ({one.place.topic for one in sample.readings}, sample.stopped) == ({"bills"}, {})
     # Made again away from its home it is carried by nobody, and no other link would show it.
     why = Incident(LINK.name, "orders", -1, IncidentKind.HOME_UNDECIDED, -1, -1, POLICY_TOPIC, "made again")
-    row = store.ledger.add(why, now_ms=1)
+    row = store.incidents.add(why, now_ms=1)
     sample = sampler.sample(lambda: 7_000, -1)
     assert {one.place.topic for one in sample.readings} == {"orders", "bills"}
     assert (list(sample.stopped), sample.over) == (["orders"], {})
-    store.ledger.close(row.id, now_ms=2)
+    store.incidents.close(row.id, now_ms=2)
     assert {one.place.topic for one in sampler.sample(lambda: 8_000, -1).readings} == {"bills"}
 
 
@@ -339,20 +339,20 @@ def test_a_store_that_is_away_leaves_its_last_word(
         return {one.place.topic: one.axis for one in sampler.sample(lambda: 5_000, -1).readings}
 
     assert axes() == {"orders": OffsetRelation.MAPPED, "exact": OffsetRelation.EXACT}
-    spoil(tmp_path, ("extents", "gone"))
+    spoil(tmp_path, ("offset_runs", "gone"))
     east.ends["late"] = west.ends["late"] = 1
     # The clusters are looked at as ever; of a mapped twin nobody knows what has crossed since.
     assert axes() == {"orders": OffsetRelation.FOREIGN, "exact": OffsetRelation.EXACT, "late": OffsetRelation.FOREIGN}
-    spoil(tmp_path, ("gone", "extents"))
+    spoil(tmp_path, ("gone", "offset_runs"))
     assert axes()["orders"] is OffsetRelation.FOREIGN, "it is not asked again at once"
     sampler._ask_again_s = 0.0
     assert axes()["orders"] is OffsetRelation.MAPPED
 
 
 def test_a_store_that_was_never_heard_is_a_failure_of_the_link(store: Store, tmp_path: Path) -> None:
-    spoil(tmp_path, ("extents", "gone"))
+    spoil(tmp_path, ("offset_runs", "gone"))
     sides = Side("east", {"orders": 51}), Side("west", {"orders": 51})
     sampler = Sampler(LINK, *sides, store, groups=False)
     sample = sampler.sample(lambda: 5_000, -1)
     assert sample.readings == ()
-    assert "extents" in sample.failures[""]
+    assert "offset_runs" in sample.failures[""]

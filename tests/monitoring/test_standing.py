@@ -91,7 +91,7 @@ def test_another_process_goes_on_with_what_one_has_raised(tmp_path: Path) -> Non
         assert [event.happening for event in told] == [AlarmTransition.RAISED], "it was told 4 s ago"
         second.judge([AlertCondition(KEY, True, "latest")], 11_000)
         (row,) = store.delay.alarms(LINK)
-        assert (row.sentence, row.times_told, row.told_ms, row.raised_ms) == ("latest", 2, 11_000, 1_000)
+        assert (row.sentence, row.reports, row.reported_ms, row.raised_ms) == ("latest", 2, 11_000, 1_000)
         second.judge([AlertCondition(KEY, False)], 12_000)
         second.judge([AlertCondition(KEY, False)], 14_000)
         assert [event.happening for event in told][-1] is AlarmTransition.CLEARED
@@ -105,7 +105,7 @@ def test_in_a_quiet_time_the_history_has_it_and_nobody_is_told(tmp_path: Path) -
         alarms_of(store, told, "00:00-00:10").judge([AlertCondition(KEY, True, "late")], 1_000)
         assert told == []
         (row,) = store.delay.alarms(LINK)
-        assert (row.told_ms, row.times_told) == (None, 0)
+        assert (row.reported_ms, row.reports) == (None, 0)
         alarms_of(store, told, "00:00-00:10").judge([AlertCondition(KEY, True, "late")], 601_000)
         assert [event.happening for event in told] == [AlarmTransition.REPEATED]
 
@@ -152,7 +152,11 @@ def test_what_another_monitor_has_cleared_is_raised_again_while_it_stands_here(t
         assert store.delay.alarms("east", open_only=True) == ()
         first.refresh()
         (again,) = store.delay.alarms("east", open_only=True)
-        assert (again.sentence, again.raised_ms, again.told_ms) == ("I cannot reach east", row.raised_ms, row.told_ms)
+        assert (again.sentence, again.raised_ms, again.reported_ms) == (
+            "I cannot reach east",
+            row.raised_ms,
+            row.reported_ms,
+        )
         first.refresh()
         assert [one.id for one in store.delay.alarms("east", open_only=True)] == [again.id]
         first.judge([AlertCondition(away, False)], 16_000)
@@ -186,8 +190,8 @@ def test_whoever_says_the_same_for_too_long_is_missed_on_ones_own_clock() -> Non
     assert wrong(silences, 104, [WATCH, mine], [WORD]) == set()
     assert wrong(silences, 105.5, [WATCH, mine], [WORD]) == {AlarmKind.MONITOR}
     assert wrong(silences, 107, [WATCH, mine], [WORD]) == {AlarmKind.MONITOR, AlarmKind.MIRROR}
-    assert wrong(silences, 108, [replace(WATCH, beat=2)], [replace(WORD, updated_ms=6)]) == set()
-    assert wrong(silences, 200, [replace(WATCH, beat=2)], []) == {AlarmKind.MONITOR}
+    assert wrong(silences, 108, [replace(WATCH, heartbeats=2)], [replace(WORD, updated_ms=6)]) == set()
+    assert wrong(silences, 200, [replace(WATCH, heartbeats=2)], []) == {AlarmKind.MONITOR}
     assert wrong(silences, 201, [], []) == set(), "one that ended in good order is not missed"
 
 
@@ -260,9 +264,9 @@ def test_a_watcher_without_a_store_calls_and_the_history_has_it_later(
         thread = threading.Thread(target=watcher.run)
         thread.start()
         until(lambda: any("watches every monitor" in line for line in log_lines))
-        raw.execute("ALTER TABLE delay_watches RENAME TO gone")
+        raw.execute("ALTER TABLE watchers RENAME TO gone")
         until(lambda: any("alarm raised: the store has not answered" in line for line in log_lines))
-        raw.execute("ALTER TABLE gone RENAME TO delay_watches")
+        raw.execute("ALTER TABLE gone RENAME TO watchers")
         until(lambda: any("alarm cleared: watcher of watchers: blind" in line for line in log_lines))
         until(lambda: [row.cleared_ms is not None for row in store.delay.alarms()] == [True])
         watcher.stop()
@@ -291,10 +295,10 @@ def test_a_monitor_takes_the_place_of_those_whose_links_it_watches() -> None:
 def test_a_link_is_watched_by_living_monitors_that_name_it() -> None:
     long = [f"a-cluster-with-a-long-name-{number}->west" for number in range(9)]
     rows = [
-        replace(monitor("a->b", "c->d"), beaten_ms=60_000),
+        replace(monitor("a->b", "c->d"), heartbeat_ms=60_000),
         monitor("e->f"),
-        replace(monitor("g->h"), kind=WATCHES_WATCHERS, beaten_ms=60_000),
-        replace(monitor(*long), beaten_ms=60_000, sentence="said in words of its own"),
+        replace(monitor("g->h"), kind=WATCHES_WATCHERS, heartbeat_ms=60_000),
+        replace(monitor(*long), heartbeat_ms=60_000, sentence="said in words of its own"),
     ]
     asked = ["a->b", "c->d", "d", "e->f", "g->h", *long, "a-cluster->west"]
     assert find_unwatched_links(asked, rows, 61_000) == ["d", "e->f", "g->h", "a-cluster->west"]
@@ -328,7 +332,7 @@ def test_mirrors_of_links_that_a_living_monitor_watches_are_that_monitors_to_mis
     assert find_watched_links(silences, [one], 0.0) == {LINK}
     assert find_watched_links(silences, [one], 4.0) == {LINK}
     assert find_watched_links(silences, [one], 9.0) == frozenset(), "it is silent"
-    assert find_watched_links(silences, [replace(one, beat=one.beat + 1)], 10.0) == {LINK}
+    assert find_watched_links(silences, [replace(one, heartbeats=one.heartbeats + 1)], 10.0) == {LINK}
 
 
 def test_an_alarm_that_another_process_has_from_now_on_is_left_and_not_cleared(tmp_path: Path) -> None:
@@ -349,7 +353,10 @@ def test_an_alarm_that_another_process_has_from_now_on_is_left_and_not_cleared(t
 
 
 def test_a_look_without_memory_goes_by_the_wall_clock() -> None:
-    rows = [replace(WATCH, beaten_ms=1_000), replace(WATCH, name="slow", every_ms=60_000, beaten_ms=1_000)]
+    rows = [
+        replace(WATCH, heartbeat_ms=1_000),
+        replace(WATCH, name="slow", heartbeat_interval_ms=60_000, heartbeat_ms=1_000),
+    ]
     assert find_silent_watches(rows, 9_000) == {"monitor on a": 8.0}
     assert set(find_silent_watches(rows, 300_000)) == {"monitor on a", "slow"}
 

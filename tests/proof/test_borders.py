@@ -78,7 +78,7 @@ def test_what_is_gone_of_a_twins_beginning_is_looked_at_in_each_round() -> None:
     assert [(one.start, one.end) for one in cut(more)] == [(10, 300), (1_000, 1_100)]
     failed = apply_results(more, cut(more), [answer(one, to=10, trouble="away")], 9)
     assert (failed.to_offset, failed.proven_ms) == (1_000, 5)
-    anew = replace(look, way=CompareMode.COMPACTED, stored=replace(proven(LEVEL), way="compacted"))
+    anew = replace(look, way=CompareMode.COMPACTED, stored=replace(proven(LEVEL), mode="compacted"))
     assert anew.resumable_proof is None, "of a compacted twin only all of it says which keys are gone"
 
 

@@ -20,7 +20,7 @@ from twinshore.proof.prover import prove_all
 from twinshore.state.core.values import Incident, IncidentRow, TwinRow
 
 MADE_MS = 1_000
-TWIN = TwinRow("a->b", "orders", 3, "aa", "bb", 0, 0, MADE_MS, ledger_before=6)
+TWIN = TwinRow("a->b", "orders", 3, "aa", "bb", 0, 0, MADE_MS, last_incident_id=6)
 
 
 def row(
@@ -100,12 +100,12 @@ def test_rows_of_the_ledger_count_that_are_of_this_twin_and_say_that_it_was_drop
 
 
 def test_of_a_row_that_many_were_joined_to_its_parts_count() -> None:
-    whole = replace(row(10, 90), parts=((10, 20), (80, 90)))
+    whole = replace(row(10, 90), joined_ranges=((10, 20), (80, 90)))
     assert find_dropped_ranges([whole, row(20, 30)], TWIN) == ((10, 30), (80, 90)), "what lies between was sent"
 
 
 def test_of_a_twin_of_an_older_version_clocks_say_which_rows_count() -> None:
-    older = replace(TWIN, ledger_before=-1)
+    older = replace(TWIN, last_incident_id=-1)
     rows = [row(10, 20), row(20, 30, opened_ms=MADE_MS, number=8), row(600, 700, opened_ms=MADE_MS + 1, number=6)]
     assert find_dropped_ranges(rows, older) == ((20, 30), (600, 700))
 

@@ -23,11 +23,11 @@ def test_it_is_one_row_until_a_proof_goes_past_it(tmp_path: Path) -> None:
     told = incident_of(BAD_ROW)
     assert told is not None
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        first = store.ledger.add(told, now_ms=1)
-        assert store.ledger.add(told, now_ms=2) == first
-        opened = store.ledger.rows(open_only=True)
-    past = replace(ROW, ledger_id=first.id)
-    assert find_resolved_incidents(opened, [replace(BAD_ROW, ledger_id=first.id)]) == []
+        first = store.incidents.add(told, now_ms=1)
+        assert store.incidents.add(told, now_ms=2) == first
+        opened = store.incidents.rows(open_only=True)
+    past = replace(ROW, last_incident_id=first.id)
+    assert find_resolved_incidents(opened, [replace(BAD_ROW, last_incident_id=first.id)]) == []
     assert find_resolved_incidents(opened, [replace(past, partition=2)]) == [], (
         "another partition's proof mends nothing"
     )
@@ -35,7 +35,7 @@ def test_it_is_one_row_until_a_proof_goes_past_it(tmp_path: Path) -> None:
         "a proof that begins behind it says nothing of it"
     )
     assert find_resolved_incidents(opened, [ROW]) == [], "it may have read that offset before the row was opened"
-    assert find_resolved_incidents(opened, [replace(past, way="content")]) == [], "it was compared by another way"
+    assert find_resolved_incidents(opened, [replace(past, mode="content")]) == [], "it was compared by another way"
     assert find_resolved_incidents(opened, [past]) == [first.id]
     place = (ROW.link, ROW.topic, ROW.partition)
     assert (

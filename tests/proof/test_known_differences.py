@@ -33,7 +33,7 @@ def test_what_a_twin_has_lost_of_its_beginning_is_told_and_the_rest_is_compared_
             assert f"DIFFERS at offset 0: missing record: the target's log begins at offset {AT}" in "\n".join(
                 describe_report(report)
             )
-            (opened,) = two.store.ledger.rows(open_only=True)
+            (opened,) = two.store.incidents.rows(open_only=True)
             assert opened.incident.from_offset == 0
         spoil(two.target, AT + 20)
         report = two.round(again=True)
@@ -46,7 +46,7 @@ def test_what_a_twin_has_lost_of_its_beginning_is_told_and_the_rest_is_compared_
         assert exit_code(two.round()) == 0
         (row,) = two.store.proofs.of()
         assert (row.state, row.from_offset, row.to_offset, row.records) == ("identical", AT, COUNT, COUNT - AT)
-        assert two.store.ledger.rows(open_only=True) == ()
+        assert two.store.incidents.rows(open_only=True) == ()
 
 
 def spoil(broker: SmallBroker, offset: int) -> None:
@@ -64,10 +64,10 @@ def test_a_difference_that_was_not_gone_past_is_known_still_after_all_was_proven
         for again in (False, True, True, False):
             report = two.round(again=again)
             assert exit_code(report) == 1, "\n".join(describe_report(report))
-            assert len(two.store.ledger.rows(open_only=True)) == 1
+            assert len(two.store.incidents.rows(open_only=True)) == 1
         two.target.log = whole
         assert exit_code(two.round(again=True)) == 0
-        assert two.store.ledger.rows(open_only=True) == ()
+        assert two.store.incidents.rows(open_only=True) == ()
 
 
 def test_trouble_below_a_known_difference_does_not_make_it_unknown(tmp_path: Path) -> None:
@@ -77,5 +77,5 @@ def test_trouble_below_a_known_difference_does_not_make_it_unknown(tmp_path: Pat
         report = two.round(again=True)
         assert exit_code(report) == 1 and report.partitions[0].troubles, "\n".join(describe_report(report))
         assert exit_code(two.round()) == 1
-        (opened,) = two.store.ledger.rows(open_only=True)
+        (opened,) = two.store.incidents.rows(open_only=True)
         assert opened.incident.from_offset == AT

@@ -68,10 +68,10 @@ def test_what_the_twins_retention_has_taken_since_the_look_is_not_asked_for(tmp_
         lies(store, (0, 50, 30), (90, 80, 20), (120, 100, 10), (150, 110, 100), (250, 210, 9))
         whole = add_offset_runs(store, LINK, stretch)
         assert (whole.start, whole.extents) == (100, ((90, 80, 20), (120, 100, 10), (150, 110, 100)))
-        store.extents.trim(LINK, {(TOPIC, 0): 110})
+        store.offset_runs.trim(LINK, {(TOPIC, 0): 110})
         cut = add_offset_runs(store, LINK, stretch)
         assert (cut.start, cut.end, cut.extents) == (150, 200, ((150, 110, 100),))
-        store.extents.trim(LINK, {(TOPIC, 0): 210})
+        store.offset_runs.trim(LINK, {(TOPIC, 0): 210})
         gone = add_offset_runs(store, LINK, stretch)
         assert (gone.start, gone.end, gone.extents) == (200, 200, ())
         assert add_offset_runs(store, LINK, replace(stretch, way=CompareMode.EXACT)) == replace(
@@ -83,7 +83,7 @@ def test_a_look_knows_the_borders_of_a_map_by_a_few_extents(tmp_path: Path) -> N
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         lies(store, *((10 * n, 100 + 9 * n, 9) for n in range(1_000)))
         for start, end in [(0, 9_100), (500, 700), (109, 109), (9_100, 9_100), (20_000, 30_000)]:
-            found = store.extents.borders(LINK, TOPIC, 0, start, end)
+            found = store.offset_runs.borders(LINK, TOPIC, 0, start, end)
             some = tuple((one.source, one.target, one.length) for one in found)
             every = tuple((10 * n, 100 + 9 * n, 9) for n in range(1_000))
             few, all_of_them = (

@@ -36,7 +36,7 @@ def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identi
 ) -> None:
     with rig(tmp_path, log(), spoilt()[:90]) as two:
         twin = TwinRow("east->west", TOPIC, 0, TOPIC_ID, TOPIC_ID, COUNT, 0, 1)
-        two.store.extents.adopt([(twin, extent(0))])
+        two.store.offset_runs.adopt([(twin, extent(0))])
         for _ in range(2):
             report = two.round(None, again=again)
             assert exit_code(report) == 2
@@ -63,7 +63,7 @@ def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identi
             first_ms=1,
             last_ms=1,
         )
-        two.store.receipts.record([replace(given, extents=(extent(5),))])
+        two.store.progress.record([replace(given, offset_runs=(extent(5),))])
         assert exit_code(two.round(None, again=again)) == 0
         two.target.start = 95
         (_, line) = describe_report(two.round(None, again=again), everything=True)

@@ -95,7 +95,7 @@ def spoilt() -> list[Record]:
 def test_what_retention_took_is_neither_proven_nor_mended(tmp_path: Path) -> None:
     with rig(tmp_path, log(), spoilt()) as two:
         assert two.round().differs
-        (opened,) = two.store.ledger.rows(open_only=True)
+        (opened,) = two.store.incidents.rows(open_only=True)
         assert opened.incident.from_offset == AT
         two.keep_from(AT + 20)
         report = two.round()
@@ -107,7 +107,7 @@ def test_what_retention_took_is_neither_proven_nor_mended(tmp_path: Path) -> Non
             COUNT - AT - 20,
         )
         assert not report.differs and not report.incomplete
-        (closed,) = two.store.ledger.rows()
+        (closed,) = two.store.incidents.rows()
         assert closed.closed_ms is not None and closed.incident.sentence.endswith(DELETED_BY_RETENTION)
 
 
@@ -119,7 +119,7 @@ def test_a_difference_ends_when_retention_has_taken_all_there_was(tmp_path: Path
         assert not report.differs and not report.incomplete
         (row,) = two.store.proofs.of()
         assert (row.state, row.from_offset, row.to_offset, row.digest) == ("identical", COUNT, COUNT, "")
-        assert two.store.ledger.rows(open_only=True) == ()
+        assert two.store.incidents.rows(open_only=True) == ()
 
 
 def test_a_difference_that_was_mended_is_closed_as_such(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_difference_that_was_mended_is_closed_as_such(tmp_path: Path) -> None:
         assert two.round().differs
         two.target.log = two.source.log
         assert not two.round().differs
-        (closed,) = two.store.ledger.rows()
+        (closed,) = two.store.incidents.rows()
         assert closed.closed_ms is not None and DELETED_BY_RETENTION not in closed.incident.sentence
 
 
@@ -235,13 +235,13 @@ def test_a_twin_that_lost_its_beginning_lacks_it_until_the_source_has_lost_it_to
             assert exit_code(two.round()) == 1
             (row,) = two.store.proofs.of()
             assert (row.state, row.from_offset, row.to_offset) == ("differs", AT, COUNT)
-            (opened,) = two.store.ledger.rows(open_only=True)
+            (opened,) = two.store.incidents.rows(open_only=True)
             assert f"it lacks offsets 0 to {AT - 1}" in opened.incident.sentence
         two.source.start = AT
         assert exit_code(two.round()) == 0
         (row,) = two.store.proofs.of()
         assert (row.state, row.from_offset, row.to_offset, row.records) == ("identical", AT, COUNT, COUNT - AT)
-        assert two.store.ledger.rows(open_only=True) == ()
+        assert two.store.incidents.rows(open_only=True) == ()
 
 
 def test_a_twin_that_lost_its_end_differs_until_it_has_it_again(tmp_path: Path) -> None:
@@ -255,13 +255,13 @@ def test_a_twin_that_lost_its_end_differs_until_it_has_it_again(tmp_path: Path) 
             (row,) = two.store.proofs.of()
             assert (row.state, row.to_offset, row.records) == ("differs", end, end)
             assert row.proven_ms == before.proven_ms, "nothing was proven since"
-        (opened,) = two.store.ledger.rows(open_only=True)
+        (opened,) = two.store.incidents.rows(open_only=True)
         assert opened.incident.from_offset == end and "the target ends there" in opened.incident.sentence
         two.target.log = whole
         assert exit_code(two.round()) == 0
         (row,) = two.store.proofs.of()
         assert (row.state, row.to_offset, row.records) == ("identical", COUNT, COUNT)
-        assert two.store.ledger.rows(open_only=True) == ()
+        assert two.store.incidents.rows(open_only=True) == ()
 
 
 def test_what_the_source_lost_of_its_end_is_foreign_on_the_target(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_what_the_source_lost_of_its_end_is_foreign_on_the_target(tmp_path: Path
         assert exit_code(two.round()) == 1
         (row,) = two.store.proofs.of()
         assert row.to_offset == two.source.end
-        (opened,) = two.store.ledger.rows(open_only=True)
+        (opened,) = two.store.incidents.rows(open_only=True)
         assert "foreign record" in opened.incident.sentence
 
 
@@ -289,7 +289,7 @@ def test_what_is_open_in_the_ledger_is_never_called_identical(tmp_path: Path, ki
     with rig(tmp_path, log(), log()) as two:
         assert exit_code(two.round()) == 0
         told = Incident("east->west", TOPIC, 0, kind, AT, AT + 10, POLICY_STOP, "what the ledger says")
-        number = two.store.ledger.add(told, now_ms=1).id
+        number = two.store.incidents.add(told, now_ms=1).id
         for _ in range(2):
             report = two.round()
             assert exit_code(report) == code
@@ -298,7 +298,7 @@ def test_what_is_open_in_the_ledger_is_never_called_identical(tmp_path: Path, ki
             assert "what the ledger says" in text
             (row,) = two.store.proofs.of()
             assert row.to_offset == AT, "from there on it is to be proven anew"
-        two.store.ledger.close(number, now_ms=2)
+        two.store.incidents.close(number, now_ms=2)
         report = two.round()
         assert (exit_code(report), report.partitions[0].compared) == (0, COUNT - AT)
 
@@ -310,7 +310,7 @@ def test_a_row_of_the_ledger_elsewhere_changes_nothing(tmp_path: Path) -> None:
             told = Incident(
                 "east->west", topic, partition, IncidentKind.REFUSED, offset, offset, POLICY_STOP, "elsewhere"
             )
-            two.store.ledger.add(told, now_ms=1)
+            two.store.incidents.add(told, now_ms=1)
         assert exit_code(two.round()) == 0
 
 
@@ -341,7 +341,7 @@ def test_a_compacted_twin_that_owes_deletions_is_never_said_to_be_identical(tmp_
             assert words[1].startswith("east->west: small-0: the same but for deletions from 0 through offset 99")
             assert "DELETIONS OWED: the twin still shows values of a key that was deleted" in words[2]
             assert ("offset 3, key k3" in words[3]) is (turn == 0), "its keys are looked at once"
-        (opened,) = two.store.ledger.rows(open_only=True)
+        (opened,) = two.store.incidents.rows(open_only=True)
         told = opened.incident
         assert (told.kind, told.from_offset, told.to_offset) == (IncidentKind.DELETIONS_OWED, 3, 4)
         assert "k3" not in told.sentence
@@ -359,7 +359,7 @@ def test_deletions_that_were_paid_close_their_row(tmp_path: Path) -> None:
             loaded, two.store, run_bundle_in_process, wishes=ProofOptions(), tasks=1, way=CompareMode.COMPACTED
         )
         assert exit_code(proving.round(loaded.links, [TOPIC], again=True)) == 0
-        (closed,) = two.store.ledger.rows()
+        (closed,) = two.store.incidents.rows()
         assert closed.closed_ms is not None and "no deletion is owed any more" in closed.incident.sentence
 
 
@@ -367,12 +367,12 @@ def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         assert exit_code(two.round(CompareMode.COMPACTED)) == 0
         (row,) = two.store.key_checks.of()
-        two.store.key_checks.save([replace(row, missed=1, looked_end=0)])
+        two.store.key_checks.save([replace(row, may_lack_tombstones=1, checked_end=0)])
         two.source.faults.extend([int(Code.TOPIC_AUTHORIZATION_FAILED)] * 3)
         report = two.round(CompareMode.COMPACTED)
         assert report.incomplete
         assert any("its keys were not compared" in line for line in describe_report(report))
-        assert two.store.key_checks.of()[0].missed == 1
+        assert two.store.key_checks.of()[0].may_lack_tombstones == 1
 
 
 def test_what_was_carried_again_after_a_loss_is_proven_anew(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_what_was_carried_again_after_a_loss_is_proven_anew(tmp_path: Path) -> N
         told = Incident(
             "east->west", TOPIC, 0, IncidentKind.LOST_BY_TARGET, AT, AT + 10, POLICY_HEAL, "lost and carried again"
         )
-        two.store.ledger.close(two.store.ledger.add(told, now_ms=1).id, now_ms=2)
+        two.store.incidents.close(two.store.incidents.add(told, now_ms=1).id, now_ms=2)
         report = two.round()
         assert (exit_code(report), report.partitions[0].compared) == (0, COUNT - AT), "the row came and went between"
         assert two.round().partitions[0].compared == 0, "once is enough"

@@ -97,15 +97,15 @@ def test_what_changes_below_a_proof_is_found_by_the_next_pass(
         with rig(fresh(tmp_path), log(), spoilt()) as other:
             two.target.log = other.target.log
         assert again.round() == 0, "no border tells it"
-        again.until(lambda: bool(two.store.ledger.rows(open_only=True)))
-        (opened,) = two.store.ledger.rows(open_only=True)
+        again.until(lambda: bool(two.store.incidents.rows(open_only=True)))
+        (opened,) = two.store.incidents.rows(open_only=True)
         assert (opened.incident.kind, opened.incident.from_offset) == ("content differs", AT)
         assert (again.row.state, again.row.to_offset) == ("differs", AT)
         assert any("read again" in line and f"offset {AT}" in line for line in again.said)
         assert again.round() == 1
         two.target.log = clean
         assert again.round() == 0
-        assert two.store.ledger.rows(open_only=True) == ()
+        assert two.store.incidents.rows(open_only=True) == ()
         assert (again.row.to_offset, again.row.records) == (COUNT, COUNT)
         again.hands.close()
 
@@ -121,8 +121,10 @@ def test_a_pass_makes_all_of_a_proof_young_and_changes_nothing_else(
         before = again.row
         again.until(lambda: again.row.read_ms > before.read_ms + HOUR_MS // 2)
         after = again.row
-        assert replace(after, oldest_ms=before.oldest_ms, size=before.size, revision=before.revision) == before
-        assert after.size > 0
+        assert (
+            replace(after, oldest_ms=before.oldest_ms, bytes_read=before.bytes_read, revision=before.revision) == before
+        )
+        assert after.bytes_read > 0
         again.hands.close()
 
 
@@ -132,9 +134,9 @@ def test_what_was_read_is_kept_and_another_process_goes_on_there(tmp_path: Path,
         again.round()
         again.aged()
         began_ms = again.row.read_ms
-        again.until(lambda: again.row.again_offset > 0)
-        at = again.row.again_offset
-        assert at < again.row.again_end == COUNT and again.row.read_ms == began_ms
+        again.until(lambda: again.row.reread_offset > 0)
+        at = again.row.reread_offset
+        assert at < again.row.reread_end == COUNT and again.row.read_ms == began_ms
         again.hands.close()
         two.source.fetched.clear()
         later = Again(two, log_lines)

@@ -111,7 +111,7 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
     with east.serving() as one, west.serving() as other, open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for topic in ("excluded", "archived"):
             carried(store, topic)
-        store.receipts.record(
+        store.progress.record(
             [
                 ProgressRecord(
                     link="east->west",
@@ -128,7 +128,7 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
                 )
             ]
         )
-        store.receipts.set_state("east->west", "archived", 0, PartitionState.ARCHIVED)
+        store.progress.set_state("east->west", "archived", 0, PartitionState.ARCHIVED)
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
             link = Link("east", "west", (".*",), exclude=("excluded", TOPIC))
@@ -158,10 +158,10 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
             carried(store, TOPIC)
         if case in ("refused", "gone on before"):
             kind = IncidentKind.FOREIGN_WRITE
-            store.ledger.add(Incident("east->west", TOPIC, -1, kind, -1, -1, POLICY_TOPIC, REFUSED), now_ms=1)
+            store.incidents.add(Incident("east->west", TOPIC, -1, kind, -1, -1, POLICY_TOPIC, REFUSED), now_ms=1)
         if case == "at its end":
             kind, sentence = IncidentKind.OVERSIZE_BATCH, "too large"
-            store.ledger.add(Incident("east->west", TOPIC, 0, kind, 5, -1, POLICY_RETRY, sentence), now_ms=1)
+            store.incidents.add(Incident("east->west", TOPIC, 0, kind, 5, -1, POLICY_RETRY, sentence), now_ms=1)
         if case == "a twin":  # Of a link that comes here from elsewhere.
             store.links.save_identity(LinkIdentity("north->east", 8, 0, "north", "east"))
             store.twins.save([TwinRow("north->east", TOPIC, 0, "aa", uuid.UUID(int=7).hex, 0, 0, 1)])

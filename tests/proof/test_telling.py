@@ -37,10 +37,10 @@ LOOKED = KeyCheckRow(
     mark_ms=1,
     since_ms=1,
     retention_ms=86_400_000,
-    missed=0,
-    looked_ms=2,
-    looked_end=9,
-    owed=0,
+    may_lack_tombstones=0,
+    checked_ms=2,
+    checked_end=9,
+    missing_tombstones=0,
     from_offset=-1,
     to_offset=-1,
 )
@@ -122,7 +122,7 @@ def test_of_a_sample_nothing_is_called_identical() -> None:
 
 
 def test_the_verdict_says_what_was_compared_by_a_map_of_offsets() -> None:
-    mapped = replace(GOOD, row=replace(ROW, way=CompareMode.EXTENTS, source_end=900))
+    mapped = replace(GOOD, row=replace(ROW, mode=CompareMode.EXTENTS, source_end=900))
     level = replace(GOOD, row=replace(ROW, source_end=900))
     assert next(describe_report(report(mapped, level, level))).startswith(
         "identical: 3 of 3 partitions identical, 1 of them by the map of their offsets; "
@@ -162,7 +162,7 @@ def test_a_twin_that_stands_for_half_the_time_of_tombstones_is_warned_of_though_
 
 
 def test_owed_deletions_are_counted_and_some_of_their_keys_named() -> None:
-    row = replace(LOOKED, owed=25, from_offset=1, to_offset=800)
+    row = replace(LOOKED, missing_tombstones=25, from_offset=1, to_offset=800)
     keys = tuple(MissingTombstone(at, f"k{at}") for at in range(1, 25))
     owing = replace(GOOD, keys=KeyCheck(row, looked=True, keys=keys))
     text = "\n".join(describe_report(report(owing)))
@@ -182,7 +182,7 @@ def test_programs_get_the_same() -> None:
 def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         store.proofs.save([replace(BAD_ROW, oldest_ms=3_000)])
-        store.key_checks.save([replace(LOOKED, retention_ms=5, owed=7, from_offset=1, to_offset=8)])
+        store.key_checks.save([replace(LOOKED, retention_ms=5, missing_tombstones=7, from_offset=1, to_offset=8)])
         registry = CollectorRegistry()
         registry.register(ProofCollector(store, lambda: 65.0))
         text = generate_latest(registry).decode()

@@ -60,19 +60,19 @@ def test_a_difference_that_another_proof_finds_meanwhile_stands(
         def rots() -> None:
             clean.extend(two.target.log)
             spoil(two.target, AT)
-            beside.until(lambda: bool(two.store.ledger.rows(open_only=True)))
+            beside.until(lambda: bool(two.store.incidents.rows(open_only=True)))
 
         report = typed(two, rots, again=again)
         assert exit_code(report) == 1, "\n".join(describe_report(report))
         for _ in range(2):
             (row,) = two.store.proofs.of()
             assert (row.state, row.to_offset) == (ProofState.DIFFERS, AT)
-            (opened,) = two.store.ledger.rows(open_only=True)
+            (opened,) = two.store.incidents.rows(open_only=True)
             assert opened.incident.from_offset == AT
             assert exit_code(two.round()) == 1
         two.target.log = clean  # type: ignore[assignment]
         assert exit_code(two.round()) == 0
-        assert two.store.ledger.rows(open_only=True) == ()
+        assert two.store.incidents.rows(open_only=True) == ()
         beside.hands.close()
 
 
@@ -91,11 +91,11 @@ def test_a_proof_by_another_way_closes_nothing(tmp_path: Path) -> None:
             assert f"NOT called identical from offset {AT} on, by open row 1 of the ledger" in "\n".join(
                 describe_report(report)
             )
-            (opened,) = two.store.ledger.rows(open_only=True)
-            assert (opened.incident.from_offset, opened.incident.way) == (AT, "exact")
+            (opened,) = two.store.incidents.rows(open_only=True)
+            assert (opened.incident.from_offset, opened.incident.proof_mode) == (AT, "exact")
         two.target.log = two.source.log
         assert exit_code(two.round()) == 0
-        assert two.store.ledger.rows(open_only=True) == ()
+        assert two.store.incidents.rows(open_only=True) == ()
 
 
 @pytest.mark.claim(
@@ -126,16 +126,16 @@ def test_what_another_proof_has_proven_meanwhile_is_not_called_lost(
         assert exit_code(typed(two, (lambda: None) if looks else grow, again=False)) == 0
         (row,) = two.store.proofs.of()
         assert (row.state, row.to_offset) == (ProofState.IDENTICAL, row.source_end)
-        assert two.store.ledger.rows() == ()
+        assert two.store.incidents.rows() == ()
 
 
 ROW = apply_results(replace(LOOK, target_end=500), cut(replace(LOOK, target_end=500)), [], 5)
-STANDS = replace(ROW, to_offset=610, records=600, ledger_id=4, revision=8)
+STANDS = replace(ROW, to_offset=610, records=600, last_incident_id=4, revision=8)
 
 
 def meets(stands: ProofRow, *spoilt: int) -> ProofRow:
     """What stands after a round that asked for all, where another process has proven through 610 meanwhile."""
-    asked = cut(replace(LOOK, ledger_id=3))
+    asked = cut(replace(LOOK, last_incident_id=3))
     answers = [answer(one, to=450, difference=DIFFERENCE) if one.number in spoilt else answer(one) for one in asked]
     look = rebase_scan(LOOK, stands)
     assert look is not None
@@ -154,16 +154,16 @@ def test_results_go_on_from_what_another_process_has_proven() -> None:
 
 @pytest.mark.parametrize("way", CompareMode)
 def test_a_proof_behind_the_ends_that_were_seen_is_taken_over_whole(way: CompareMode) -> None:
-    stands = replace(STANDS, way=way.value, target_offset=610, source_end=620)
+    stands = replace(STANDS, mode=way.value, target_offset=610, source_end=620)
     early = replace(LOOK, way=way, source_end=500, target_end=500, extents=((10, 10, 490),))
     look = rebase_scan(early, stands)
     assert look is not None
-    assert apply_results(look, [], [], 9) == replace(stands, ledger_id=LOOK.ledger_id)
+    assert apply_results(look, [], [], 9) == replace(stands, last_incident_id=LOOK.last_incident_id)
 
 
 @pytest.mark.parametrize("early", [replace(LOOK, stored=STANDS), replace(LOOK, remembered=STANDS)])
 def test_a_proof_that_proved_no_more_hides_no_end_that_was_lost(early: PartitionScan) -> None:
-    look = rebase_scan(replace(early, target_end=500), replace(STANDS, revision=9, again_offset=400))
+    look = rebase_scan(replace(early, target_end=500), replace(STANDS, revision=9, reread_offset=400))
     assert look is not None
     row = apply_results(look, [], [], 9)
     assert (row.state, row.to_offset, row.revision) == (ProofState.DIFFERS, 500, 9)
@@ -171,7 +171,7 @@ def test_a_proof_that_proved_no_more_hides_no_end_that_was_lost(early: Partition
 
 def test_what_stands_of_other_topics_or_by_another_way_is_left() -> None:
     assert rebase_scan(LOOK, None) is None
-    assert rebase_scan(LOOK, replace(STANDS, way="content")) is None
+    assert rebase_scan(LOOK, replace(STANDS, mode="content")) is None
     assert rebase_scan(LOOK, replace(STANDS, target_topic_id="cc")) is None
     assert rebase_scan(replace(LOOK, source_start=700), STANDS) is None
 

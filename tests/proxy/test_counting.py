@@ -61,7 +61,12 @@ def test_batches_of_a_producer_are_counted_by_their_headers() -> None:
     window = dict(talk.flows.window())
     flow = window[TrafficKey("app", "orders", "east", TrafficKind.PRODUCE)]
     assert (flow.requests, flow.batches, flow.records, flow.bytes) == (3, 3, 9, 3 * 81)
-    assert (flow.plain, flow.plain_bytes, flow.singles, flow.unnumbered) == (2, 2 * 81, 1, 2)
+    assert (
+        flow.uncompressed_batches,
+        flow.uncompressed_bytes,
+        flow.single_record_batches,
+        flow.non_idempotent_batches,
+    ) == (2, 2 * 81, 1, 2)
     assert (flow.acks_none, flow.acks_leader, flow.version_max) == (1, 1, 9)
     assert sum(flow.sizes) == 3
     assert window[TrafficKey("app", "shared", "east", TrafficKind.PRODUCE)].records == 2
@@ -73,14 +78,14 @@ def test_one_plain_batch_of_a_window_is_compressed_for_a_look() -> None:
         talk.sends(("orders", batch(3, size=5_000)), ("shared", batch(3, codec=3, size=5_000)))
     window = dict(talk.flows.window())
     flow = window[TrafficKey("app", "orders", "east", TrafficKind.PRODUCE)]
-    assert flow.tried == 5_000
-    assert 0 < flow.tried_lz4 < 200
-    assert window[TrafficKey("app", "shared", "east", TrafficKind.PRODUCE)].tried == 0, "it is compressed"
+    assert flow.lz4_sample_bytes == 5_000
+    assert 0 < flow.lz4_sample_compressed_bytes < 200
+    assert window[TrafficKey("app", "shared", "east", TrafficKind.PRODUCE)].lz4_sample_bytes == 0, "it is compressed"
     talk.sends(("orders", batch(3, size=COMPRESSION_SAMPLE_BYTES_MAX + 5_000)))
-    assert talk.counted("orders", TrafficKind.PRODUCE).tried == COMPRESSION_SAMPLE_BYTES_MAX
+    assert talk.counted("orders", TrafficKind.PRODUCE).lz4_sample_bytes == COMPRESSION_SAMPLE_BYTES_MAX
     talk.flows.samples_left = 0
     talk.sends(("orders", batch(3)))
-    assert talk.counted("orders", TrafficKind.PRODUCE).tried == 0, "so many in a window, and no more"
+    assert talk.counted("orders", TrafficKind.PRODUCE).lz4_sample_bytes == 0, "so many in a window, and no more"
 
 
 def test_a_count_that_no_batch_can_have_adds_nothing() -> None:

@@ -68,7 +68,7 @@ def test_a_dry_run_changes_nothing(store: Store) -> None:
         "the produce fuse of orders for clients app-7 would be open, drop"
     ]
     assert planned.shown == ("records for orders are lost while it cuts: producers are told that they are written",)
-    assert store.proxies.fuses() == (0, ())
+    assert store.proxies.breakers() == (0, ())
 
 
 def test_a_fuse_of_names_that_nothing_had_says_so_and_cuts_all_the_same(store: Store) -> None:
@@ -90,7 +90,7 @@ def test_limits_stay_when_a_fuse_is_opened_and_go_when_it_is_closed(store: Store
     for _ in act(plan_limits(guard, store, by="anna"), store, by="anna"):
         pass
     opened(store, OpenBreakers(PRODUCE, "now"))
-    ((_, rows),) = [store.proxies.fuses()]
+    ((_, rows),) = [store.proxies.breakers()]
     assert rows[0].limits == BreakerLimits(records_s=100)
     (step,) = act(plan_close(PRODUCE, store, by="bob"), store, by="bob")
     assert step.sentence(done=True) == (
@@ -151,7 +151,7 @@ def test_who_serves_and_who_is_behind_or_gone_is_seen(store: Store) -> None:
     for one in (first, replace(first, id="p2", name="proxy b:19092", revision=0)):
         store.proxies.tell(one, [], [])
     store.proxies.tell(replace(first, id="p3", name="proxy c:19092", seen_ms=now_ms - PROXY_GONE_MS - 1), [], [])
-    stands = [(one["name"], one["stands"]) for one in look_at_instances(store)]
+    stands = [(one["name"], one["status"]) for one in look_at_instances(store)]
     assert stands == [("proxy a:19092", "serves"), ("proxy b:19092", "1 change behind"), ("proxy c:19092", "gone")]
     assert wait_until_in_force(store, 0.0) == "in force at 1 of 2 proxies; not yet at proxy b:19092"
 
@@ -166,5 +166,5 @@ def test_what_a_fuse_answered_at_all_proxies_is_one_figure(store: Store) -> None
         store.proxies.tell(replace(serves, id=name), [count], [drop])
     (found,) = list_breakers(store)
     assert (found["requests"], found["records"], found["bytes"], found["tripped_at"]) == (2, 4, 60, 1)
-    assert (found["open"], found["stands"]) == (True, "open, refuse")
+    assert (found["open"], found["status"]) == (True, "open, refuse")
     assert sum(row.records for row in list_dropped_records(store)) == 4

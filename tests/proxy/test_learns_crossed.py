@@ -70,7 +70,7 @@ def crossed(store: Store, to_offset: int) -> None:
         last_ms=5_000,
         lag_records=0,
     )
-    store.receipts.record([replace(receipt, source_producers=(SourceProducer(MINE, 3, KNOWN.batches),))])
+    store.progress.record([replace(receipt, source_producers=(SourceProducer(MINE, 3, KNOWN.batches),))])
 
 
 @pytest.mark.parametrize("flipped", [False, True])
@@ -94,7 +94,7 @@ def test_the_store_says_what_had_crossed_before_its_own_flip_and_after(
                 set_by="anna",
                 torn=True,
             )
-            store.topics_in_switch.flip([flip])
+            store.topics_in_switch.change_homes([flip])
     led, said = heard(LazyStore(settings, print), monkeypatch)
     assert led.leads["shared"] == TORN._replace(sound=2)
     assert (led.wrote, led.unsure, said) == ({("shared", 0): {MINE: KNOWN}}, {}, [])

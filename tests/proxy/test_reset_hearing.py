@@ -54,9 +54,9 @@ def test_it_says_that_it_holds_a_group_and_lets_it_go_at_its_time(store: Store) 
         assert store.proxy_resets.change(row, seen=0)
         await until(lambda: book.holds("g"))
         await asyncio.sleep(1)
-        assert store.proxy_resets.words(row.run) == (), "something of before is on its way"
+        assert store.proxy_resets.statuses(row.run) == (), "something of before is on its way"
         busy.clear()
-        await until(lambda: [one.instance for one in store.proxy_resets.words(row.run)] == ["p1"])
+        await until(lambda: [one.instance for one in store.proxy_resets.statuses(row.run)] == ["p1"])
         await until(lambda: not book.holds("g"))
         assert wall_ms() >= row.until_ms
         running.cancel()
@@ -81,7 +81,7 @@ def test_a_client_that_joins_is_answered_once_its_group_is_held_no_more() -> Non
         client = await stage.client()
         client.ask(JOIN_GROUP, 5, 11, encode_message(build_message(get_request_type(JOIN_GROUP, 5), group_id="g")))
         await until(lambda: len(house.holding) == 1)
-        assert [word.waits for word in hearing.words("p1", wall_ms())] == [1]
+        assert [word.waiting_members for word in hearing.words("p1", wall_ms())] == [1]
         hearing.take((2, (replace(held(), state=ResetState.DONE),)))
         number, body = await client.hears()
         assert (number, by_kio(JOIN_GROUP, 5, body).member_id, house.resets.waiting) == (11, "new", {})

@@ -249,7 +249,7 @@ def test_a_link_of_a_broadcast_is_told_what_others_of_it_have_and_it_has_not(set
 def test_what_a_fresh_queue_makes_of_the_twins_that_are_there_is_said_before(settings: Settings, store: Store) -> None:
     rows = [TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 5) for topic in ("orders", "bills", HEARTBEATS)]
     store.twins.save(rows)
-    store.extents.continue_exact([(rows[1], [OffsetRun(SourceOffset(7), TargetOffset(9), 0, 0)])])
+    store.offset_runs.continue_exact([(rows[1], [OffsetRun(SourceOffset(7), TargetOffset(9), 0, 0)])])
     fresh = ['broadcast="prices"', 'queue={policy="fresh", max_age_s=2}']
     said = change.plan(ChangeLink(LINK, fresh), settings, store).remarks
     assert "rest from then on" in said[-1]

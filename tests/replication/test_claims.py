@@ -176,7 +176,7 @@ def test_doubts_are_one_row_that_says_what_is_so_now(tmp_path: Path, log_lines: 
         for topics in ((), ("orders",), ("orders",), ("orders", "bills"), ()):
             sentence = describe_doubtful_lineage("east", topics)
             stopped.report_link_incident(store, "east->west", IncidentKind.DOUBTFUL_NOTE, sentence)
-        rows = store.ledger.rows("east->west")
+        rows = store.incidents.rows("east->west")
     assert [row.incident.topic for row in rows] == ["", ""]
     assert ["bills" in row.incident.sentence for row in rows] == [False, True]
     assert all(row.closed_ms for row in rows)

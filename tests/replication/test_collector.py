@@ -197,9 +197,9 @@ def test_the_ledger_is_counted_by_kind_and_says_what_stands(meters: Meters, stor
         ("orders", 1, IncidentKind.RETENTION_GAP, POLICY_STOP),
         ("bills", -1, IncidentKind.RIGHTS_LOST, POLICY_TOPIC),
     ):
-        store.ledger.add(Incident(NAME, topic, partition, kind, 1, 2, policy, "why"), now_ms=1)
-    old = store.ledger.add(Incident(NAME, "bills", 0, IncidentKind.RIGHTS_LOST, 3, 4, POLICY_STOP, "why"), now_ms=1)
-    store.ledger.close(old.id, now_ms=2)
+        store.incidents.add(Incident(NAME, topic, partition, kind, 1, 2, policy, "why"), now_ms=1)
+    old = store.incidents.add(Incident(NAME, "bills", 0, IncidentKind.RIGHTS_LOST, 3, 4, POLICY_STOP, "why"), now_ms=1)
+    store.incidents.close(old.id, now_ms=2)
     found = scrape(meters, store)
     assert found['twinshore_incidents_total{kind="rights lost",link="east->west"}'] == 2
     assert found['twinshore_incidents_open{kind="rights lost",link="east->west"}'] == 1

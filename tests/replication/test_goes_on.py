@@ -87,10 +87,10 @@ def test_the_same_trouble_is_told_once_until_all_was_well(log_lines: LogLines) -
 
 
 def test_the_recorder_writes_on(store: Store, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> None:
-    failing(monkeypatch, store.receipts, "record", 3)
+    failing(monkeypatch, store.progress, "record", 3)
     recorder = ProgressRecorder(store, "first", 0.01)
     recorder.take(TaskReport(LINK, 0, (PartitionProgress("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
-    until(lambda: bool(store.receipts.positions(LINK)))
+    until(lambda: bool(store.progress.positions(LINK)))
     recorder.close()
     assert log_lines == ["IndexError: bytes that nobody understands"]
 
@@ -101,7 +101,7 @@ def test_the_lease_is_kept_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     until(lambda: left[0] < 3)
     until(lambda: keeper.sentence() == "IndexError: bytes that nobody understands" or keeper.generation() > 0)
     until(lambda: keeper.generation() > 0)
-    beats = failing(monkeypatch, store.leases, "beat_each", 1)
+    beats = failing(monkeypatch, store.leases, "renew_each", 1)
     until(lambda: beats[0] == 0)
     until(lambda: keeper.generation() > 0)
     keeper.close(release=True)
@@ -129,11 +129,11 @@ def test_the_watch_looks_on_and_names_a_side_that_it_cannot_ask(
     settings = settings.having(mirror.SECTION, replace(settings.mirror, away_after_s=0.05))
     recorder = ProgressRecorder(store, "first", 60)
     watch = AvailabilityWatch(settings.links[0], settings, store, recorder, active=lambda: True, outages=OutageLog())
-    until(lambda: len(store.ledger.rows(LINK, open_only=True)) == 2)
+    until(lambda: len(store.incidents.rows(LINK, open_only=True)) == 2)
     watch.close()
     recorder.close()
     assert log_lines[0] == f"{LINK}: IndexError: bytes that nobody understands"
-    rows = {row.incident.kind.value: row.incident.sentence for row in store.ledger.rows(LINK)}
+    rows = {row.incident.kind.value: row.incident.sentence for row in store.incidents.rows(LINK)}
     assert mentions(rows["source away"], "source east", "ca_file /nowhere/ca.pem")
     assert mentions(rows["target away"], "target west")
     assert len(log_lines) == 3

@@ -34,7 +34,7 @@ class Stage:
         self.ear = SwitchRequests(lambda: link, store, self.desk, self.recorder)
 
     def let_go(self) -> bool:
-        return all(row.let_go_ms for row in self.store.topics_in_switch.of(PAIR))
+        return all(row.stopped_ms for row in self.store.topics_in_switch.of(PAIR))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_topic_is_let_go_once_that_is_asked_and_what_was_told_of_it_is_written
     stage.ear.let_go(active=True)
     assert stage.ear.staying({"orders": 1, "bills": 2}) == {"orders": 1, "bills": 2}, "it is announced, and goes on"
 
-    stage.store.topics_in_switch.ask(SWITCH, MirrorRequest.STOP_REPLICATION, 2)
+    stage.store.topics_in_switch.request(SWITCH, MirrorRequest.STOP_REPLICATION, 2)
     assert stage.ear.changed()
     assert not stage.ear.changed()
     assert stage.ear.staying({"orders": 1, "bills": 2}) == {"bills": 2}
@@ -66,18 +66,18 @@ def test_a_topic_is_let_go_once_that_is_asked_and_what_was_told_of_it_is_written
     stage.recorder.take(TaskReport(LINK, 0, (carried,), (), {}))
     stage.ear.let_go(active=True)
     assert stage.let_go()
-    assert [at.to_offset for at in stage.store.receipts.positions(LINK)] == [7]
+    assert [at.to_offset for at in stage.store.progress.positions(LINK)] == [7]
     assert stage.desk.placed(LINK) == {}
     assert [mentions(one, LINK, "orders", "let go") for one in stage.said] == [True]
 
 
 def test_a_switch_that_turns_back_gives_the_topic_back(stage: Stage) -> None:
     stage.store.topics_in_switch.begin([ROW])
-    stage.store.topics_in_switch.ask(SWITCH, MirrorRequest.STOP_REPLICATION, 2)
+    stage.store.topics_in_switch.request(SWITCH, MirrorRequest.STOP_REPLICATION, 2)
     assert not stage.ear.changed(), "the first look is no change"
     assert stage.ear.leaves("orders")
     stage.ear.let_go(active=True)
-    stage.store.topics_in_switch.ask(SWITCH, MirrorRequest.ANNOUNCED, 3)
+    stage.store.topics_in_switch.request(SWITCH, MirrorRequest.ANNOUNCED, 3)
     stage.ear.changed()
     assert not stage.ear.leaves("orders")
     stage.store.topics_in_switch.end(SWITCH)
@@ -90,7 +90,7 @@ def test_a_switch_that_turns_back_gives_the_topic_back(stage: Stage) -> None:
 def test_a_flip_is_heard_at_once(stage: Stage) -> None:
     stage.ear.changed()
     to, of = "a" * 32, "b" * 32
-    stage.store.topics_in_switch.flip(
+    stage.store.topics_in_switch.change_homes(
         [
             HomeChange(
                 pair=PAIR,

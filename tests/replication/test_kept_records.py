@@ -25,7 +25,7 @@ def taken(one: SwitchState) -> SwitchRow:
 
 def test_a_switch_that_the_store_does_not_know_is_taken_up_as_it_stands() -> None:
     row = taken(FORCED)
-    assert SwitchState.from_json(row.record) == FORCED
+    assert SwitchState.from_json(row.switch_state) == FORCED
     assert (row.id, row.kind, row.source, row.target, row.state) == (ONE, "forced", "east", "west", "going on")
     assert (row.begun_ms, row.ended_ms) == (FORCED.begun_ms, None)
     assert taken(replace(FORCED, state=SwitchStatus.ROLLED_BACK)).ended_ms == NOW_MS
@@ -34,8 +34,8 @@ def test_a_switch_that_the_store_does_not_know_is_taken_up_as_it_stands() -> Non
 def test_what_has_gone_on_there_is_news_and_what_the_store_keeps_is_not() -> None:
     row, later = taken(FORCED), switch_state_values(replace(FORCED, deed=SwitchStep.PROMOTE))
     assert find_new_switches({ONE: switch_state_values(FORCED)}, [row], NOW_MS) == []
-    assert [json.loads(one.record)["deed"] for one in find_new_switches({ONE: later}, [row], NOW_MS)] == ["flip"]
-    ours = replace(row, record=replace(FORCED, kept="").to_json())
+    assert [json.loads(one.switch_state)["deed"] for one in find_new_switches({ONE: later}, [row], NOW_MS)] == ["flip"]
+    ours = replace(row, switch_state=replace(FORCED, kept="").to_json())
     assert find_new_switches({ONE: later}, [ours], NOW_MS) == []
     assert find_obsolete_records({ONE: later}, [ours]) == [ONE], "a process with the store goes on with it"
 

@@ -147,7 +147,7 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
 ) -> None:
     place = places()
     place.recorder.stopped(LINK, PartitionIncident("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong"))
-    failing_once(monkeypatch, place.store.ledger, "rows")
+    failing_once(monkeypatch, place.store.incidents, "rows")
     place.turned(lambda sentence: "the store does not answer" in sentence)
     place.turned(lambda sentence: "1 partition stopped by incidents" in sentence)
     place.desk.assign((LINK, 0), [PartitionConfig("orders", 0, "00", "00")])

@@ -53,14 +53,14 @@ def test_the_end_of_a_topic_that_was_made_again_is_not_its_twins(
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5) for topic in (again, other)])
         row = Incident(LINK.name, again, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "another one")
-        found = store.ledger.add(row, now_ms=1)
+        found = store.incidents.add(row, now_ms=1)
         meters = Meters(EVERY_S)
         with closing(EndOffsetPoller(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 5)
             word = meters.word(LINK.name)
             assert word is not None
             assert (word.topics[other].lag, word.topics[again].unseen) == (5, 1)
-            store.ledger.close(found.id, now_ms=2)
+            store.incidents.close(found.id, now_ms=2)
             _until(meters, 10)
 
 
@@ -102,7 +102,7 @@ def test_what_the_source_does_not_tell_of_at_first_grows_no_younger_by_a_restart
         store.twins.save([TwinRow(LINK.name, name, 0, "aa", "bb", 0, 0, 5) for name in (topic, other)])
         # Nothing is asked about a topic that was made again, as if its leader were mute.
         row = Incident(LINK.name, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "another one")
-        mute = store.ledger.add(row, now_ms=1)
+        mute = store.incidents.add(row, now_ms=1)
         hours_ago_ms = wall_ms() - 2 * 3_600_000
         store.link_states.remember([backlog_row(LINK.name, {named: [ArrivalMark(hours_ago_ms, 3)]}, wall_ms())])
         for _ in range(2):
@@ -112,7 +112,7 @@ def test_what_the_source_does_not_tell_of_at_first_grows_no_younger_by_a_restart
                 assert meters.readings(LINK.name, time.monotonic())[named].unseen == 1
                 _until_so(lambda: store.link_states.of(LINK.name, BACKLOG_KIND)[0].since_ms > hours_ago_ms + 7_200_000)
             meters = Meters(EVERY_S)
-        store.ledger.close(mute.id, now_ms=2)
+        store.incidents.close(mute.id, now_ms=2)
         with closing(EndOffsetPoller(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 10)
             assert age_s() >= 7_200

@@ -165,7 +165,7 @@ def test_a_twin_is_not_taken_over_while_its_link_wants_it_back(store: Store) -> 
 def adopted(store: Store, link: Link, step: CarryTopic) -> None:
     """As the adopter leaves a topic that it has just taken on: with its rows."""
     row = TwinRow(link.name, step.topic, 0, step.source_topic_id, step.target_topic_id, 7, 0, 1)
-    store.extents.adopt([(row, OffsetRun(SourceOffset(7), TargetOffset(9), 0, 0))])
+    store.offset_runs.adopt([(row, OffsetRun(SourceOffset(7), TargetOffset(9), 0, 0))])
 
 
 def acted(store: Store, link: Link, step: CarryTopic) -> bool:
@@ -197,7 +197,7 @@ def test_of_two_that_adopt_a_topic_at_once_one_lets_go_with_all_its_rows(store: 
     adopted(store, B, OF_B)
     assert TopicConflicts(B, store).kept([OF_B], {}) == []
     assert not store.twins.of(B.name)
-    assert not store.extents.reached(B.name)
+    assert not store.offset_runs.reached(B.name)
     assert TopicConflicts(A, store).kept([OF_A], {}) == [OF_A]
 
 

@@ -173,7 +173,7 @@ def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path, log
         ]
         recorder.take(account(*gone, PartitionIncident("orders", 4, IncidentKind.CORRUPT_BATCH, 5, 6, "crc")))
         recorder.close()
-        assert [row.incident.kind.value for row in store.ledger.rows()] == ["corrupt batch"]
+        assert [row.incident.kind.value for row in store.incidents.rows()] == ["corrupt batch"]
         assert len(log_lines) == 1
         assert recorder.doubted("north->west") == set()
         assert recorder.doubted(LINK) == {"orders"}
@@ -187,7 +187,7 @@ def test_a_topic_that_begins_anew_leaves_no_old_receipt_behind(tmp_path: Path) -
         recorder.take(account(topic="bills"))
         recorder.forget(LINK, "orders")
         recorder.close()
-        assert [at.topic for at in store.receipts.positions(LINK)] == ["bills"]
+        assert [at.topic for at in store.progress.positions(LINK)] == ["bills"]
         live = recorder.live[LINK]
         assert set(live.lag) == set(live.starts) == {TopicPartition("bills", 0)}
 
@@ -205,7 +205,7 @@ class Away:
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         self.times = times
-        record = store.receipts.record
+        record = store.progress.record
 
         def refusing(given: Sequence[ProgressRecord]) -> None:
             if self.times:
@@ -213,7 +213,7 @@ class Away:
                 raise StoreError("the store does not answer")
             record(given)
 
-        monkeypatch.setattr(store.receipts, "record", refusing)
+        monkeypatch.setattr(store.progress, "record", refusing)
 
 
 def test_what_a_new_term_tells_over_what_the_last_one_left_is_neither_refused_nor_lost(
@@ -230,9 +230,9 @@ def test_what_a_new_term_tells_over_what_the_last_one_left_is_neither_refused_no
         for begin, end in ((100, 2_000), (2_000, 5_600), (5_600, 7_000)):
             again.take(told(begin, end))
         again.close()
-        (position,) = store.receipts.positions(LINK)
+        (position,) = store.progress.positions(LINK)
         assert (position.to_offset, position.records) == (7_000, 7_000)
-        assert store.extents.of(LINK, "orders", 0) == (OffsetRun(SourceOffset(0), TargetOffset(1_000), 7_000, 0),)
+        assert store.offset_runs.of(LINK, "orders", 0) == (OffsetRun(SourceOffset(0), TargetOffset(1_000), 7_000, 0),)
     assert log_lines == []
 
 
@@ -242,8 +242,8 @@ def test_where_records_lie_is_kept_of_a_receipt_that_is_refused(tmp_path: Path, 
         for begin, end in ((0, 100), (150, 200), (200, 300)):
             recorder.take(told(begin, end))
         recorder.close()
-        assert [(at.to_offset, at.source_end) for at in store.receipts.positions(LINK)] == [(100, 9_000)]
-        assert [(one.source, one.length) for one in store.extents.of(LINK, "orders", 0)] == [(0, 100), (150, 150)]
+        assert [(at.to_offset, at.source_end) for at in store.progress.positions(LINK)] == [(100, 9_000)]
+        assert [(one.source, one.length) for one in store.offset_runs.of(LINK, "orders", 0)] == [(0, 100), (150, 150)]
     assert len(log_lines) == 1
     assert "[150, 200) leaves a gap from 100" in log_lines[0]
 
@@ -256,7 +256,7 @@ def test_a_new_term_reads_the_store_when_the_last_one_is_written(
         recorder = ProgressRecorder(store, "first", 0.01)
         recorder.take(told(0, 100))
         recorder.settle(LINK)
-        assert [at.to_offset for at in store.receipts.positions(LINK)] == [100]
+        assert [at.to_offset for at in store.progress.positions(LINK)] == [100]
         recorder.close()
 
 
@@ -265,7 +265,7 @@ def test_a_new_term_knows_nothing_that_a_pump_of_the_last_one_told(tmp_path: Pat
         recorder = ProgressRecorder(store, "first", 60)
         recorder.take(account())
         recorder.settle(LINK)
-        assert [at.to_offset for at in store.receipts.positions(LINK)] == [5]
+        assert [at.to_offset for at in store.progress.positions(LINK)] == [5]
         live = recorder.live[LINK]
         assert (live.lag, live.starts, live.heard, live.cuts()) == ({}, {}, {}, {})
         assert live.records_total == 5, "what was counted stays counted"
@@ -284,7 +284,7 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(
         away.times = 0
         recorder.take(told(0, 60))
         recorder.close()
-        assert [at.to_offset for at in store.receipts.positions(LINK)] == [60], "the new term's word alone"
+        assert [at.to_offset for at in store.progress.positions(LINK)] == [60], "the new term's word alone"
     assert log_lines[0] == "the store does not answer"
     assert [mentions(one, LINK, "1 receipts") for one in log_lines[1:]] == [True]
 
@@ -305,9 +305,9 @@ def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store
         recorder.take(TaskReport(LINK, 0, (), (refused, good), {}))
         recorder.take(TaskReport(LINK, 0, (), (refused,), {}))
         deadline_s = time.monotonic() + 20
-        while not (store.ledger.rows(LINK) and store.links.statuses()) and time.monotonic() < deadline_s:
+        while not (store.incidents.rows(LINK) and store.links.statuses()) and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        assert [row.incident.partition for row in store.ledger.rows(LINK)] == [1]
+        assert [row.incident.partition for row in store.incidents.rows(LINK)] == [1]
         assert [word.state for word in store.links.statuses()] == ["flowing"]
         recorder.close()
     assert [said.partition(":")[0] for said in log_lines if "too large" in said] == ["OverflowError"]
@@ -321,14 +321,14 @@ def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
         recorder = ProgressRecorder(store, "first", 60)
         with monkeypatch.context() as locked:
             for way in ("add", "add_all"):
-                locked.setattr(store.ledger, way, locked_store)
+                locked.setattr(store.incidents, way, locked_store)
             recorder.take(account(dropped_incident(TopicPartition("orders", 0), 0, 3, "older than 1 s")))
             recorder.take(account(topic="bills"))
             assert not recorder.written()
-            assert [at.topic for at in store.receipts.positions(LINK)] == ["bills"]
+            assert [at.topic for at in store.progress.positions(LINK)] == ["bills"]
         assert recorder.written()
-        assert [row.incident.to_offset for row in store.ledger.rows(LINK)] == [3]
-        assert {at.topic for at in store.receipts.positions(LINK)} == {"bills", "orders"}
+        assert [row.incident.to_offset for row in store.incidents.rows(LINK)] == [3]
+        assert {at.topic for at in store.progress.positions(LINK)} == {"bills", "orders"}
         recorder.close()
 
 

@@ -29,9 +29,9 @@ def test_what_an_overload_drops_is_written_many_rows_at_once(tmp_path: Path, mon
         ]
         recorder.take(account(*drops, drops[0]))
         with monkeypatch.context() as locked:
-            locked.setattr(store.ledger, "add", locked_store)
+            locked.setattr(store.incidents, "add", locked_store)
             assert recorder.written()
-        found = [(row.incident.from_offset, row.incident.to_offset) for row in store.ledger.rows(LINK)]
+        found = [(row.incident.from_offset, row.incident.to_offset) for row in store.incidents.rows(LINK)]
         assert sorted(found) == [(row.from_offset, row.to_offset) for row in drops]
         recorder.close()
 
@@ -49,7 +49,7 @@ def test_of_what_an_overload_drops_one_line_of_each_partition_is_said(
             assert recorder.written()
         one, other = log_lines
         assert mentions(one, LINK, "orders-0", "3 offsets") and mentions(other, LINK, "orders-1", "2 offsets")
-        assert len(store.ledger.rows(LINK)) == 11
+        assert len(store.incidents.rows(LINK)) == 11
         monkeypatch.setattr(recording, "DROPS_LOG_INTERVAL_S", 0.0)
         recorder.take(account(dropped_incident(TopicPartition("orders", 1), 9, 10, "older than 1 s")))
         assert recorder.written()
@@ -71,7 +71,7 @@ def test_rows_of_what_an_overload_drops_are_joined_while_it_lasts(
             recorder.take(account(dropped_incident(orders, at, at + 3, "older than 1 s")))
             assert recorder.written()
             recorder.mended(LINK, "orders", 0)
-        rows = store.ledger.rows(LINK)
+        rows = store.incidents.rows(LINK)
         assert len(rows) <= 200 / 10 + 10 + 5
         assert sorted(part for row in rows for part in row.ranges) == [(at, at + 3) for at in range(0, 1_000, 5)]
         recorder.close()
@@ -88,18 +88,18 @@ def test_what_waited_for_the_store_is_written_many_rows_at_once_again(
         ]
         recorder.take(account(*drops))
         with monkeypatch.context() as locked:
-            locked.setattr(store.ledger, "add_all", locked_store)
+            locked.setattr(store.incidents, "add_all", locked_store)
             for _ in range(10):
                 assert not recorder.written()
-        writes, add_all = [], store.ledger.add_all
+        writes, add_all = [], store.incidents.add_all
 
         def counted(found: Collection[Incident], *, now_ms: int) -> None:
             writes.append(len(found))
             add_all(found, now_ms=now_ms)
 
-        monkeypatch.setattr(store.ledger, "add_all", counted)
+        monkeypatch.setattr(store.incidents, "add_all", counted)
         assert recorder.written()
-        assert sum(writes) == len(store.ledger.rows(LINK)) == 5_000
+        assert sum(writes) == len(store.incidents.rows(LINK)) == 5_000
         assert len(writes) < 25, writes
         recorder.close()
 
@@ -114,7 +114,7 @@ def test_a_row_that_is_refused_keeps_thousands_from_the_store_for_a_few_turns_on
         recorder.take(account(*drops[:700], refused, *drops[700:]))
         for _ in range(12):
             assert not recorder.written()
-        assert len(store.ledger.rows(LINK)) == 5_000
+        assert len(store.incidents.rows(LINK)) == 5_000
         recorder.close()
 
 

@@ -139,13 +139,13 @@ def test_a_clash_ends_when_the_other_link_makes_room(store: Store, heard: Operat
     put(store, "topics", ["bills-2"])
     assert not heard.changed()
     assert not heard.changed()
-    (row,) = store.ledger.rows(LINK.name, open_only=True)
+    (row,) = store.incidents.rows(LINK.name, open_only=True)
     assert (row.incident.kind, row.incident.topic) == ("clashing filters", "")
     assert {LINK.name, BACK.name} <= set(row.incident.sentence.replace(",", "").split())
     put(store, "topics", ["lists"], link=BACK.name)
     assert heard.changed()
     assert heard.link.topics == ("bills-2",)
-    assert not store.ledger.rows(open_only=True)
+    assert not store.incidents.rows(open_only=True)
 
 
 def test_a_plan_notes_nothing(store: Store, heard: OperatorOverrides) -> None:
@@ -154,7 +154,7 @@ def test_a_plan_notes_nothing(store: Store, heard: OperatorOverrides) -> None:
     put(store, "topics", ["bills-2"])
     assert effective_links([LINK, ON, BACK], store)[LINK.name].link == LINK
     assert not store.link_states.of(LINK.name)
-    assert not store.ledger.rows()
+    assert not store.incidents.rows()
     heard.changed()
     heard.acknowledge(lanes_left=True)
     assert [(row.kind, row.value) for row in store.link_states.of(LINK.name)] == [
@@ -189,7 +189,7 @@ def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
     for part, names in parts:
         for name in names:
             monkeypatch.setattr(part, name, failing(getattr(part, name)))
-    monkeypatch.setattr(store.ledger, "rows", failing(store.ledger.rows))
+    monkeypatch.setattr(store.incidents, "rows", failing(store.incidents.rows))
     for _ in range(2):
         try:
             heard.changed()

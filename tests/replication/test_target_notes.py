@@ -74,7 +74,7 @@ def test_twins_come_back_as_they_were_told() -> None:
 
 def test_no_line_of_twins_is_larger_than_what_is_read() -> None:
     far = (1 << 61) + 12345
-    each_its_own = [replace(row, anchor_offset=far - row.partition) for row in rows("orders", PARTITIONS_PER_RECORD, 9)]
+    each_its_own = [replace(row, base_offset=far - row.partition) for row in rows("orders", PARTITIONS_PER_RECORD, 9)]
     lines = told().twin_lines(each_its_own, ())
     begun = [(n, run.offset, run.sequence) for n, run in iter_anchors(told(*lines).of_topic("orders"))]
     assert begun == [(n, far - n, 9) for n in range(PARTITIONS_PER_RECORD)]
@@ -116,7 +116,7 @@ def test_what_strangers_say_cannot_draw_on_a_terminal() -> None:
 
 
 def test_what_a_switch_left_comes_back_and_a_line_of_before_has_none() -> None:
-    turned = [replace(row, inherited=70, epoch=2) for row in rows("orders", 3, 70)]
+    turned = [replace(row, inherited_end=70, epoch=2) for row in rows("orders", 3, 70)]
     (line,) = told().twin_lines(turned, ())
     begun = [run for _, run in iter_anchors(told(line).of_topic("orders"))]
     assert {(run.offset, run.inherited, run.epoch) for run in begun} == {(70, 70, 2)}

@@ -79,7 +79,7 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     assert TOPIC not in ours.look()
     assert store.homes.of(PAIR)[TOPIC] == HomeRow(PAIR, TOPIC, "west", 2, 5, "ann")
     assert store.twins.of(THERE.name) == ()
-    rows = [(row.partition, row.anchor_offset, row.inherited) for row in store.twins.of("west->east")]
+    rows = [(row.partition, row.base_offset, row.inherited_end) for row in store.twins.of("west->east")]
     assert rows == [(0, 7, 7), (1, 0, 0)]
     assert mentions(log_lines[0], TOPIC, "west", "term 2")
     assert TOPIC not in ours.look()

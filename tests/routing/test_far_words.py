@@ -131,12 +131,14 @@ def test_a_mirror_says_so_and_writes_what_stands_again(
         store.homes.settle([HomeRow(PAIR, TOPIC, "east", 1, 1, "link east->west")])
         ours = HomeRecordSync(lambda: LINK, store, source, target)
         assert TOPIC not in ours.look()
-        rows = [row.incident for row in store.ledger.rows(LINK.name) if row.incident.kind is IncidentKind.DOUBTFUL_HOME]
+        rows = [
+            row.incident for row in store.incidents.rows(LINK.name) if row.incident.kind is IncidentKind.DOUBTFUL_HOME
+        ]
         assert [f"{TOPIC} on west in term 30000" in row.sentence for row in rows] == [True]
         assert store.homes.of(PAIR)[TOPIC].home == "east"
         until_s = time.monotonic() + 30
         while any(
-            row.incident.kind is IncidentKind.DOUBTFUL_HOME for row in store.ledger.rows(LINK.name, open_only=True)
+            row.incident.kind is IncidentKind.DOUBTFUL_HOME for row in store.incidents.rows(LINK.name, open_only=True)
         ):
             assert time.monotonic() < until_s, "what stands lies behind the forged line again"
             ours.look()

@@ -50,7 +50,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, part: object, name: str) -> list[in
 
 
 def test_one_transaction_renews_the_leases_of_200_links(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    beats = counted(monkeypatch, store.leases, "beat_each")
+    beats = counted(monkeypatch, store.leases, "renew_each")
     keepers = [LeaseKeeper(store, f"link {number}", "first", TTL_S, 0.1).begin() for number in range(LINKS)]
     until(lambda: all(one.generation() for one in keepers), lambda: [one.sentence() for one in keepers][:3])
     until(lambda: sum(beats) >= LINKS, lambda: beats)
@@ -84,7 +84,7 @@ def test_the_holder_is_watched_since_the_lease_was_seen(store: Store) -> None:
         store.leases.take(name, "first", 60_000, seen=None)
     seen = {name: (row, at_s - 60) for name, (row, at_s) in read_leases(store, ["dead", "alive", "new"]).items()}
     assert seen.keys() == {"dead", "alive"}
-    store.leases.beat_each([seen["alive"][0]], {"alive": 60_000})
+    store.leases.renew_each([seen["alive"][0]], {"alive": 60_000})
     dead, alive = (LeaseKeeper(store, name, "second", TTL_S, 0.0).begin(seen[name]) for name in ("dead", "alive"))
     until(dead.generation, dead.sentence)
     until(lambda: "carried by first" in alive.sentence(), alive.sentence)
@@ -118,7 +118,7 @@ def test_a_store_that_fails_is_told_and_what_is_held_runs_out(store: Store, monk
         raise StoreError("the disk is full", hint="make room")
 
     with monkeypatch.context() as broken:
-        broken.setattr(store.leases, "beat_each", fails)
+        broken.setattr(store.leases, "renew_each", fails)
         until(lambda: keeper.generation() == 0, keeper.left_s)
         assert keeper.sentence() == "the disk is full (make room)"
     until(keeper.generation, keeper.sentence)

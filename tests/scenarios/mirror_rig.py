@@ -130,7 +130,7 @@ class Rig:
     def ledger(self, link: str) -> tuple[IncidentRow, ...]:
         store = open_store(self._store, Secret())
         try:
-            return tuple(store.ledger.rows(link))
+            return tuple(store.incidents.rows(link))
         finally:
             store.close()
 
@@ -138,7 +138,7 @@ class Rig:
         """How far each partition is receipted."""
         store = open_store(self._store, Secret())
         try:
-            return {(at.topic, at.partition): at.to_offset for at in store.receipts.positions(link)}
+            return {(at.topic, at.partition): at.to_offset for at in store.progress.positions(link)}
         finally:
             store.close()
 

@@ -58,7 +58,7 @@ class History:
         return self._store.delay.alarms()
 
     def places(self, link: str) -> tuple[PartitionDelayRow, ...]:
-        return self._store.delay.places(link)
+        return self._store.delay.partitions(link)
 
     def stands(self, kind: AlarmKind) -> bool:
         return bool(self.alarms(kind, open_only=True))
@@ -282,7 +282,7 @@ def test_a_killed_driver_and_a_dead_target_are_one_message_each(
     settings.write_text(settings.read_text().replace("heartbeat_s = 60", "heartbeat_s = 15"))
 
     def told(since_ms: int) -> list[str]:
-        return [row.kind for row in history.every() if (row.told_ms or 0) >= since_ms]
+        return [row.kind for row in history.every() if (row.reported_ms or 0) >= since_ms]
 
     def standing() -> set[str]:
         return {row.kind for row in history.every() if row.cleared_ms is None}

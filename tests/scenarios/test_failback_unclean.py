@@ -93,7 +93,7 @@ def test_all_that_diverged_is_saved_and_east_is_identical_afterwards(tmp_path: P
 def _came_back(rig: Rig, east: LabCluster, west: LabCluster, late: int) -> None:
     def stopped() -> bool:
         with open_store(url_in(rig.folder)) as store:
-            return any(row.incident.policy.stops for row in store.ledger.rows("west->east", open_only=True))
+            return any(row.incident.policy.stops for row in store.incidents.rows("west->east", open_only=True))
 
     until(stopped, 120, "it is told", rig)
     code, said = switch(rig, "failback", TOPIC, "--old", "east", "--dry-run")

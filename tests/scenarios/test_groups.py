@@ -326,7 +326,7 @@ def test_with_prefixed_names_a_group_finds_its_place_both_ways(
     commit(east, "travels", {("west.home-orders", 0): 70})
     follows(west, rig, "travels", "home-orders", 70)
     said = json.loads(rig.verb("groups", "translate", "travels", "--link", "west->east", "--back", "--json"))
-    assert [(one["topic"], one["offset"], one["to_topic"], one["to"]) for one in said["places"]] == [
+    assert [(one["topic"], one["offset"], one["to_topic"], one["to"]) for one in said["offsets"]] == [
         ("west.home-orders", 70, "home-orders", 70)
     ]
     commit(west, "stays", {("home-orders", 0): 10})
@@ -393,7 +393,7 @@ def test_when_the_source_is_lost_its_groups_are_shown_as_they_were(
     (view,) = json.loads(said)["groups"]
     assert (view["source_state"], view["target_state"], view["state"]) == ("away", "Empty", "same")
     assert 0 <= view["said_s_ago"] < 60
-    assert [place["target"] for place in view["places"]] == [33, 44]
+    assert [place["target"] for place in view["offsets"]] == [33, 44]
     read = read_on(west, "left-behind", "grp-plain", committed_only=False)
     assert [read[number][0][0] for number in range(2)] == [33, 44]
     rig.process.kill()  # Without its source it would take its time to stop.

@@ -39,7 +39,7 @@ def link_between(
         here, there = (_id_of(lab, topic) for lab in (east, west))
         rows = [TwinRow("east->west", topic, number, here, there, 0, 0, 1) for number in range(partitions)]
         store.twins.save(rows)
-        store.receipts.record(
+        store.progress.record(
             [
                 ProgressRecord(
                     link="east->west",

@@ -55,7 +55,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
 
 def homes(rig: Rig) -> dict[str, tuple[str, int]]:
     found = json.loads(rig.verb("link", "homes", "--json"))
-    assert not found["away"]
+    assert not found["unreachable"]
     return {one["topic"]: (one["home"], one["term"]) for one in found["topics"]}
 
 

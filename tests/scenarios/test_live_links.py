@@ -57,7 +57,7 @@ class Place(Rig):
         """By link: which term of its lease runs, and whether it was given back."""
         with open_store(url_in(self.folder)) as store:
             rows = {link: store.leases.read(f"link {link}") for link in (*KEPT, ADDED, FRESH, TURNED)}
-        return {link: (row.generation, row.released) for link, row in rows.items() if row}
+        return {link: (row.epoch, row.released) for link, row in rows.items() if row}
 
 
 @pytest.fixture(scope="module")

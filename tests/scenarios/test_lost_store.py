@@ -58,7 +58,7 @@ def asked(rig: Rig, *words: str) -> tuple[int, str]:
 
 def positions(rig: Rig) -> dict[tuple[str, int], ReplicatedPosition]:
     with open_store(f"sqlite:///{rig.folder / 'store.db'}", Secret()) as store:
-        return {(at.topic, at.partition): at for at in store.receipts.positions(LINK)}
+        return {(at.topic, at.partition): at for at in store.progress.positions(LINK)}
 
 
 def level(east: LabCluster, west: LabCluster) -> bool:

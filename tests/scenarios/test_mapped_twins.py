@@ -85,11 +85,11 @@ def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
                 there = dict(read(west.cluster, topic)[number])
                 for offset, value in read(east.cluster, topic)[number]:
                     place = translate_to_target(
-                        SourceOffset(offset), *store.extents.around(link, topic, number, offset)
+                        SourceOffset(offset), *store.offset_runs.around(link, topic, number, offset)
                     )
                     assert place is not None
                     assert (place.exact, there[place.offset]) == (True, value)
-            assert not store.ledger.rows(link, open_only=True)
+            assert not store.incidents.rows(link, open_only=True)
     finally:
         mirror.end()
     with closing(KafkaCluster(west.cluster)) as owner:
@@ -128,7 +128,7 @@ def theirs(cluster: LabCluster, topic: str) -> list[list[bytes]]:
 
 def mapped(store: Store, link: str, topic: str) -> list[int]:
     """How many records of each partition the map knows."""
-    return [sum(one.length for one in store.extents.of(link, topic, number)) for number in range(PARTITIONS)]
+    return [sum(one.length for one in store.offset_runs.of(link, topic, number)) for number in range(PARTITIONS)]
 
 
 def written(folder: Path, text: str) -> Path:

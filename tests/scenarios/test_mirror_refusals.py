@@ -114,7 +114,7 @@ def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, 
     (link,) = json.loads(rig.verb("status", "--json"))["links"]
     assert link["lag_records"] is None and ELSEWHERE in rig.verb("status"), link
     drawn = json.loads(rig.verb("topology", "--json"))
-    assert {one["cluster"] for one in drawn["away"]} == {"east", "west"}, drawn
+    assert {one["cluster"] for one in drawn["unreachable"]} == {"east", "west"}, drawn
     loaded = load_settings(rig.process.settings, os.environ)
     with open_store(url_in(rig.folder)) as store, LinkClients(loaded.links[0], loaded, patience_s=5.0) as ends:
         sampler = Sampler(loaded.links[0], ends.source, ends.target, store, groups=False)

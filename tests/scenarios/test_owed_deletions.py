@@ -133,8 +133,8 @@ def test_keys_that_were_deleted_while_their_topic_was_paused_are_owed_and_told(s
     assert deleted <= stage.keys(stage.target, OWING), "or there is nothing to find"
 
     code, found, said = stage.prove("--topic", OWING, "--topic", KEPT)
-    assert (code, found[OWING]["owed"], found[KEPT]["owed"]) == (1, 3, 0), said
-    assert found[OWING]["owed_keys"] == [
+    assert (code, found[OWING]["missing_tombstones"], found[KEPT]["missing_tombstones"]) == (1, 3, 0), said
+    assert found[OWING]["missing_tombstone_keys"] == [
         {"offset": 0, "key": "gone"},
         {"offset": 1, "key": "gone too"},
         {"offset": 3, "key": "comes back"},
@@ -150,7 +150,7 @@ def test_what_is_owed_holds_no_proof_up_and_is_said_each_time(stage: Stage) -> N
         stage.crossed(OWING)
         code, found, said = stage.prove("--topic", OWING, *words)
         one = found[OWING]
-        assert (code, one["owed"], one["behind"], one["difference"]) == (1, 3, 0, None), said
+        assert (code, one["missing_tombstones"], one["behind"], one["difference"]) == (1, 3, 0, None), said
     assert stage.rows(OWING) == [(0, 4, True)]
 
 
@@ -158,5 +158,5 @@ def test_a_key_that_is_written_again_is_owed_no_more(stage: Stage) -> None:
     stage.put(OWING, [(b"comes back", b"new"), (b"gone", b"new"), (b"gone too", None)])
     stage.crossed(OWING)
     code, found, said = stage.prove("--topic", OWING, "--again")
-    assert (code, found[OWING]["owed"]) == (0, 0), said
+    assert (code, found[OWING]["missing_tombstones"]) == (0, 0), said
     assert stage.rows(OWING) == [(0, 4, False)]

@@ -97,7 +97,7 @@ def found_by_a_pass(folder: Path, how: tuple[str, ...]) -> IncidentRow:
             deadline = time.monotonic() + 120
             while True:
                 with open_store(f"sqlite:///{folder / 'store.db'}") as store:
-                    rows = store.ledger.rows(open_only=True)
+                    rows = store.incidents.rows(open_only=True)
                 if rows:
                     break
                 assert child.poll() is None and time.monotonic() < deadline, (folder / "prove.log").read_text()

@@ -85,7 +85,7 @@ def test_links_are_proven_beside_the_mirror_while_traffic_flows(
         rig.process.end()
     rows = kept(tmp_path)
     assert {row.state for row in rows.values()} == {ProofState.IDENTICAL}
-    assert {row.way for row in rows.values()} == {CompareMode.EXACT.value}
+    assert {row.mode for row in rows.values()} == {CompareMode.EXACT.value}
     register_verbs()
     words = ["prove", "--settings", str(rig.process.settings), "--again", "--here", "--json"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)

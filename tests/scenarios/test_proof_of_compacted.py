@@ -107,10 +107,10 @@ def test_what_a_cleaner_took_is_no_difference_once_the_topic_is_compacted_no_mor
         for _ in range(2):
             code, text = said(tmp_path, east, west, topic, *how, "--again")
             (one,) = json.loads(text)["partitions"]
-            assert (code, one["state"], one["way"], one["to_offset"]) == (0, "identical", "compacted", 120), text
+            assert (code, one["state"], one["mode"], one["to_offset"]) == (0, "identical", "compacted", 120), text
     for kafka in pair:  # Retention takes all that was there then.
         RawWriter(kafka, topic).send([encode_batch(in_order(log(30)))])
         delete_records(kafka.cluster, {TopicPartition(topic, 0): 120})
     code, text = said(tmp_path, east, west, topic, *how)
     (one,) = json.loads(text)["partitions"]
-    assert (code, one["state"], one["way"], one["records"]) == (0, "identical", "exact", 30), text
+    assert (code, one["state"], one["mode"], one["records"]) == (0, "identical", "exact", 30), text

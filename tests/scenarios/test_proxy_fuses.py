@@ -256,7 +256,7 @@ def test_a_fuse_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_named
         assert "in force at 2 of 2 proxies" in fuse(some[0], "open", "fuse-two", "--produce", "--reason", "a test")
         with open_store(url) as store:
             took_up_ms = max(one.seen_ms for one in store.proxies.instances())
-            assert took_up_ms - store.proxies.fuses()[1][0].since_ms < IN_FORCE_MS_MAX
+            assert took_up_ms - store.proxies.breakers()[1][0].since_ms < IN_FORCE_MS_MAX
         time.sleep(0.5)
         stood = count_of(east, "fuse-two")
         time.sleep(1)
@@ -280,7 +280,7 @@ def test_a_fuse_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_named
 def stands(proxy: ProxyProcess) -> list[str]:
     register_verbs()
     done = CliRunner().invoke(app, ["proxy", "list", "--json", "--settings", str(proxy.settings)])
-    return sorted(one["stands"] for one in json.loads(done.output))
+    return sorted(one["status"] for one in json.loads(done.output))
 
 
 @pytest.mark.claim("proxy", "runaway", "a client that runs away trips its fuse, and is let in again once it is quiet")

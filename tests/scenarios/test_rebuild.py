@@ -55,7 +55,7 @@ class Stage:
                 assert read(self.west, TOPIC, partition, isolation) == theirs
 
     def stopped(self) -> bool:
-        rows = self.store.ledger.rows(LINK, open_only=True)
+        rows = self.store.incidents.rows(LINK, open_only=True)
         return any(row.incident.topic == TOPIC and row.incident.policy.stops for row in rows)
 
     def rebuild(self, *words: str, expected: type[Exception] | None = None) -> tuple[int, str]:
@@ -177,7 +177,7 @@ def test_a_spoilt_twin_is_rebuilt_while_its_home_is_under_load(stage: Stage) -> 
     assert at(stage.west, LOCAL) == [45, 5], "also those that the home does not know"
     assert stage.store.topics_in_switch.of_link(LINK) == ()
     assert not stage.stopped()
-    told = [row.incident for row in stage.store.ledger.rows(LINK) if row.incident.kind == "tail rescued"]
+    told = [row.incident for row in stage.store.incidents.rows(LINK) if row.incident.kind == "tail rescued"]
     assert [(one.topic, one.partition) for one in told] == [(TOPIC, 0)]
     (deleted,) = [row for row in stage.store.audit.rows(LINK) if row.kind == "twin"]
     assert (deleted.subject, deleted.before) == (TOPIC, f"id {before[0]}"), "what was deleted is in the audit, once"
@@ -252,5 +252,5 @@ def test_killed_at_a_deed_it_is_gone_on_with(
     assert at(stage.west, LOCAL) == [45, 5]
     assert stage.store.topics_in_switch.of_link(LINK) == ()
     assert claims(stage.west) == []
-    told = [row for row in stage.store.ledger.rows(LINK) if row.incident.kind == "tail rescued"]
+    told = [row for row in stage.store.incidents.rows(LINK) if row.incident.kind == "tail rescued"]
     assert len(told) == 1, "one row, however often it was saved"

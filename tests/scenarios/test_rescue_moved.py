@@ -71,7 +71,7 @@ def saved(folder: Path, topic: str, many: int = MANY) -> Path:
 
 def at_home(store: Store, topic: str, home: str, term: int) -> None:
     old = "east" if home == "west" else "west"
-    store.topics_in_switch.flip([flip_of(topic, old, home, term, (0,))])
+    store.topics_in_switch.change_homes([flip_of(topic, old, home, term, (0,))])
 
 
 def test_what_was_agreed_to_is_looked_at_again(

@@ -58,10 +58,10 @@ class Carrying:
             side.close()
 
     def crossed(self) -> int:
-        return max((at.to_offset for at in self.store.receipts.positions(LINK)), default=0)
+        return max((at.to_offset for at in self.store.progress.positions(LINK)), default=0)
 
     def rows(self) -> list[IncidentRow]:
-        return list(self.store.ledger.rows(LINK))
+        return list(self.store.incidents.rows(LINK))
 
     def until(self, holds: Callable[[], object], what: str) -> None:
         until_s = time.monotonic() + 120

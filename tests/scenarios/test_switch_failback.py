@@ -161,7 +161,7 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
         [("kind", b"late"), ("twinshore-rescued", f"east {DIVERGED}-0 10".encode())],
         1_700_000_000_000,
     )
-    told = [row.incident for row in stage.store.ledger.rows("west->east") if row.incident.kind == "tail rescued"]
+    told = [row.incident for row in stage.store.incidents.rows("west->east") if row.incident.kind == "tail rescued"]
     assert [(one.topic, one.partition, one.from_offset, one.to_offset) for one in told] == [
         (DIVERGED, 0, 10, 38),
         (DIVERGED, 1, 16, 19),
@@ -265,7 +265,7 @@ def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: SwitchStep, mon
     for partition in range(PARTITIONS):
         assert read(east, DIVERGED, partition, "read_committed") == read(west, DIVERGED, partition, "read_committed")
     assert group_at(east) == [10, 3]
-    told = [row for row in stage.store.ledger.rows("west->east") if row.incident.kind == "tail rescued"]
+    told = [row for row in stage.store.incidents.rows("west->east") if row.incident.kind == "tail rescued"]
     assert len(told) == 1, "one row, however often it was saved"
 
 

@@ -125,9 +125,9 @@ class Stage:
         rows = [TopicInSwitch(PAIR, topic, switch, self.link, MirrorRequest.ANNOUNCED, 1) for topic in topics]
         assert [row.switch_id for row in self.store.topics_in_switch.begin(rows)] == [switch] * len(topics)
         time.sleep(0.5)
-        assert not any(row.let_go_ms for row in self.store.topics_in_switch.of(PAIR)), "it goes on until it is asked"
-        self.store.topics_in_switch.ask(switch, MirrorRequest.STOP_REPLICATION, 2)
-        until(lambda: all(row.let_go_ms for row in self.store.topics_in_switch.of(PAIR)), 30, "let go", self.rig)
+        assert not any(row.stopped_ms for row in self.store.topics_in_switch.of(PAIR)), "it goes on until it is asked"
+        self.store.topics_in_switch.request(switch, MirrorRequest.STOP_REPLICATION, 2)
+        until(lambda: all(row.stopped_ms for row in self.store.topics_in_switch.of(PAIR)), 30, "let go", self.rig)
         return switch
 
     def turn(self, topics: tuple[str, ...] = TOPICS) -> None:
@@ -172,10 +172,10 @@ class Stage:
                         set_by="a test",
                     )
                 )
-        assert self.store.topics_in_switch.flip(flips) == tuple(flips)
+        assert self.store.topics_in_switch.change_homes(flips) == tuple(flips)
 
     def open_rows(self) -> dict[str, str]:
-        rows = [row for link in ("east->west", "west->east") for row in self.store.ledger.rows(link, open_only=True)]
+        rows = [row for link in ("east->west", "west->east") for row in self.store.incidents.rows(link, open_only=True)]
         return {f"{row.incident.topic}-{row.incident.partition}": row.incident.sentence for row in rows}
 
 

@@ -171,8 +171,8 @@ def test_two_processes_that_read_other_settings_never_carry_one_topic(tmp_path: 
         fill(green, "same-x", 5)
         until(lambda: spans(blue.cluster, "same-x", 1) == [(0, 15)], 60, "and nobody else", old)
         with open_store(url_in(tmp_path)) as store:
-            assert "same-x" not in {one.topic for one in store.receipts.positions("red->blue") if one.records}
-            rows = [row for link in ("red->blue", "green->blue") for row in store.ledger.rows(link)]
+            assert "same-x" not in {one.topic for one in store.progress.positions("red->blue") if one.records}
+            rows = [row for link in ("red->blue", "green->blue") for row in store.incidents.rows(link)]
         # It was told at most that the topic had to wait, until that was over.
         assert all(
             "same-x on blue is the twin of link red->blue, which had it first" in r.incident.sentence for r in rows

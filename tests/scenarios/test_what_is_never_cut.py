@@ -115,10 +115,10 @@ def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_see
             starts = LogStartSync(link, target, store, never=lambda: True, doubt=doubted.extend)
             starts.cut({bare: 9, filled: 9}, done)
             starts.cut({bare: 9, filled: 9}, done)
-            (told,) = store.ledger.rows(LINK, open_only=True)
+            (told,) = store.incidents.rows(LINK, open_only=True)
             assert (told.incident.topic, told.incident.kind, told.incident.to_offset) == ("filled", "rights lost", 3)
             assert (done, doubted, len(log_lines)) == ({bare: 3}, [], 1), log_lines
             add_acl(west.cluster, "mirror", "delete", "topic", "filled")
             starts.cut({bare: 9, filled: 9}, done)
-        assert not store.ledger.rows(LINK, open_only=True), log_lines
+        assert not store.incidents.rows(LINK, open_only=True), log_lines
         assert spans_of(west.cluster, "filled", 0) == [(3, 4)], "its one record stays"

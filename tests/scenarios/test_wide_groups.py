@@ -137,7 +137,7 @@ def test_a_group_too_large_for_one_commit_follows_and_what_is_refused_again_and_
     until(lambda: len(places_of(west, "wide", topic)) == PARTITIONS, 90, lambda: places_of(west, "wide", topic))
 
     def told() -> list[str]:
-        rows = beside.store.ledger.rows("east->west", open_only=True)
+        rows = beside.store.incidents.rows("east->west", open_only=True)
         return [row.incident.sentence for row in rows if row.incident.kind is IncidentKind.GROUP_REFUSED]
 
     until(lambda: bool(told()), TOLD_AFTER_S + 60, lambda: "it is told")

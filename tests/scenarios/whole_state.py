@@ -24,7 +24,7 @@ Seen = TypeVar("Seen")
 # What a mirror at work writes by itself, beat after beat.
 BEATS = (
     *("leases", "link_status", "positions", "source_producers"),
-    *("delay_places", "delay_watches", "followed"),
+    *("partition_delays", "watchers", "link_states"),
 )
 
 

@@ -88,16 +88,16 @@ class DriverModel:
             return
         now_s, row = self.schedule.now_s, self.store.lease
         if self.held:
-            if self.held.beat_due(now_s):
-                if row is not None and row.generation == self.held.row.generation:
-                    self.store.lease = row = replace(row, beat=row.beat + 1)
-                    self.held = self.held.beaten(row, now_s)
+            if self.held.renewal_due(now_s):
+                if row is not None and row.epoch == self.held.row.epoch:
+                    self.store.lease = row = replace(row, renewals=row.renewals + 1)
+                    self.held = self.held.renewed(row, now_s)
                 else:
                     self._end_term()
             elif self.left_s() <= 0:
                 self._end_term()
         elif self._watch.observe(row, now_s):
-            generation = row.generation + 1 if row else 1
+            generation = row.epoch + 1 if row else 1
             self.store.lease = LeaseRow("link", self.name, generation, 0, int(LEASE_S * 1000))
             self.held = HeldLease(self.store.lease, now_s, LEASE_S)
             self._begin_term()
@@ -229,7 +229,7 @@ class DriverModel:
         seat = None if self.dead else self.desk.arrive((LINK, lane), tide, token)
         if seat is None:
             return
-        generation = self.held.row.generation if self.held else 0
+        generation = self.held.row.epoch if self.held else 0
         name = f"{self.name} lane {lane} tide {tide}"
         pump = self._pumps[seat] = PumpModel(self.clusters, self, seat, tide, name=name, generation=generation)
         self.schedule.say(f"{pump.name} starts")

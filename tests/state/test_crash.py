@@ -19,14 +19,14 @@ import sys
 from twinshore.state.core.values import ProgressRecord, SourceBatch, SourceProducer
 from twinshore.state.store import open_store
 store = open_store(sys.argv[1])
-ends = {(p.topic, p.partition): p.to_offset for p in store.receipts.positions('l')}
+ends = {(p.topic, p.partition): p.to_offset for p in store.progress.positions('l')}
 turn = ends.get(('t', 0), 0) // 10
 while True:
     low, now = turn * 10, turn * 7000
     producers = tuple(SourceProducer(n, 0, (SourceBatch(low, low + 9, low, now),)) for n in (turn % 3, 10))
     told = dict(link='l', topic='t', from_offset=low, to_offset=low + 10, records=10, bytes=100, batches=1)
     told |= dict(source_end=low + 10, first_ms=now, last_ms=now, source_producers=producers)
-    store.receipts.record([ProgressRecord(partition=part, **told) for part in range(30)])
+    store.progress.record([ProgressRecord(partition=part, **told) for part in range(30)])
     turn += 1
     print(turn, flush=True)
 """
@@ -50,11 +50,11 @@ def test_killed_again_and_again_the_store_stays_whole(tmp_path: Path, seed: int)
     for _ in range(4):
         told = record_until_killed(url, chance.uniform(0, 0.25))
         with open_store(url) as store:
-            positions = store.receipts.positions("l")
+            positions = store.progress.positions("l")
             assert len(positions) == 30
             assert len({one.to_offset for one in positions}) == 1, "a call was recorded in part"
             assert positions[0].to_offset in (told * 10, told * 10 + 10)
             for one in positions:
                 assert one.records == one.to_offset
-                known = store.crossings.of("l", {"t": 1})["t", one.partition].producers
+                known = store.replicated_prefixes.of("l", {"t": 1})["t", one.partition].producers
                 assert max(map(last_offset, known)) == one.to_offset - 1

@@ -18,7 +18,7 @@ MINE = 77 << 48 | 4001
 
 def wrote(store: Store, to_offset: int, *, partition: int = 0, topic: str = "orders", at_ms: int = NOW_MS) -> None:
     """Some more has crossed, of two producers."""
-    begun = {(one.topic, one.partition): one.to_offset for one in store.receipts.positions(EAST_WEST)}
+    begun = {(one.topic, one.partition): one.to_offset for one in store.progress.positions(EAST_WEST)}
     since = begun.get((topic, partition), 0)
     receipt = ProgressRecord(
         link=EAST_WEST,
@@ -35,11 +35,11 @@ def wrote(store: Store, to_offset: int, *, partition: int = 0, topic: str = "ord
         lag_records=0,
     )
     some = by(MINE, since, since + 5, epoch=3), by(9, since + 10)
-    store.receipts.record([replace(receipt, source_producers=some)])
+    store.progress.record([replace(receipt, source_producers=some)])
 
 
 def crossed(store: Store, term: int = 2, topic: str = "orders") -> dict[tuple[str, int], ReplicatedPrefix]:
-    return store.crossings.of(EAST_WEST, {topic: term})
+    return store.replicated_prefixes.of(EAST_WEST, {topic: term})
 
 
 def test_a_flip_by_force_keeps_how_far_its_topic_had_crossed_and_who_wrote_it(store: Store) -> None:
@@ -53,8 +53,8 @@ def test_a_flip_by_force_keeps_how_far_its_topic_had_crossed_and_who_wrote_it(st
         MINE: by(MINE, 100, 105, epoch=3),
         9: by(9, 110),
     }
-    store.topics_in_switch.flip([TORN])
-    assert store.receipts.positions(EAST_WEST) == (), "its positions are gone"
+    store.topics_in_switch.change_homes([TORN])
+    assert store.progress.positions(EAST_WEST) == (), "its positions are gone"
     after = crossed(store)
     assert {place: replace(one, producers=()) for place, one in after.items()} == {
         place: replace(one, producers=()) for place, one in before.items()
@@ -67,15 +67,15 @@ def test_flips_done_twice_keep_it_and_planned_ones_keep_nothing(store: Store) ->
     carried_by_east(store)
     wrote(store, 200)
     for _ in range(2):
-        store.topics_in_switch.flip([TORN])
+        store.topics_in_switch.change_homes([TORN])
         carried_by_east(store)  # by somebody who had not heard of it
     assert crossed(store)["orders", 0].to_offset == 200
     home = replace(FLIP, home="east", term=3, link=WEST_EAST, back=EAST_WEST, since_ms=NOW_MS + 1)
-    store.topics_in_switch.flip([home])
+    store.topics_in_switch.change_homes([home])
     assert (crossed(store), crossed(store, 3)) == ({}, {})
     carried_by_east(store, "bills")
     wrote(store, 150, topic="bills")
-    store.topics_in_switch.flip([replace(FLIP, topic="bills", since_ms=NOW_MS)])
+    store.topics_in_switch.change_homes([replace(FLIP, topic="bills", since_ms=NOW_MS)])
     assert crossed(store, topic="bills") == {}
 
 
@@ -99,24 +99,24 @@ def test_who_wrote_long_before_the_last_that_crossed_is_left_out_and_a_crowd_is_
         lag_records=0,
     )
     crowded = replace(receipt, source_producers=crowd)
-    store.receipts.record([crowded, replace(crowded, partition=2, last_ms=old_ms)])
+    store.progress.record([crowded, replace(crowded, partition=2, last_ms=old_ms)])
     wrote(store, 9_100, partition=2)
     for _ in range(2):
         found = crossed(store)
         assert len(found["orders", 0].producers) == 2, "nothing crossed for an hour before the switch"
         assert (len(found["orders", 1].producers), found["orders", 1].all_known) == (PRODUCERS_PER_PARTITION_MAX, False)
         assert (len(found["orders", 2].producers), found["orders", 2].all_known) == (2, True), "its crowd is silent"
-        store.topics_in_switch.flip([TORN])
+        store.topics_in_switch.change_homes([TORN])
 
 
 def test_it_is_kept_for_a_day_and_forgotten_by_the_next_flip(store: Store) -> None:
     carried_by_east(store)
     wrote(store, 200)
-    store.topics_in_switch.flip([TORN])
+    store.topics_in_switch.change_homes([TORN])
     for late_ms, kept in ((PREFIX_RETENTION_MS, 1), (PREFIX_RETENTION_MS + 1, 0)):
         topic = f"late-{late_ms}"
         carried_by_east(store, topic)
-        store.topics_in_switch.flip([replace(FLIP, topic=topic, since_ms=NOW_MS + late_ms)])
+        store.topics_in_switch.change_homes([replace(FLIP, topic=topic, since_ms=NOW_MS + late_ms)])
         assert len(crossed(store)) == kept
 
 
@@ -139,7 +139,7 @@ def test_many_topics_are_asked_at_once(store: Store) -> None:
         )
         for topic in topics
     ]
-    store.receipts.record([replace(one, source_producers=(by(MINE, 0),)) for one in receipts])
+    store.progress.record([replace(one, source_producers=(by(MINE, 0),)) for one in receipts])
     flips = [
         HomeChange(
             pair=PAIR,
@@ -157,6 +157,6 @@ def test_many_topics_are_asked_at_once(store: Store) -> None:
         )
         for one in topics[:250]
     ]
-    store.topics_in_switch.flip(flips)
-    found = store.crossings.of(EAST_WEST, dict.fromkeys(topics, 2))
+    store.topics_in_switch.change_homes(flips)
+    found = store.replicated_prefixes.of(EAST_WEST, dict.fromkeys(topics, 2))
     assert found == {(topic, 0): ReplicatedPrefix(2, 10, True, (by(MINE, 0),)) for topic in topics}

@@ -13,7 +13,7 @@ from twinshore.state.core.values import AlarmRow, AuditRow, PartitionDelayRow, W
 from twinshore.state.store import Store
 
 LINK = "east->west"
-LATE = AlarmRow(LINK, "recovery point", "orders", "", "12 s behind", raised_ms=5, told_ms=5, times_told=1)
+LATE = AlarmRow(LINK, "recovery point", "orders", "", "12 s behind", raised_ms=5, reported_ms=5, reports=1)
 
 
 def place(topic: str, partition: int, at_ms: int, group: str = "") -> PartitionDelayRow:
@@ -44,12 +44,12 @@ def test_alarms_and_places_of_groups_with_the_longest_ids_are_kept(store: Store)
         store.delay.raise_alarm(replace(LATE, group=group))
     store.delay.save_partitions([place("orders", 0, 1, group) for group in groups])
     assert {one.group for one in store.delay.alarms(LINK)} == set(groups)
-    assert {one.group for one in store.delay.places(LINK)} == set(groups)
+    assert {one.group for one in store.delay.partitions(LINK)} == set(groups)
 
 
 def test_a_cleared_alarm_stays_in_the_history_and_may_rise_again(store: Store) -> None:
     first = store.delay.raise_alarm(LATE)
-    told = replace(first, told_ms=60, times_told=2, sentence="an alarm \U0001f6a8 with \0 in it")
+    told = replace(first, reported_ms=60, reports=2, sentence="an alarm \U0001f6a8 with \0 in it")
     store.delay.mark_alarm_reported(told)
     assert store.delay.clear_alarm(first.id, 90)
     assert not store.delay.clear_alarm(first.id, 95), "once"
@@ -57,7 +57,7 @@ def test_a_cleared_alarm_stays_in_the_history_and_may_rise_again(store: Store) -
     assert again.id > first.id
     newest, oldest = store.delay.alarms(LINK)
     assert (newest.id, newest.cleared_ms) == (again.id, None)
-    assert (oldest.cleared_ms, oldest.times_told, oldest.told_ms) == (90, 2, 60)
+    assert (oldest.cleared_ms, oldest.reports, oldest.reported_ms) == (90, 2, 60)
     assert oldest.sentence == "an alarm \U0001f6a8 with \ufffd in it"
 
 
@@ -78,7 +78,7 @@ def test_a_place_stands_as_it_was_said_last(store: Store) -> None:
     store.delay.save_partitions([])
     store.delay.save_partitions([place("orders", 0, 1), place("orders", 0, 1, "billing"), place("Orders", 0, 1)])
     store.delay.save_partitions([place("orders", 0, 7)])
-    rows = store.delay.places(LINK)
+    rows = store.delay.partitions(LINK)
     assert [(row.topic, row.group, row.at_ms) for row in rows] == [
         ("Orders", "", 1),
         ("orders", "", 7),
@@ -86,7 +86,7 @@ def test_a_place_stands_as_it_was_said_last(store: Store) -> None:
     ]
     assert rows[1] == place("orders", 0, 7)
     assert store.delay.forget_partitions(LINK, 5) == 2
-    assert store.delay.places(LINK) == (place("orders", 0, 7),)
+    assert store.delay.partitions(LINK) == (place("orders", 0, 7),)
 
 
 def test_places_of_topics_that_left_a_link_go_with_their_groups(store: Store) -> None:
@@ -95,20 +95,20 @@ def test_places_of_topics_that_left_a_link_go_with_their_groups(store: Store) ->
     store.delay.forget_topics("west->east", ["orders"])
     store.delay.forget_topics(LINK, [row.topic for row in others])
     store.delay.forget_topics(LINK, [])
-    assert store.delay.places(LINK) == (kept,)
+    assert store.delay.partitions(LINK) == (kept,)
 
 
 def test_more_places_than_a_statement_holds_are_saved(store: Store) -> None:
     many = [place("orders", number, 1) for number in range(1_203)]
     store.delay.save_partitions(many)
-    assert list(store.delay.places(LINK)) == many
+    assert list(store.delay.partitions(LINK)) == many
 
 
 def test_a_watch_is_there_until_it_ends_in_good_order(store: Store, open_another: Callable[[], Store]) -> None:
     row = WatcherRow("monitor on a", "links", "a process 7", 1, 1_000, 50, 49, "watches 2 links", ("a->b", "b->a"))
-    store.delay.beat_watch(row)
-    open_another().delay.beat_watch(replace(row, beat=2, beaten_ms=60))
-    assert store.delay.watches() == (replace(row, beat=2, beaten_ms=60),)
+    store.delay.save_heartbeat(row)
+    open_another().delay.save_heartbeat(replace(row, heartbeats=2, heartbeat_ms=60))
+    assert store.delay.watchers() == (replace(row, heartbeats=2, heartbeat_ms=60),)
     told = AuditRow(70, "", "monitor", row.name, "missed", "forgotten", "by anna", "anna")
-    store.delay.end_watch(row.name, [told])
-    assert (store.delay.watches(), store.audit.rows()) == ((), (told,))
+    store.delay.remove_watcher(row.name, [told])
+    assert (store.delay.watchers(), store.audit.rows()) == ((), (told,))

@@ -19,12 +19,12 @@ from twinshore.state.tables import incidents
 def test_a_row_whose_effect_nobody_knows_is_named(store_url: str) -> None:
     incident = Incident("east->west", "orders", 3, IncidentKind.CORRUPT_BATCH, 5, 7, POLICY_STOP, "its CRC is wrong")
     with open_store(store_url) as store:
-        row = store.ledger.add(replace(incident, side=IncidentSide.SOURCE), now_ms=1)
-        assert store.ledger.rows()[0].incident.side is IncidentSide.SOURCE
+        row = store.incidents.add(replace(incident, side=IncidentSide.SOURCE), now_ms=1)
+        assert store.incidents.rows()[0].incident.side is IncidentSide.SOURCE
         database = Database(store_url, Secret())
         database.write(lambda connection: connection.execute(update(incidents).values(effect="explodes")))
         database.close()
         with pytest.raises(
             StoreError, match=f"table incidents, row {row.id}: 'explodes' is not a valid IncidentEffect"
         ):
-            store.ledger.rows()
+            store.incidents.rows()

@@ -104,9 +104,9 @@ def test_a_file_another_process_holds(tmp_path: Path, monkeypatch: pytest.Monkey
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(StoreError, match="is held by another process"):
-            store.receipts.record(crowd(0))
+            store.progress.record(crowd(0))
         holder.communicate()
-        store.receipts.record(crowd(0))
+        store.progress.record(crowd(0))
 
 
 def test_a_server_that_is_not_there() -> None:
@@ -138,7 +138,7 @@ def test_the_password_comes_from_its_file_at_each_connection(
 ) -> None:
     bare, secret = _parted(request.getfixturevalue(kind), tmp_path)
     with open_store(bare, Secret(file=str(secret))) as store:
-        assert store.receipts.positions("nowhere") == ()
+        assert store.progress.positions("nowhere") == ()
 
 
 @pytest.mark.parametrize("kind", ["own_postgres", "own_mariadb"])
@@ -150,9 +150,9 @@ def test_a_password_that_went_away_is_a_failure_of_the_store(
         store.close()
         away = secret.rename(tmp_path / "away")
         with pytest.raises(StoreError, match=r"secret file .* cannot be read"):
-            store.receipts.positions("nowhere")
+            store.progress.positions("nowhere")
         away.rename(secret)
-        assert store.receipts.positions("nowhere") == ()
+        assert store.progress.positions("nowhere") == ()
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
@@ -244,7 +244,7 @@ def full_disk() -> Iterator[None]:
 def fill(store: Store) -> tuple[int, StoreError]:
     for turn in range(100):
         try:
-            store.receipts.record(crowd(turn))
+            store.progress.record(crowd(turn))
         except StoreError as error:
             return turn, error
     raise AssertionError("the disk was never full")
@@ -256,11 +256,11 @@ def test_a_full_disk_names_place_and_remedy_and_leaves_nothing_half_done(tmp_pat
         turns, error = fill(store)
         assert f"the store {tmp_path}/store.db has no space left (" in error.message
         assert f"free space under {tmp_path}" in error.hint
-        assert len(store.receipts.positions(LINK)) == turns * 200
+        assert len(store.progress.positions(LINK)) == turns * 200
     with open_store(url) as store:
-        assert len(store.receipts.positions(LINK)) == turns * 200
-        store.receipts.record(crowd(turns))
-        assert len(store.receipts.positions(LINK)) == turns * 200 + 200
+        assert len(store.progress.positions(LINK)) == turns * 200
+        store.progress.record(crowd(turns))
+        assert len(store.progress.positions(LINK)) == turns * 200 + 200
 
 
 FILL_UNDER_QUOTA = """
@@ -270,13 +270,13 @@ from twinshore.state.store import open_store
 store = open_store(sys.argv[1])
 told = dict(link='l', partition=0, bytes=9, batches=1, first_ms=0, last_ms=1)
 begun = ProgressRecord(topic='t', from_offset=0, to_offset=10, records=10, source_end=10, **told)
-store.receipts.record([begun])
+store.progress.record([begun])
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 turn = 0
 while turn < 1000:
     try:
         told |= dict(partition=turn, from_offset=0, to_offset=9, records=9, source_end=9)
-        store.receipts.record([ProgressRecord(topic=f't{part}', **told) for part in range(100)])
+        store.progress.record([ProgressRecord(topic=f't{part}', **told) for part in range(100)])
     except Exception as error:
         print(type(error).__name__, turn, error)
         break
@@ -294,6 +294,6 @@ def test_a_quota_is_told_as_well_and_what_was_recorded_stays(tmp_path: Path) -> 
     assert f"the store {tmp_path}/store.db cannot be written" in sentence
     assert "space, quota, health" in sentence
     with open_store(url) as store:
-        assert len(store.receipts.positions("l")) == 1 + int(turn) * 100
-        store.receipts.record(crowd(0))
-        assert len(store.receipts.positions(LINK)) == 200
+        assert len(store.progress.positions("l")) == 1 + int(turn) * 100
+        store.progress.record(crowd(0))
+        assert len(store.progress.positions(LINK)) == 200

@@ -21,7 +21,7 @@ def test_who_has_lost_the_lease_writes_no_guard(store: Store, open_another: Call
     # Anna is paused for so long that Bob takes it.
     second = other.leases.take(LEASE, "bob", 10_000, seen=first)
     assert second is not None
-    bobs = replace(ROW, guard='{"topics": ["bills", "orders"]}', changed_ms=2_000)
+    bobs = replace(ROW, block='{"topics": ["bills", "orders"]}', changed_ms=2_000)
     assert other.write_blocks.save(bobs, second)
     assert not store.write_blocks.save(replace(ROW, changed_ms=3_000), first)
     assert store.write_blocks.of("east") == bobs

@@ -18,10 +18,10 @@ ROW = KeyCheckRow(
     mark_ms=1_700_000_000_000,
     since_ms=1_699_999_000_000,
     retention_ms=86_400_000,
-    missed=1,
-    looked_ms=0,
-    looked_end=2**40 - 3,
-    owed=2,
+    may_lack_tombstones=1,
+    checked_ms=0,
+    checked_end=2**40 - 3,
+    missing_tombstones=2,
     from_offset=7,
     to_offset=2**40 - 9,
 )
@@ -31,8 +31,11 @@ def test_the_last_word_on_a_partitions_keys_stands(store: Store) -> None:
     assert store.key_checks.of(LINK) == ()
     rows = [ROW, replace(ROW, partition=1), replace(ROW, topic="Customers"), replace(ROW, link="west->east")]
     store.key_checks.save(rows)
-    store.key_checks.save([replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1)])
-    assert set(store.key_checks.of()) == {replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1), *rows[1:]}
+    store.key_checks.save([replace(ROW, may_lack_tombstones=0, missing_tombstones=0, from_offset=-1, to_offset=-1)])
+    assert set(store.key_checks.of()) == {
+        replace(ROW, may_lack_tombstones=0, missing_tombstones=0, from_offset=-1, to_offset=-1),
+        *rows[1:],
+    }
     assert store.key_checks.of("west->east") == (rows[3],)
 
 

@@ -52,9 +52,9 @@ def test_a_holder_counts_from_before_he_sent_and_keeps_a_margin() -> None:
     held = HeldLease(row(1), sent_s=50.0, ttl_s=TTL_S)
     assert held.holds(50.89)
     assert not held.holds(50.91)
-    assert not held.beat_due(50.24)
-    assert held.beat_due(50.26)
-    assert held.beaten(row(2), 51.0) == HeldLease(row(2), 51.0, TTL_S)
+    assert not held.renewal_due(50.24)
+    assert held.renewal_due(50.26)
+    assert held.renewed(row(2), 51.0) == HeldLease(row(2), 51.0, TTL_S)
 
 
 def test_others_wait_for_what_a_holder_had_sent_and_he_trusts_no_longer() -> None:
@@ -66,7 +66,7 @@ def test_others_wait_for_what_a_holder_had_sent_and_he_trusts_no_longer() -> Non
     assert watch.observe(longer, 20.1 * TTL_S)
     held = HeldLease(longer, sent_s=50.0, ttl_s=TTL_S)
     assert held.valid_until_s <= 50.0 + TTL_S
-    assert held.beat_due(50.0 + TTL_S / 2)
+    assert held.renewal_due(50.0 + TTL_S / 2)
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Owner:
                     yield
                     sent_s = self.clock_s()
                     yield
-                    taken = self.swap(seen, LeaseRow("lane", self.name, seen.generation + 1 if seen else 1, 0, TTL_MS))
+                    taken = self.swap(seen, LeaseRow("lane", self.name, seen.epoch + 1 if seen else 1, 0, TTL_MS))
                     yield
                     self.held = HeldLease(taken, sent_s, TTL_S) if taken else None
             else:
@@ -122,9 +122,9 @@ class Owner:
             return
         sent_s = self.clock_s()
         yield
-        beaten = self.swap(mine, replace(mine, beat=mine.beat + 1))
+        beaten = self.swap(mine, replace(mine, renewals=mine.renewals + 1))
         yield
-        self.held = self.held.beaten(beaten, sent_s) if beaten else None
+        self.held = self.held.renewed(beaten, sent_s) if beaten else None
 
     def swap(self, seen: LeaseRow | None, new: LeaseRow) -> LeaseRow | None:
         if self.world.lease != seen:
@@ -145,7 +145,7 @@ def play(seed: int, owners: int) -> tuple[int, int]:
         assert len(holding) <= 1, f"seed {seed}, step {step}: {holding} hold at once"
         held += len(holding)
         next(chance.choice(crowd).life)
-    return held, world.lease.generation if world.lease else 0
+    return held, world.lease.epoch if world.lease else 0
 
 
 @pytest.mark.parametrize("owners", [2, 3])

@@ -12,7 +12,7 @@ from twinshore.state.store import Store
 
 
 def beat(store: Store, row: LeaseRow) -> LeaseRow | None:
-    return store.leases.beat_each([row], {row.name: row.ttl_ms}).get(row.name)
+    return store.leases.renew_each([row], {row.name: row.ttl_ms}).get(row.name)
 
 
 def test_the_life_of_a_lease(store: Store) -> None:
@@ -21,7 +21,7 @@ def test_the_life_of_a_lease(store: Store) -> None:
     assert taken == LeaseRow("lane 1", "a", 1, 0, 4000)
     assert store.leases.read("lane 1") == taken
     beaten = beat(store, taken)
-    assert beaten == replace(taken, beat=1) == store.leases.read("lane 1")
+    assert beaten == replace(taken, renewals=1) == store.leases.read("lane 1")
     assert store.leases.release(beaten)
     free = store.leases.read("lane 1")
     assert free == replace(beaten, released=True)
@@ -34,7 +34,7 @@ def test_it_is_taken_only_as_it_was_seen(store: Store) -> None:
     assert store.leases.take("lane", "b", 1000, seen=None) is None
     assert beat(store, first) is not None
     assert store.leases.take("lane", "b", 1000, seen=first) is None
-    second = store.leases.take("lane", "b", 1000, seen=replace(first, beat=1))
+    second = store.leases.take("lane", "b", 1000, seen=replace(first, renewals=1))
     assert second == LeaseRow("lane", "b", 2, 0, 1000)
 
 
@@ -58,8 +58,8 @@ def test_a_released_lease_beats_no_more(store: Store) -> None:
 def test_a_beat_whose_answer_was_lost_may_be_sent_again_and_changes_what_others_see(store: Store) -> None:
     taken = store.leases.take("lane", "a", 1000, seen=None)
     assert taken is not None
-    assert beat(store, taken) == replace(taken, beat=1)
-    assert beat(store, taken) == replace(taken, beat=2)
+    assert beat(store, taken) == replace(taken, renewals=1)
+    assert beat(store, taken) == replace(taken, renewals=2)
 
 
 def test_many_beat_at_once_and_those_that_are_lost_are_left_out(store: Store) -> None:
@@ -72,9 +72,9 @@ def test_many_beat_at_once_and_those_that_are_lost_are_left_out(store: Store) ->
     third = store.leases.take("lane 3", "a", 1000, seen=held["lane 3"])
     assert third is not None
     ttl_ms = {name: 60_000 if name == "lane 4" else 2000 for name in names}
-    beaten = store.leases.beat_each([*held.values(), LeaseRow("no lane", "a", 1, 0, 1000)], {**ttl_ms, "no lane": 1})
+    beaten = store.leases.renew_each([*held.values(), LeaseRow("no lane", "a", 1, 0, 1000)], {**ttl_ms, "no lane": 1})
     assert list(beaten) == [name for name in names if name not in ("lane 1", "lane 2", "lane 3")]
-    assert all(row == replace(held[name], beat=1, ttl_ms=ttl_ms[name]) for name, row in beaten.items())
+    assert all(row == replace(held[name], renewals=1, ttl_ms=ttl_ms[name]) for name, row in beaten.items())
     assert store.leases.read_each([*names, "no lane"]) == {
         **beaten,
         "lane 1": replace(held["lane 1"], released=True),
@@ -95,7 +95,7 @@ def test_of_many_who_take_at_once_one_gets_it(open_another: Callable[[], Store])
     with ThreadPoolExecutor(8) as pool:
         for round_ in range(1, 6):
             winners = [row for row in pool.map(grab, range(8)) if row is not None]
-            assert [row.generation for row in winners] == [round_]
+            assert [row.epoch for row in winners] == [round_]
             assert stores[0].leases.read("lane") == winners[0]
             seen = winners[0]
 

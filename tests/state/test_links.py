@@ -15,8 +15,8 @@ from twinshore.state.store import Store
 IDENTITY = LinkIdentity("east->west", 2**40, 3, "source-cluster", "target-cluster")
 
 
-def twin(topic: str, partition: int, anchor_offset: int = 0) -> TwinRow:
-    return TwinRow("east->west", topic, partition, "aa" * 16, "bb" * 16, anchor_offset, 2**31 - 1, 1_700_000_000_000)
+def twin(topic: str, partition: int, base_offset: int = 0) -> TwinRow:
+    return TwinRow("east->west", topic, partition, "aa" * 16, "bb" * 16, base_offset, 2**31 - 1, 1_700_000_000_000)
 
 
 def test_a_link_keeps_whom_it_writes_as(store: Store) -> None:
@@ -42,19 +42,19 @@ def test_two_mirrors_that_start_at_once_write_as_one(open_another: Callable[[], 
 def test_a_twin_knows_which_rows_of_the_ledger_are_of_one_before_it(store: Store) -> None:
     def dropped(begin: int) -> int:
         what = Incident("east->west", "orders", 0, IncidentKind.STALE_DROPPED, begin, begin + 5, POLICY_DROP, "so")
-        return store.ledger.add(what, now_ms=2_000_000_000_000).id
+        return store.incidents.add(what, now_ms=2_000_000_000_000).id
 
     first = dropped(5)
     (saved,) = store.twins.save([twin("orders", 0)])
-    assert saved.ledger_before == first
+    assert saved.last_incident_id == first
     assert dropped(10) > first
     (again,) = store.twins.save([twin("orders", 0)])
-    assert again.ledger_before == first, "its life goes on"
+    assert again.last_incident_id == first, "its life goes on"
     store.forget_topic("east->west", "orders")
     newest = dropped(15)
     store.twins.save([twin("orders", 0)])
     (anew,) = store.twins.of("east->west")
-    assert anew.ledger_before == newest
+    assert anew.last_incident_id == newest
 
 
 def test_a_store_is_the_same_store_whoever_asks_first(open_another: Callable[[], Store]) -> None:
@@ -116,20 +116,20 @@ def carried(row: TwinRow, begin: int, end: int) -> ProgressRecord:
 
 def test_which_partitions_a_link_carries_on_as_they_are(store: Store) -> None:
     """Not one that it has stopped, nor one in which it has written nothing behind what was there before."""
-    rows = [*(twin("orders", number) for number in range(3)), replace(twin("bills", 0), inherited=30)]
+    rows = [*(twin("orders", number) for number in range(3)), replace(twin("bills", 0), inherited_end=30)]
     store.twins.save([*rows, twin("idle", 0), replace(twin("orders", 0), link="north->west")])
     for row in rows:
-        store.receipts.record([carried(row, 0, 25)])
-    store.receipts.set_state("east->west", "orders", 1, PartitionState.STOPPED)
-    store.receipts.set_state("east->west", "orders", 2, PartitionState.ARCHIVED)
+        store.progress.record([carried(row, 0, 25)])
+    store.progress.set_state("east->west", "orders", 1, PartitionState.STOPPED)
+    store.progress.set_state("east->west", "orders", 2, PartitionState.ARCHIVED)
     asked = ["orders", "bills", "idle", *(f"topic {number}" for number in range(1_200))]
     assert store.twins.flowing("east->west", asked) == (rows[0],)
-    store.receipts.record([carried(rows[3], 25, 30)])
+    store.progress.record([carried(rows[3], 25, 30)])
     assert store.twins.flowing("east->west", asked) == (rows[0],), "it may have had more than that"
-    store.receipts.record([carried(rows[3], 30, 31)])
+    store.progress.record([carried(rows[3], 30, 31)])
     assert store.twins.flowing("east->west", asked) == (rows[3], rows[0])
     assert store.twins.flowing("east->west", []) == ()
-    store.extents.continue_exact([(rows[3], [OffsetRun(SourceOffset(31), TargetOffset(40), 0, 0)])])
+    store.offset_runs.continue_exact([(rows[3], [OffsetRun(SourceOffset(31), TargetOffset(40), 0, 0)])])
     assert store.twins.flowing("east->west", asked) == (rows[0],), "at offsets of its own it is no twin to read"
 
 
@@ -158,7 +158,7 @@ def test_two_mirrors_that_save_twins_at_once_agree(open_another: Callable[[], St
 
 def test_the_last_word_on_each_link_stands(store: Store) -> None:
     first = LinkStatus("east->west", "host 1", "running", "🌊 carries 3 partitions", 5)
-    last = replace(first, updated_ms=6, lanes=2, partitions=3, records_per_s=1.5, lag_records=9, p50_ms=1.25)
+    last = replace(first, updated_ms=6, tasks=2, partitions=3, records_per_s=1.5, lag_records=9, p50_ms=1.25)
     other = replace(first, link="west->east")
     for status in (first, other, last):
         store.links.save_status(status)

@@ -78,7 +78,7 @@ def told(begin: int, end: int, *extents: OffsetRun, topic: str = "orders") -> Pr
         first_ms=1,
         last_ms=2,
         lag_records=0,
-        extents=extents,
+        offset_runs=extents,
     )
 
 
@@ -87,21 +87,21 @@ def twin(topic_id: str, partition: int = 0) -> TwinRow:
 
 
 def adopt(store: Store, target: int = 200, topic_id: str = "bb") -> None:
-    store.extents.adopt([(twin(topic_id), extent(100, target, 0, 0))])
+    store.offset_runs.adopt([(twin(topic_id), extent(100, target, 0, 0))])
 
 
 def carried(store: Store) -> None:
     adopt(store)
-    store.receipts.record([told(100, 150, extent(100, 200, 30, 0), extent(135, 240, 10, 30))])
+    store.progress.record([told(100, 150, extent(100, 200, 30, 0), extent(135, 240, 10, 30))])
 
 
 def record(*receipts: ProgressRecord) -> Act:
-    return lambda store: store.receipts.record(list(receipts))
+    return lambda store: store.progress.record(list(receipts))
 
 
 def trim(below: int, *, all_told: bool = False) -> Act:
     place = ("orders", 0)
-    return lambda store: store.extents.trim(LINK, {place: below}, told=[place] if all_told else ())
+    return lambda store: store.offset_runs.trim(LINK, {place: below}, told=[place] if all_told else ())
 
 
 def forget(store: Store) -> int:
@@ -124,7 +124,7 @@ def take(owner: str, seen: LeaseRow | None = HELD) -> Act:
 
 
 def beat(store: Store) -> object:
-    return store.leases.beat_each([HELD], {HELD.name: HELD.ttl_ms}).get(HELD.name)
+    return store.leases.renew_each([HELD], {HELD.name: HELD.ttl_ms}).get(HELD.name)
 
 
 def release(store: Store) -> object:
@@ -136,11 +136,11 @@ def incident(sentence: str, partition: int = 0) -> Incident:
 
 
 def tell(sentence: str) -> Act:
-    return lambda store: store.ledger.add(incident(sentence), now_ms=7)
+    return lambda store: store.incidents.add(incident(sentence), now_ms=7)
 
 
 def close(came_to: str) -> Act:
-    return lambda store: store.ledger.close(store.ledger.rows(LINK)[0].id, now_ms=9, came_to=came_to)
+    return lambda store: store.incidents.close(store.incidents.rows(LINK)[0].id, now_ms=9, came_to=came_to)
 
 
 def alarm(sentence: str) -> Act:
@@ -166,18 +166,18 @@ def drops(store: Store) -> None:
     store.twins.save([twin("bb")])
     for at in range(0, 50, 10):
         what = Incident(LINK, "orders", 0, IncidentKind.STALE_DROPPED, at, at + 3, POLICY_DROP, "3 were dropped")
-        row = store.ledger.add(what, now_ms=5)
+        row = store.incidents.add(what, now_ms=5)
         if at < 40:
-            assert store.ledger.close(row.id, now_ms=6)
+            assert store.incidents.close(row.id, now_ms=6)
 
 
 def join(store: Store) -> int:
-    return store.ledger.join_drops(LINK, "orders", 0)
+    return store.incidents.join_drops(LINK, "orders", 0)
 
 
 def close_open(store: Store) -> bool:
-    (row,) = store.ledger.rows(LINK, open_only=True)
-    return store.ledger.close(row.id, now_ms=7)
+    (row,) = store.incidents.rows(LINK, open_only=True)
+    return store.incidents.close(row.id, now_ms=7)
 
 
 def links_stand(store: Store) -> None:
@@ -216,7 +216,7 @@ PAIRS = [
         "a receipt, a state",
         carried,
         record(GROUND),
-        lambda store: store.receipts.set_state(LINK, "orders", 0, PartitionState.STOPPED),
+        lambda store: store.progress.set_state(LINK, "orders", 0, PartitionState.STOPPED),
     ),
     Pair(
         "twins are saved, the topic forgotten",

@@ -12,7 +12,7 @@ ROW = ProofRow(
     link=LINK,
     topic="orders",
     partition=3,
-    way="exact",
+    mode="exact",
     state=ProofState.IDENTICAL,
     from_offset=7,
     to_offset=2**40,
@@ -24,12 +24,12 @@ ROW = ProofRow(
     source_topic_id="aa" * 16,
     target_topic_id="bb" * 16,
     proven_ms=1_700_000_000_000,
-    ledger_id=2**33,
-    size=2**45,
-    again_offset=2**39,
-    again_target=2**41,
-    again_end=2**40,
-    again_ms=1_700_000_000_000,
+    last_incident_id=2**33,
+    bytes_read=2**45,
+    reread_offset=2**39,
+    reread_target=2**41,
+    reread_end=2**40,
+    reread_ms=1_700_000_000_000,
 )
 
 

@@ -40,10 +40,10 @@ def test_of_two_who_saw_the_same_only_the_first_changes_fuses(store: Store, open
     assert store.proxies.revision() == 0
     assert store.proxies.change([OPEN], seen=0, told=[TOLD])
     assert not other.change([replace(OPEN, reason="mine")], seen=0, told=[TOLD])
-    assert other.fuses() == (1, (OPEN,))
+    assert other.breakers() == (1, (OPEN,))
     closed = replace(OPEN, state=BreakerState.CLOSED, until_ms=0, reason="all is well: \0")
     assert other.change([closed], seen=1, told=[TOLD])
-    assert store.proxies.fuses() == (2, (replace(closed, reason="all is well: \ufffd"),))
+    assert store.proxies.breakers() == (2, (replace(closed, reason="all is well: \ufffd"),))
     assert len(store.audit.rows("")) == 2, "what was not done is not told"
 
 

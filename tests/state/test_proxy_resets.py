@@ -40,11 +40,11 @@ def test_a_proxy_s_words_replace_its_earlier_ones(store: Store) -> None:
     words = [ResetStatusRow("p1", HELD.run, 0, 1_000), ResetStatusRow("p2", HELD.run, 2, 1_000)]
     store.proxy_resets.tell(words)
     store.proxy_resets.tell([])
-    store.proxy_resets.tell([replace(words[0], waits=3, at_ms=2_000)])
-    assert sorted(store.proxy_resets.words(HELD.run), key=lambda one: one.instance) == [
-        replace(words[0], waits=3, at_ms=2_000),
+    store.proxy_resets.tell([replace(words[0], waiting_members=3, at_ms=2_000)])
+    assert sorted(store.proxy_resets.statuses(HELD.run), key=lambda one: one.instance) == [
+        replace(words[0], waiting_members=3, at_ms=2_000),
         words[1],
     ]
-    assert store.proxy_resets.words("3" * 32) == ()
+    assert store.proxy_resets.statuses("3" * 32) == ()
     store.proxy_resets.tell([ResetStatusRow("p3", "3" * 32, 0, 3_000 + FORGOTTEN_MS)])
-    assert store.proxy_resets.words(HELD.run) == ()
+    assert store.proxy_resets.statuses(HELD.run) == ()

@@ -56,7 +56,7 @@ def test_what_follows_and_what_does_not() -> None:
     assert refusal_reason(position, carried(21, 30)) == "leaves a gap from 20"
     assert refusal_reason(position, carried(21, 21)) == "leaves a gap from 20"
     assert refusal_reason(position, carried(19, 21)) is None
-    assert refusal_reason(position, carried(9, 15)) == "begins before 10, where this twin's receipts begin"
+    assert refusal_reason(position, carried(9, 15)) == "begins before 10, where this twin's progress begins"
     assert refusal_reason(position, carried(20, 19)) == "is not a range"
     assert refusal_reason(position, carried(-1, 15)) == "is not a range"
 

@@ -56,7 +56,7 @@ def carried_by_east(store: Store, topic: str = "orders") -> None:
     """The topic is at home on east and west is its twin, with all that hangs on one."""
     store.homes.settle([replace(HOME, topic=topic)])
     store.twins.save([TwinRow(EAST_WEST, topic, number, EAST_ID, WEST_ID, 0, 0, 1) for number in range(2)])
-    store.receipts.record(
+    store.progress.record(
         [
             ProgressRecord(
                 link=EAST_WEST,
@@ -102,18 +102,18 @@ def test_the_first_switch_has_the_topic(store: Store) -> None:
 def test_the_mirror_says_once_that_it_let_go_and_only_where_it_was_asked(store: Store) -> None:
     bills = replace(ROW, topic="bills", switch_id=SECOND)
     store.topics_in_switch.begin([ROW, bills])
-    assert store.topics_in_switch.let_go(EAST_WEST, ["orders", "bills"], 3_000) == 0
+    assert store.topics_in_switch.record_stopped(EAST_WEST, ["orders", "bills"], 3_000) == 0
     seen = store.topics_in_switch.version(PAIR)
-    assert store.topics_in_switch.ask(FIRST, MirrorRequest.STOP_REPLICATION, 2_000) == 1
+    assert store.topics_in_switch.request(FIRST, MirrorRequest.STOP_REPLICATION, 2_000) == 1
     assert store.topics_in_switch.version(PAIR) == seen + 1
-    assert store.topics_in_switch.ask(FIRST, MirrorRequest.STOP_REPLICATION, 2_500) == 0
-    assert store.topics_in_switch.let_go(WEST_EAST, ["orders"], 3_000) == 0
-    assert store.topics_in_switch.let_go(EAST_WEST, ["orders", "bills", "lists"], 3_000) == 1
-    assert store.topics_in_switch.let_go(EAST_WEST, ["orders"], 4_000) == 0
-    gone = replace(ROW, asked=MirrorRequest.STOP_REPLICATION, asked_ms=2_000, let_go_ms=3_000)
+    assert store.topics_in_switch.request(FIRST, MirrorRequest.STOP_REPLICATION, 2_500) == 0
+    assert store.topics_in_switch.record_stopped(WEST_EAST, ["orders"], 3_000) == 0
+    assert store.topics_in_switch.record_stopped(EAST_WEST, ["orders", "bills", "lists"], 3_000) == 1
+    assert store.topics_in_switch.record_stopped(EAST_WEST, ["orders"], 4_000) == 0
+    gone = replace(ROW, request=MirrorRequest.STOP_REPLICATION, requested_ms=2_000, stopped_ms=3_000)
     assert store.topics_in_switch.of(PAIR) == (bills, gone)
-    assert store.topics_in_switch.ask(FIRST, MirrorRequest.ANNOUNCED, 5_000) == 1
-    assert store.topics_in_switch.of(PAIR) == (bills, replace(ROW, asked_ms=5_000)), (
+    assert store.topics_in_switch.request(FIRST, MirrorRequest.ANNOUNCED, 5_000) == 1
+    assert store.topics_in_switch.of(PAIR) == (bills, replace(ROW, requested_ms=5_000)), (
         "rolled back: it may be carried again"
     )
 
@@ -136,16 +136,16 @@ def test_two_switches_at_once_share_no_topic(open_another: Callable[[], Store]) 
 def test_a_flip_moves_the_home_and_both_twins_at_once(store: Store) -> None:
     carried_by_east(store)
     carried_by_east(store, "bills")
-    row = store.ledger.add(incident(), now_ms=1)
-    kept = store.ledger.add(incident("bills"), now_ms=1)
+    row = store.incidents.add(incident(), now_ms=1)
+    kept = store.incidents.add(incident("bills"), now_ms=1)
     before = store.topics_in_switch.version(PAIR)
-    assert store.topics_in_switch.flip([FLIP], [TOLD, replace(TOLD, topic="bills")]) == (FLIP,)
+    assert store.topics_in_switch.change_homes([FLIP], [TOLD, replace(TOLD, topic="bills")]) == (FLIP,)
     assert store.homes.of(PAIR)["orders"] == HomeRow(PAIR, "orders", "west", 2, 5_000, "anna")
     assert store.twins.of(WEST_EAST) == TURNED
     assert {twin.topic for twin in store.twins.of(EAST_WEST)} == {"bills"}
-    assert {one.topic for one in store.receipts.positions(EAST_WEST)} == {"bills"}
-    assert store.ledger.rows(open_only=True) == (kept,)
-    closed = next(one for one in store.ledger.rows() if one.id == row.id)
+    assert {one.topic for one in store.progress.positions(EAST_WEST)} == {"bills"}
+    assert store.incidents.rows(open_only=True) == (kept,)
+    closed = next(one for one in store.incidents.rows() if one.id == row.id)
     assert (closed.closed_ms, "a switch made west the home of topic orders" in closed.incident.sentence) == (
         5_000,
         True,
@@ -156,8 +156,8 @@ def test_a_flip_moves_the_home_and_both_twins_at_once(store: Store) -> None:
 
 def test_a_flip_done_twice_is_done_once(store: Store) -> None:
     carried_by_east(store)
-    store.topics_in_switch.flip([FLIP], [TOLD])
-    store.receipts.record(
+    store.topics_in_switch.change_homes([FLIP], [TOLD])
+    store.progress.record(
         [
             ProgressRecord(
                 link=WEST_EAST,
@@ -175,10 +175,10 @@ def test_a_flip_done_twice_is_done_once(store: Store) -> None:
         ]
     )
     again = replace(FLIP, since_ms=9_000, points=(120, 0))
-    assert store.topics_in_switch.flip([again], [TOLD]) == (again,)
+    assert store.topics_in_switch.change_homes([again], [TOLD]) == (again,)
     assert store.homes.of(PAIR)["orders"].since_ms == 5_000
     assert store.twins.of(WEST_EAST) == TURNED
-    assert len(store.receipts.positions(WEST_EAST)) == 1
+    assert len(store.progress.positions(WEST_EAST)) == 1
     assert len(store.audit.rows()) == 1
 
 
@@ -186,7 +186,7 @@ def test_a_flip_whose_home_alone_was_told_is_completed(store: Store) -> None:
     """A store that comes back may learn the new home first, from the clusters."""
     carried_by_east(store)
     store.homes.move(replace(HOME, home="west"), seen=1)
-    assert store.topics_in_switch.flip([FLIP]) == (FLIP,)
+    assert store.topics_in_switch.change_homes([FLIP]) == (FLIP,)
     assert store.twins.of(EAST_WEST) == ()
     assert store.twins.of(WEST_EAST) == TURNED
 
@@ -194,15 +194,15 @@ def test_a_flip_whose_home_alone_was_told_is_completed(store: Store) -> None:
 def test_a_later_home_stands(store: Store) -> None:
     carried_by_east(store)
     later = replace(FLIP, term=4)
-    assert store.topics_in_switch.flip([later]) == (later,)
-    assert store.topics_in_switch.flip([FLIP, replace(FLIP, term=4, home="east")], [TOLD]) == ()
+    assert store.topics_in_switch.change_homes([later]) == (later,)
+    assert store.topics_in_switch.change_homes([FLIP, replace(FLIP, term=4, home="east")], [TOLD]) == ()
     assert store.homes.of(PAIR)["orders"].term == 4
     assert store.audit.rows() == ()
 
 
 def test_a_flip_there_and_back(store: Store) -> None:
     carried_by_east(store)
-    store.topics_in_switch.flip([FLIP])
+    store.topics_in_switch.change_homes([FLIP])
     back = HomeChange(
         pair=PAIR,
         topic="orders",
@@ -216,13 +216,16 @@ def test_a_flip_there_and_back(store: Store) -> None:
         since_ms=8_000,
         set_by="bob",
     )
-    assert store.topics_in_switch.flip([back, replace(back, topic="unheard")]) == (back, replace(back, topic="unheard"))
+    assert store.topics_in_switch.change_homes([back, replace(back, topic="unheard")]) == (
+        back,
+        replace(back, topic="unheard"),
+    )
     assert store.twins.of(WEST_EAST) == ()
     found = [twin for twin in store.twins.of(EAST_WEST) if twin.topic == "orders"]
-    assert [(twin.anchor_offset, twin.inherited, twin.epoch) for twin in found] == [(150, 150, 3), (1, 1, 3)]
+    assert [(twin.base_offset, twin.inherited_end, twin.epoch) for twin in found] == [(150, 150, 3), (1, 1, 3)]
     assert store.homes.of(PAIR)["unheard"].term == 3
     alone = replace(back, topic="alone", back="")
-    assert store.topics_in_switch.flip([alone]) == (alone,), "a home that nobody carries back"
+    assert store.topics_in_switch.change_homes([alone]) == (alone,), "a home that nobody carries back"
     assert not [twin for twin in store.twins.of(EAST_WEST) if twin.topic == "alone"]
 
 
@@ -231,7 +234,7 @@ def test_a_flip_onto_a_link_that_was_removed_changes_nothing(store: Store) -> No
     removed = LinkRow(WEST_EAST, LinkPresence.REMOVED, "{}", "", 1, 1, "anna")
     store.link_rows.change([removed], seen=0, told=[])
     with pytest.raises(ConfigError, match="removed or turned"):
-        store.topics_in_switch.flip([FLIP], [TOLD])
+        store.topics_in_switch.change_homes([FLIP], [TOLD])
     assert store.homes.of(PAIR) == {"orders": HOME}
     assert len(store.twins.of(EAST_WEST)) == 2
 
@@ -245,7 +248,7 @@ def test_of_two_flips_at_once_one_is_made(open_another: Callable[[], Store]) -> 
 
         def make(store: Store, flip: HomeChange) -> tuple[HomeChange, ...]:
             start.wait()
-            return store.topics_in_switch.flip([flip], [replace(TOLD, topic=flip.topic, after=flip.home)])
+            return store.topics_in_switch.change_homes([flip], [replace(TOLD, topic=flip.topic, after=flip.home)])
 
         with ThreadPoolExecutor(2) as pool:
             made = [done for found in pool.map(make, (one, other), flips) for done in found]
@@ -257,7 +260,9 @@ def test_of_two_flips_at_once_one_is_made(open_another: Callable[[], Store]) -> 
 def test_switches_are_kept_with_their_records(store: Store) -> None:
     assert store.switches.of(FIRST) is None
     store.switches.save(SWITCH)
-    later = replace(SWITCH, id=SECOND, begun_ms=2_000, record='{"name": "caf\N{LATIN SMALL LETTER E WITH ACUTE}"}')
+    later = replace(
+        SWITCH, id=SECOND, begun_ms=2_000, switch_state='{"name": "caf\N{LATIN SMALL LETTER E WITH ACUTE}"}'
+    )
     store.switches.save(later)
     assert store.switches.all() == (later, SWITCH)
     ended = replace(SWITCH, state="done", changed_ms=3_000, ended_ms=3_000)
@@ -265,10 +270,10 @@ def test_switches_are_kept_with_their_records(store: Store) -> None:
     store.switches.save(ended)
     assert store.switches.of(FIRST) == ended
     assert store.switches.all(open_only=True) == (later,)
-    store.switches.save(replace(ended, record="a\0b", set_by="x" * 300))
+    store.switches.save(replace(ended, switch_state="a\0b", set_by="x" * 300))
     found = store.switches.of(FIRST)
     assert found is not None
-    assert (found.record, len(found.set_by)) == ("a\N{REPLACEMENT CHARACTER}b", 255)
+    assert (found.switch_state, len(found.set_by)) == ("a\N{REPLACEMENT CHARACTER}b", 255)
 
 
 def test_a_record_is_kept_only_while_its_lease_is_held(store: Store) -> None:
@@ -292,10 +297,10 @@ def test_what_a_cluster_keeps_does_not_hide_who_goes_on_with_the_store(store: St
     """Its record was read, and then a process took the switch over from the cluster."""
     kept = SwitchRow("f" * 32, "forced", "east", "west", "going on", '{"kept":"west"}', "anna", 1, 1)
     assert store.switches.take_up(kept, None)
-    ours = replace(kept, record='{"kept":""}', state="done", changed_ms=9, ended_ms=9)
+    ours = replace(kept, switch_state='{"kept":""}', state="done", changed_ms=9, ended_ms=9)
     store.switches.save(ours)
     for before in (None, kept):
-        assert not store.switches.take_up(replace(kept, record='{"kept":"west","deed":"flip"}'), before)
+        assert not store.switches.take_up(replace(kept, switch_state='{"kept":"west","deed":"flip"}'), before)
     assert store.switches.of(kept.id) == ours
     assert store.switches.take_up(kept, ours)
     assert store.switches.of(kept.id) == kept

@@ -110,7 +110,7 @@ def test_what_the_link_leaves_out_on_purpose_stays_left_out(settings: Settings, 
 
 
 def test_a_topic_that_is_at_home_there_is_not_carried_back_to_it(settings: Settings, store: Store) -> None:
-    store.topics_in_switch.flip([flip_of("bills", "east", "west", 2, (9,), by="bob")])
+    store.topics_in_switch.change_homes([flip_of("bills", "east", "west", 2, (9,), by="bob")])
     assert plan(build_switch_request(["bills"], "west"), settings, store) is None
 
 
@@ -125,12 +125,12 @@ def test_a_twin_that_waits_for_a_slow_cluster_is_waited_for_and_one_that_stopped
     carrier = next(one for one in settings.links if one.name == "east->west")
 
     def told(kind: IncidentKind) -> int:
-        return store.ledger.add(Incident(carrier.name, "bills", -1, kind, -1, -1, POLICY_TOPIC, "."), now_ms=1).id
+        return store.incidents.add(Incident(carrier.name, "bills", -1, kind, -1, -1, POLICY_TOPIC, "."), now_ms=1).id
 
     with LinkClients(carrier, settings, patience_s=1.0) as ends:
         row = told(IncidentKind.TARGET_AWAY)
         assert mentions(describe_twin_lag(carrier, ["bills"], ends, store), "bills", carrier.name, "target away")
-        store.ledger.close(row, now_ms=2, came_to="made")
+        store.incidents.close(row, now_ms=2, came_to="made")
         assert mentions(describe_twin_lag(carrier, ["bills"], ends, store), "bills", "no twin", "west")
         told(IncidentKind.RECREATED_TOPIC)
         with raises(RefusedError, "switch.link-stopped", link=carrier.name, partitions="bills (recreated topic)"):

@@ -59,7 +59,7 @@ def companion(name: str, settings: Settings, store: Store) -> Iterator[OldHomeGu
 
 
 def moved(store: Store, old: str, new: str, term: int) -> None:
-    store.topics_in_switch.flip([flip_of("orders", old, new, term, (10,), ids=IDS, since_ms=term)])
+    store.topics_in_switch.change_homes([flip_of("orders", old, new, term, (10,), ids=IDS, since_ms=term)])
 
 
 def test_two_links_to_one_cluster_do_not_take_a_guard_from_each_other(settings: Settings, store: Store) -> None:
@@ -81,7 +81,7 @@ def test_two_links_to_one_cluster_do_not_take_a_guard_from_each_other(settings: 
 
 
 def alarms(store: Store, link: str) -> list[str]:
-    rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
+    rows = [row.incident for row in store.incidents.rows(link, open_only=True)]
     return [one.sentence for one in rows if one.kind is IncidentKind.OLD_HOME_OPEN]
 
 

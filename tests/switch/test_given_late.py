@@ -110,7 +110,7 @@ def test_whoever_waited_for_the_lease_of_a_switch_that_is_done_does_nothing(sett
 
     asking = SwitchCaller("bob", lambda _: None, threading.Event())
     with raises(RefusedError, "switch.record-changed", switch=kept.id[:8]):
-        run._go_on(kept, settings, store, asking, (stale.record, onward))
+        run._go_on(kept, settings, store, asking, (stale.switch_state, onward))
 
 
 def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_second_try(
@@ -139,9 +139,9 @@ def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_secon
             row = store.switches.of(one.id)
             assert row is not None
             with nullcontext() if turn else pytest.raises(KafkaError):
-                take_over(SwitchState.from_json(row.record), ["orders"], east, store, "bob")
+                take_over(SwitchState.from_json(row.switch_state), ["orders"], east, store, "bob")
     assert [debt.topics for debt in paid] == [("orders",)] * 2
     assert {RulesPlan.from_record(json.loads(debt.rights)).deny for debt in paid} == {(denied["orders"],)}
     row = store.switches.of(one.id)
     assert row is not None
-    assert SwitchState.from_json(row.record).names() == ("bills",)
+    assert SwitchState.from_json(row.switch_state).names() == ("bills",)

@@ -55,7 +55,7 @@ def beside(settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def told(store: Store) -> list[str]:
-    rows = [row.incident for row in store.ledger.rows("east->west", open_only=True)]
+    rows = [row.incident for row in store.incidents.rows("east->west", open_only=True)]
     return [one.sentence for one in rows if one.kind is IncidentKind.WRITERS_HELD]
 
 

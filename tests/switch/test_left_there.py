@@ -66,7 +66,7 @@ def test_what_is_left_is_what_the_store_would_say() -> None:
     with temporary_store("of a test") as store:
         store_recovered_links(store, [one])
         assert store.links.identity(LINK.name) == one.identity
-        assert {twin.topic for twin in store.twins.carried(LINK.name)} == {"bills", "orders"}
+        assert {twin.topic for twin in store.twins.active(LINK.name)} == {"bills", "orders"}
         assert store.homes.of("east<>west") == {}
 
 

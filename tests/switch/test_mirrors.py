@@ -36,7 +36,7 @@ def test_a_mirror_is_seen_at_work_and_not_asked_for_again(store: Store) -> None:
     assert row is not None
     watch = MirrorWatch(store, LINK, 10.0)
     assert isinstance(watch.check_alive(), StepPending)
-    beaten = store.leases.beat_each([row], {NAME: 10_000})[NAME]
+    beaten = store.leases.renew_each([row], {NAME: 10_000})[NAME]
     assert watch.check_alive() is None
     store.leases.release(beaten)
     assert watch.check_alive() is None
@@ -69,5 +69,5 @@ def test_past_the_point_of_no_return_a_mirror_that_is_away_is_told_and_heard_whe
     assert silence.waiting("it makes orders anew") == StepPending("it makes orders anew")
     now_s[0] += 15.0
     assert silence.waiting("it makes orders anew").sentence.startswith(away)
-    store.leases.beat_each([row], {NAME: 10_000})
+    store.leases.renew_each([row], {NAME: 10_000})
     assert silence.waiting("it makes orders anew") == StepPending("it makes orders anew")

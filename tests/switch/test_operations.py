@@ -135,7 +135,7 @@ def test_where_no_twin_is_mapped_the_links_mode_is_named_and_what_ends_it(settin
     assert refused is not None and has_code(refused, "switch.link-adopts", link="east->west")
     assert "`twinshore link set 'east->west' 'mode=\"exact\"'` ends that" in refused.hint
     row = TwinRow("east->west", "orders", 0, "a" * 32, "b" * 32, 0, 0, 1)
-    store.extents.adopt([(row, OffsetRun(SourceOffset(0), TargetOffset(5), 0, 0))])
+    store.offset_runs.adopt([(row, OffsetRun(SourceOffset(0), TargetOffset(5), 0, 0))])
     refused = plan(build_switch_request(["orders"], "west"), adopts, store).refused
     assert has_code(refused, "switch.mapped-twins", topics="orders")
 
@@ -225,7 +225,7 @@ def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Set
 @pytest.mark.parametrize("force", [False, True])
 def test_a_topic_that_has_changed_homes_too_often_stays(settings: Settings, store: Store, force: bool) -> None:
     """Its link's next epoch would not fit into a batch's header."""
-    store.topics_in_switch.flip([flip_of("orders", "west", "east", TERM_MAX, (9,), since_ms=NOW_MS, by="bob")])
+    store.topics_in_switch.change_homes([flip_of("orders", "west", "east", TERM_MAX, (9,), since_ms=NOW_MS, by="bob")])
     refused = plan(build_switch_request(["orders"], "west", force=force), settings, store).refused
     assert has_code(refused, "switch.home-moved-too-often", topics="orders", count=TERM_MAX)
 
@@ -360,7 +360,7 @@ def test_a_row_that_nobody_can_read_keeps_no_other_topic_from_moving(store: Stor
     """Whatever a later version, or a stranger, left in the table: who waits for the switch must not wait for that."""
     link, one = Link("east", "west"), record()
     row = SwitchRow(one.id, one.kind, one.old, one.new, one.state, one.to_json(), one.by, one.begun_ms, one.begun_ms)
-    store.switches.save(replace(row, record='{"kind": "of a later version"}'))
+    store.switches.save(replace(row, switch_state='{"kind": "of a later version"}'))
     assert find_conflicting_switches(link, ["orders"], store) == ()
     store.topics_in_switch.begin(
         [TopicInSwitch("east<>west", "orders", one.id, "east->west", MirrorRequest.ANNOUNCED, NOW_MS)]
@@ -386,7 +386,7 @@ def test_what_was_decided_without_the_store_does_nothing_to_a_home_of_long_ago(s
     assert keep_own_topics(owed, there, store).topics == owed.topics
     store.topics_in_switch.end(owed.id)
     assert keep_own_topics(owed, {"orders": ("east", 3)}, store).ended, "the store may be behind the clusters"
-    store.topics_in_switch.flip([flip_of("orders", "west", "east", 3, (9,), since_ms=NOW_MS, by="bob")])
+    store.topics_in_switch.change_homes([flip_of("orders", "west", "east", 3, (9,), since_ms=NOW_MS, by="bob")])
     assert find_conflicting_switches(link, ["orders"], store) == (), "a forced switch is free again"
     over = keep_own_topics(owed, there, store)
     assert (over.state, over.kept, over.awaits_store) == (SwitchStatus.DONE, "", False)

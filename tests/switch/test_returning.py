@@ -18,7 +18,7 @@ POINTS = (7,)
 
 def flipped(store: Store, home: str = "west") -> None:  # noqa: F811
     old, term = ("east", 2) if home == "west" else ("west", 3)
-    store.topics_in_switch.flip([flip_of("orders", old, home, term, POINTS)], [])
+    store.topics_in_switch.change_homes([flip_of("orders", old, home, term, POINTS)], [])
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def store(settings: Settings) -> Iterator[Store]:
         twins = [TwinRow(f"east->{to}", "orders", 0, IDS["east"], IDS[to], 0, 0, 1) for to in ("west", "north")]
         opened.twins.save(twins)
         opened.homes.settle([HomeRow("east<>north", "orders", "east", 1, 1, "link east->north")])
-        opened.topics_in_switch.flip([flip_of("orders", "east", "west", 2, (1200,), ids=IDS)])
+        opened.topics_in_switch.change_homes([flip_of("orders", "east", "west", 2, (1200,), ids=IDS)])
         yield opened
 
 

@@ -73,7 +73,7 @@ def translate(
     with open_for_report(loaded) as store:
         places = translated(TranslationRequest(what, topic, partition, back, link), loaded, store)
     print_result(
-        {"places": [one.as_values() for one in places]}, [one.sentence() for one in places], as_json=json_output
+        {"offsets": [one.as_values() for one in places]}, [one.sentence() for one in places], as_json=json_output
     )
 
 

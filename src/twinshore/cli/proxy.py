@@ -169,7 +169,7 @@ def list_fuses(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 
 def _fuse_in_words(one: Mapping[str, Any]) -> str:
-    line = f"{one['kind']} of {one['topic']} for clients {one['client']}: {one['stands']}"
+    line = f"{one['kind']} of {one['topic']} for clients {one['client']}: {one['status']}"
     line += f", it has tripped at {one['tripped_at']} of the proxies" if one["tripped_at"] else ""
     line += f", since {format_time(one['since_ms'])} by {one['set_by']}: {one['reason']}"
     line += f"; it has answered {count_phrase(one['requests'], 'request')}"
@@ -324,7 +324,7 @@ def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     with open_or_temporary(load_settings_file(settings)) as store:
         found = list_proxy_instances(store)
     lines = (
-        f"{one['name']} on {one['host']}: {one['stands']}, since {format_time(one['started_ms'])},"
+        f"{one['name']} on {one['host']}: {one['status']}, since {format_time(one['started_ms'])},"
         f" heard of at {format_time(one['seen_ms'])}, goes by change {one['revision']} of the fuses"
         for one in found
     )

@@ -104,7 +104,7 @@ def render(views: list[LinkView], about: Sequence[LinkRemark] = (), *, topics: b
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("link", "state"):
         table.add_column(column, no_wrap=True)
-    for column in ("lanes", "records/s", "MB/s", "lag", "p50 ms", "p99 ms", "age s"):
+    for column in ("tasks", "records/s", "MB/s", "lag", "p50 ms", "p99 ms", "age s"):
         table.add_column(column, justify="right", no_wrap=True)
     silent = find_silent_clusters(views)
     parts: list[RenderableType] = [table, *(str(one) for one in silent)]
@@ -137,7 +137,7 @@ def _cells(view: LinkView) -> list[str]:
         return [view.state, "-", "-", "-", lag, "-", "-", f"{view.age_s:.0f}"]
     latencies = [f"{value:.1f}" if value is not None else "-" for value in (word.p50_ms, word.p99_ms)]
     rates = [f"{word.records_per_s:,.0f}", f"{word.bytes_per_s / 1e6:.2f}"]
-    return [view.state, str(word.lanes), *rates, lag, *latencies, f"{view.age_s:.0f}"]
+    return [view.state, str(word.tasks), *rates, lag, *latencies, f"{view.age_s:.0f}"]
 
 
 def _topic_table(views: list[LinkView]) -> RenderableType:

@@ -213,7 +213,7 @@ def view_as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
         values["behind_s"] = round(view.behind_s, 3)
     values["partitions"] = len(parts)
     if partitions:
-        values["places"] = [part | {"behind": seen.behind} for part, seen in zip(parts, view.parts, strict=True)]
+        values["offsets"] = [part | {"behind": seen.behind} for part, seen in zip(parts, view.parts, strict=True)]
     return values
 
 

@@ -302,7 +302,7 @@ class GroupSync:
         if version != self._switching_version:
             self._scoped_at_s = float("-inf")
             rows = self._store.topics_in_switch.of(pair) if self._leaves else ()
-            self._left = frozenset(row.topic for row in rows if row.asked is MirrorRequest.STOP_REPLICATION)
+            self._left = frozenset(row.topic for row in rows if row.request is MirrorRequest.STOP_REPLICATION)
             self._elsewhere = frozenset(homes_elsewhere(self.link, self._store.homes.of(pair)))
             self._switching_version = version
 
@@ -352,7 +352,7 @@ class GroupSync:
         rows = [row for row in self._store.twins.of(self.link.name) if row.topic not in self._left]
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})
-        mapped = {where: self._by_extents(where) for where in self._store.extents.reached(self.link.name)}
+        mapped = {where: self._by_extents(where) for where in self._store.offset_runs.reached(self.link.name)}
         ids = {row.topic: row.source_topic_id for row in rows} if source_gone else _ids(self.source, topics)
         return build_scope(self.link, rows, mapped, ids, _ids(self.target, twins), self._carried_to)
 
@@ -376,7 +376,7 @@ class GroupSync:
 
     def _crossed(self) -> Mapping[TopicPartitionTuple, int]:
         if self._positions is None:
-            known = self._store.receipts.positions(self.link.name)
+            known = self._store.progress.positions(self.link.name)
             self._positions = {(one.topic, one.partition): one.to_offset for one in known}
         return self._positions
 
@@ -404,7 +404,7 @@ def build_run_translation(
     topic, partition = where
 
     def around(offset: int, on_target: bool) -> tuple[OffsetRun | None, OffsetRun | None]:
-        return store.extents.around(link, topic, partition, offset, on_target=on_target)
+        return store.offset_runs.around(link, topic, partition, offset, on_target=on_target)
 
     return RunTranslation(around, crossed)
 

@@ -377,7 +377,7 @@ class OffsetTranslator:
 def open_translator(settings: Settings, link_name: str, store: Store) -> OffsetTranslator:
     """Returns the link's translator, by the store. Keep the store open while using it."""
     link = settings.link(link_name)
-    mapped = store.extents.reached(link.name)
+    mapped = store.offset_runs.reached(link.name)
     parts: dict[TopicPartitionTuple, OffsetTranslation] = {}
     for row in store.twins.of(link.name):
         where = (row.topic, row.partition)
@@ -388,16 +388,16 @@ def open_translator(settings: Settings, link_name: str, store: Store) -> OffsetT
 
 
 def _crossed(store: Store, link: str, where: TopicPartitionTuple) -> int:
-    known = store.receipts.positions(link)
+    known = store.progress.positions(link)
     return next((one.to_offset for one in known if (one.topic, one.partition) == where), 0)
 
 
 def stored_log_ends(store: Store, link: Link, *, back: bool) -> dict[TopicPartitionTuple, int]:
     """Returns source log ends that the mirror last saw; `back`: how far each twin is replicated."""
-    known = store.receipts.positions(link.name)
+    known = store.progress.positions(link.name)
     if not back:
         return {(one.topic, one.partition): one.source_end for one in known}
-    mapped = store.extents.reached(link.name)
+    mapped = store.offset_runs.reached(link.name)
     ends: dict[TopicPartitionTuple, int] = {}
     for one in known:
         last = mapped.get((one.topic, one.partition))

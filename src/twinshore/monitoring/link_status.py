@@ -266,7 +266,7 @@ def read_link_views(
         state = _state(word, age_s, holds_s)
         seen = _lag(store, settings, link, clock, state, pool, topics=topics)
         found = tuple(_topics_of(store, link, seen, clock())) if topics else ()
-        incidents = store.ledger.rows(name, open_only=True)
+        incidents = store.incidents.rows(name, open_only=True)
         proven = _proven(store, settings, name, clock())
         paused = _paused(store, name, link.control)
         kept = tuple(row.subject for row in store.link_states.of(name, KEEP_TWIN))
@@ -381,7 +381,7 @@ def _ask(
 
     `before`: twins were known earlier.
     """
-    reached = replicated_offsets(store.twins.of(link.name), store.receipts.positions(link.name))
+    reached = replicated_offsets(store.twins.of(link.name), store.progress.positions(link.name))
     refused = refused_topics(store, link.name)
     if not reached and not refused:
         return "none of its twins is in this store any more" if before else summarize_lag((), now_ms)
@@ -410,7 +410,7 @@ def _ask(
 
 def _topics_of(store: Store, link: Link, seen: _Seen, now_ms: int) -> Iterator[TopicView]:
     refused = refused_topics(store, link.name)
-    return _by_topic(store.receipts.positions(link.name), seen.word, seen.lag, link, refused, now_ms)
+    return _by_topic(store.progress.positions(link.name), seen.word, seen.lag, link, refused, now_ms)
 
 
 def _by_topic(

@@ -202,14 +202,14 @@ class Monitor:
             alarms = open_alarm_manager(self._rules, store, stack, mirror_s=self._mirror_s - self._suspect_s)
             self._load(alarms)
             for state in self.states.values():
-                state.restore(store.delay.places(state.link))
+                state.restore(store.delay.partitions(state.link))
             self._alarmed = frozenset(alarms.book)
             if self._section.metrics_port:
                 self._served = stack.enter_context(serve_metrics(self._section, self, alarms))
             engine = stack.enter_context(open_window_engine(self._rules, Path(self._section.folder)))
-            for name in find_replaced_watches(self.states.keys(), store.delay.watches()):
+            for name in find_replaced_watches(self.states.keys(), store.delay.watchers()):
                 # Killed, and watched these links under another name: no other process would ever end the watch.
-                store.delay.end_watch(name)
+                store.delay.remove_watcher(name)
                 log.info(f"takes the place of {name}")
             threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
             for thread in threads:
@@ -320,7 +320,9 @@ class Monitor:
         says = f"watches {', '.join(map(_in_words, self.states.values()))}; {_stand(len(alarms.book))}"
         try:
             when = (self._beats, int(MONITOR_BEAT_INTERVAL_S * 1000), now_ms, oldest_ms)
-            store.delay.beat_watch(WatcherRow(self._name, WATCHES_LINKS, self._owner, *when, says, tuple(self.states)))
+            store.delay.save_heartbeat(
+                WatcherRow(self._name, WATCHES_LINKS, self._owner, *when, says, tuple(self.states))
+            )
             if now_ms - self._saved_ms >= self._section.period_s * 1000:
                 for state in self.states.values():
                     store.delay.save_partitions(state.rows())
@@ -334,7 +336,7 @@ class Monitor:
                 alarms.refresh()
                 self._saved_ms = now_ms
             alarms.save()
-            watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
+            watchers = [row for row in store.delay.watchers() if row.kind == WATCHES_WATCHERS]
             words = [word for word in store.links.statuses() if word.link in self.states]
             if self._beats == BEATS_BEFORE_TAKEOVER:
                 # Until now another process watched the mirrors, and may have raised an alarm.
@@ -355,7 +357,7 @@ class Monitor:
 
     def _unproven(self, store: Store, link: Link, now_ms: int) -> list[AlertCondition]:
         """Checks what the link replicates, and what it proves without replicating."""
-        carried = [one for one in store.twins.carried(link.name) if admits(link, one.topic)]
+        carried = [one for one in store.twins.active(link.name) if admits(link, one.topic)]
         left = {one.topic for one in store.twins.of(link.name)} - {one.topic for one in carried}
         rows = [row for row in store.proofs.of(link.name) if row.topic not in left and admits(link, row.topic)]
         return check_unproven_partitions(link.name, rows, carried, now_ms, self._settings.proof.read_again_h)
@@ -363,7 +365,7 @@ class Monitor:
     def _leave(self, store: Store) -> None:
         try:
             store.link_states.remember(build_last_watch_rows(self.states, self._clock()))
-            store.delay.end_watch(self._name)
+            store.delay.remove_watcher(self._name)
         except StoreError as error:
             log.warning(f"this monitor ends, and the store could not be told: {error.message}")
 

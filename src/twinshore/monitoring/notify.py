@@ -206,7 +206,7 @@ class AlarmManager:
             if key in self.book:
                 continue
             self._ids[key] = row
-            self.book[key] = ActiveAlarm(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
+            self.book[key] = ActiveAlarm(key, row.raised_ms, row.sentence, row.raised_ms, row.reported_ms, row.reports)
 
     def move(self, by_ms: int) -> None:
         """Shifts all times after the clock was set: alarms keep their durations."""
@@ -266,7 +266,7 @@ class AlarmManager:
             )
             row = self._ids[key] = self._store.delay.raise_alarm(new)
         elif event.happening is AlarmTransition.REPEATED:
-            row = replace(row, told_ms=event.at_ms, times_told=row.times_told + 1, sentence=event.sentence)
+            row = replace(row, reported_ms=event.at_ms, reports=row.reports + 1, sentence=event.sentence)
             self._store.delay.mark_alarm_reported(row)
             self._ids[key] = row
         if event.happening is AlarmTransition.CLEARED:

@@ -87,7 +87,7 @@ def check_item(item: str) -> None:
 
 def read_zabbix_discovery(links: Sequence[str], settings: Settings, store: Store) -> str:
     return alerts.build_zabbix_discovery(
-        [row for one in settings.chosen(links) for row in store.delay.places(one.name)]
+        [row for one in settings.chosen(links) for row in store.delay.partitions(one.name)]
     )
 
 
@@ -135,9 +135,9 @@ def check_links(
 def _look(links: Sequence[str], settings: Settings, store: Store, clock: Callable[[], int]) -> _Seen:
     chosen = settings.chosen(links)
     names = tuple(one.name for one in chosen)
-    places = tuple(row for name in names for row in store.delay.places(name))
+    places = tuple(row for name in names for row in store.delay.partitions(name))
     silent = [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
-    standing, watchers = (*read_open_alarms(chosen, store), *silent), store.delay.watches()
+    standing, watchers = (*read_open_alarms(chosen, store), *silent), store.delay.watchers()
     told, now_ms = read_last_watch_rows(settings.links, store), clock()
     unseen = tuple(_unseen(names, watchers, now_ms))
     watch = build_last_watch(settings.links, watchers, told, now_ms)
@@ -217,7 +217,7 @@ class ForgetWatcherStep:
 
 def plan(asked: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
     """Plans to forget the watcher. Raises ConfigError if no watch or alarm has that name."""
-    names, key = [row.name for row in store.delay.watches()], get_watch_alarm_key(asked.name)
+    names, key = [row.name for row in store.delay.watchers()], get_watch_alarm_key(asked.name)
     missed = tuple(row for row in store.delay.alarms(key.link, open_only=True) if row.kind == key.kind)
     if asked.name not in names and not missed:
         known = "; ".join(names) or "nobody"
@@ -231,7 +231,7 @@ def act(planned: Plan[ForgetWatcherStep], store: Store, *, by: str) -> Iterator[
         now_ms = wall_ms()
         was = "missed" if step.missed else "expected"
         told = AuditRow(now_ms, "", AUDIT_KIND, step.name, was, "forgotten", f"by {by}", by)
-        store.delay.end_watch(step.name, [told])
+        store.delay.remove_watcher(step.name, [told])
         for row in step.missed:
             store.delay.clear_alarm(row.id, now_ms)
         yield step
@@ -293,17 +293,17 @@ class Delays:
             that = "" if self.watch.watches(alarm) else "that "
             found.append(f"alarm {that}{self.watch.describe_duration(alarm, self.now_ms)}: {alarm.sentence}")
             found += [f"  with it, {self.watch.describe_duration(one, self.now_ms)}: {one.sentence}" for one in parts]
-        found += [f"{row.name}: {row.sentence}, {self._age_s(row.beaten_ms):.0f} s ago" for row in self.watchers]
+        found += [f"{row.name}: {row.sentence}, {self._age_s(row.heartbeat_ms):.0f} s ago" for row in self.watchers]
         return [*found, *([] if self.watchers else ["nobody watches: start `twinshore delay watch`"])]
 
     def as_values(self) -> dict[str, Any]:
         heads = find_alarm_causes(self.standing)
         parts = {row: heads[row].id if heads[row] != row else None for row in self.standing}
         return {
-            "places": [_values(row) | {"age_s": round(self._age_s(row.at_ms), 3)} for row in self.places],
+            "partitions": [_values(row) | {"age_s": round(self._age_s(row.at_ms), 3)} for row in self.places],
             "alarms": [asdict(row) | {"part_of": parts[row]} | self._watched(row) for row in self.standing],
-            "watchers": [asdict(row) | {"age_s": round(self._age_s(row.beaten_ms), 3)} for row in self.watchers],
-            "not_carried": [{"link": at[0], "topic": at[1], "why": why} for at, why in sorted(self.stopped.items())],
+            "watchers": [asdict(row) | {"age_s": round(self._age_s(row.heartbeat_ms), 3)} for row in self.watchers],
+            "not_replicated": [{"link": at[0], "topic": at[1], "why": why} for at, why in sorted(self.stopped.items())],
         }
 
     def _watched(self, row: AlarmRow) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class Delays:
     def _topic(self, key: tuple[str, str, str], ours: Sequence[PartitionDelayRow]) -> TopicDelay:
         return TopicDelay(
             *key,
-            any(row.axis == "foreign" for row in ours),
+            any(row.offset_relation == "foreign" for row in ours),
             len(ours),
             sum(row.source_end for row in ours),
             sum(row.target_end for row in ours),
@@ -323,7 +323,7 @@ class Delays:
             max(row.recovery_point_ms for row in ours),
             max(self._age_s(row.at_ms) for row in ours),
             self.stopped.get(key[:2], ""),
-            bool(key[2]) and any(row.target_end < 0 or row.axis == "mapped" for row in ours),
+            bool(key[2]) and any(row.target_end < 0 or row.offset_relation == "mapped" for row in ours),
         )
 
 
@@ -336,12 +336,12 @@ def read_delays(
     `clock` returns milliseconds and is read after the store, so that no row is from the future.
     """
     chosen = settings.chosen(links)
-    watched = [row for link in chosen for row in store.delay.places(link.name)]
+    watched = [row for link in chosen for row in store.delay.partitions(link.name)]
     places = tuple(row for row in watched if topic in ("", row.topic))
     if topic and not places:
         near = did_you_mean(topic, sorted({row.topic for row in watched}))
         raise ConfigError(f"no place of topic {topic} is watched{near}")
-    standing, watchers = tuple(read_open_alarms(chosen, store)), tuple(store.delay.watches())
+    standing, watchers = tuple(read_open_alarms(chosen, store)), tuple(store.delay.watchers())
     stopped = {(link.name, name): why for link in chosen for name, why in _stopped(link, store) if topic in ("", name)}
     told, now_ms = read_last_watch_rows(settings.links, store), clock()
     return Delays(places, standing, watchers, now_ms, build_last_watch(settings.links, watchers, told, now_ms), stopped)
@@ -357,7 +357,7 @@ def describe_alarm_durations(
     rows: Sequence[AlarmRow], settings: Settings, store: Store, *, clock: Callable[[], int]
 ) -> list[str]:
     """How long each alarm was open; or that it is open, or when last judged. `clock` as in `read_delays`."""
-    told, watchers = read_last_watch_rows(settings.links, store), store.delay.watches()
+    told, watchers = read_last_watch_rows(settings.links, store), store.delay.watchers()
     now_ms = clock()
     watch = build_last_watch(settings.links, watchers, told, now_ms)
     return [
@@ -373,9 +373,9 @@ def describe_alarm_durations(
 def _stopped(link: Link, store: Store) -> Iterable[tuple[str, str]]:
     """Topics with a stopped partition, by the incident log, as the monitor finds them."""
     held = effective_link(link, store.controls.of(link.name)).link
-    said, _ = find_stopped_partitions(held, store.ledger.rows(link.name, open_only=True))
+    said, _ = find_stopped_partitions(held, store.incidents.rows(link.name, open_only=True))
     return said.items()
 
 
 def _values(row: PartitionDelayRow) -> dict[str, Any]:
-    return {name: value for name, value in asdict(row).items() if name != "waiting"}
+    return {name: value for name, value in asdict(row).items() if name != "unreplicated_ends"}

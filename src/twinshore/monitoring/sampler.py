@@ -244,11 +244,11 @@ class Sampler:
             pin_cluster_ids(self._link, self._store, self._source, self._target)
             link = effective_link(self._link, self._store.controls.of(name)).link
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
-            receipted = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(name)}
-            rows = self._store.ledger.rows(name, open_only=True)
+            receipted = {(at.topic, at.partition): at.to_offset for at in self._store.progress.positions(name)}
+            rows = self._store.incidents.rows(name, open_only=True)
             away = find_reversed_topics(link, self._store, rows)
             stopped, resting = find_stopped_partitions(link, (row for row in rows if row.incident.topic not in away))
-            reached = self._store.extents.reached(name)
+            reached = self._store.offset_runs.reached(name)
             self._told = _Told(link, twins, reached, receipted, stopped, resting, away)
         except StoreError:
             if not self._heard_store:

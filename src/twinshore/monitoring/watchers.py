@@ -106,7 +106,7 @@ def check_watchers(
     for row in watches:
         if row.name == own:
             continue
-        silent_s = silences.of(f"watch {row.name}", (row.owner, row.beat), now_s)
+        silent_s = silences.of(f"watch {row.name}", (row.owner, row.heartbeats), now_s)
         # A monitor that beats but reads nothing reports its blindness itself.
         wrong = silent_s > _patience_s(row)
         means = SILENCE_CONSEQUENCES[row.kind == WATCHES_WATCHERS]
@@ -149,12 +149,14 @@ def find_unwatched_links(links: Sequence[str], watches: Sequence[WatcherRow], no
 def find_watched_links(silences: SilenceTimers, watches: Sequence[WatcherRow], now_s: float) -> frozenset[str]:
     """Links of the monitors that are not silent, by this process's clock."""
     rows = [row for row in watches if row.kind == WATCHES_LINKS]
-    living = [row for row in rows if silences.of(f"watch {row.name}", (row.owner, row.beat), now_s) <= _patience_s(row)]
+    living = [
+        row for row in rows if silences.of(f"watch {row.name}", (row.owner, row.heartbeats), now_s) <= _patience_s(row)
+    ]
     return frozenset(link for row in living for link in row.links)
 
 
 def _patience_s(row: WatcherRow) -> float:
-    return max(SILENCE_MIN_S, MISSED_BEATS_MAX * row.every_ms / 1000)
+    return max(SILENCE_MIN_S, MISSED_BEATS_MAX * row.heartbeat_interval_ms / 1000)
 
 
 def check_store_silence(silent_s: float, why: str = "") -> AlertCondition:
@@ -189,7 +191,7 @@ class Watcher:
             process.on_shutdown_signal(self.stop)
             log.info("watches every monitor and every mirror of this store")
             self._watch(store, alarms)
-            store.delay.end_watch(self.name)
+            store.delay.remove_watcher(self.name)
         log.info("stopped in good order")
 
     def _watch(self, store: Store, alarms: AlarmManager) -> None:
@@ -204,8 +206,8 @@ class Watcher:
                 own = WatcherRow(
                     self.name, WATCHES_WATCHERS, self._owner, beat, int(self._every_s * 1000), now_ms, now_ms, "watches"
                 )
-                store.delay.beat_watch(own)
-                watches = store.delay.watches()
+                store.delay.save_heartbeat(own)
+                watches = store.delay.watchers()
                 if (now := store.revisions.of(LINKS_SUBJECT)) != revision:
                     # Links are added and removed while this runs; a removed link has no mirror.
                     there = frozenset(link.name for link in load_links(self._settings, store).links)
@@ -235,7 +237,7 @@ class Watcher:
 
 def find_silent_watches(watches: Sequence[WatcherRow], now_ms: int) -> Mapping[str, float]:
     """Names and silent seconds of silent watches, by the wall clock: for callers that look once."""
-    found = {row.name: (now_ms - row.beaten_ms) / 1000 for row in watches}
+    found = {row.name: (now_ms - row.heartbeat_ms) / 1000 for row in watches}
     bounds = {row.name: _patience_s(row) for row in watches}
     return {name: age_s for name, age_s in found.items() if age_s > bounds[name]}
 
@@ -318,7 +320,7 @@ def build_last_watch(
     last_ms = {row.link: row.since_ms for row in told}
     for row in watches:
         for link in row.links if row.name in silent else ():
-            last_ms[link] = max(row.beaten_ms, last_ms.get(link, 0))
+            last_ms[link] = max(row.heartbeat_ms, last_ms.get(link, 0))
     alive = [row for row in watches if row.name not in silent]
     return LastWatch(
         tuple(links),

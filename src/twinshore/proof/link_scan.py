@@ -40,7 +40,7 @@ def add_offset_runs(store: Store, link: str, stretch: CompareRange) -> CompareRa
     if stretch.way is not CompareMode.EXTENTS:
         return stretch
     place = link, stretch.named.topic, stretch.named.partition
-    found = store.extents.between(*place, stretch.start, stretch.end)
+    found = store.offset_runs.between(*place, stretch.start, stretch.end)
     start = max(stretch.start, found[0].source) if found else stretch.end
     extents = tuple((one.source, one.target, one.length) for one in found if one.source + one.length > stretch.start)
     return replace(stretch, start=start, extents=extents)
@@ -164,7 +164,7 @@ class LinkScanner:
     def _carried(self) -> dict[str, int]:
         """Returns replicated topics, with their known numbers of partitions."""
         found: dict[str, int] = {}
-        for row in self._store.twins.carried(self._link.name):
+        for row in self._store.twins.active(self._link.name):
             found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
         return found
 
@@ -178,7 +178,7 @@ class LinkScanner:
         """Yields admitted topics and partitions that are not replicated on. Of topics asked for by name, only those
         that the link began with.
         """
-        rows = self._store.ledger.rows(self._link.name, open_only=True)
+        rows = self._store.incidents.rows(self._link.name, open_only=True)
         known = {row.topic for row in self._store.twins.of(self._link.name)}
         found = {
             name: (topic.topic_id.hex(), len(topic.partitions))
@@ -256,7 +256,7 @@ class LinkScanner:
             if ways[named.topic] is CompareMode.EXTENTS
         }
         rows_of_twins = self._twins()
-        told, ledger_id = self._told()
+        told, last_incident_id = self._told()
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
         highs = self._source.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
@@ -280,7 +280,7 @@ class LinkScanner:
                 stored=stored.get(named),
                 target_start=target_starts[twin],
                 told=told.get(named, ()),
-                ledger_id=ledger_id,
+                last_incident_id=last_incident_id,
                 looked_ms=looked_ms,
                 dropped=find_dropped_ranges(told.get(named, ()), rows_of_twins.get(named)),
                 source_high=highs[named],
@@ -292,7 +292,7 @@ class LinkScanner:
 
     def _told(self) -> tuple[dict[TopicPartition, tuple[IncidentRow, ...]], int]:
         """Returns the incidents with offsets of single partitions, and the newest incident's id."""
-        rows = self._store.ledger.rows(self._link.name)
+        rows = self._store.incidents.rows(self._link.name)
         found: dict[TopicPartition, list[IncidentRow]] = {}
         for row in rows:
             if row.incident.partition >= 0 and row.incident.from_offset >= 0:
@@ -314,7 +314,7 @@ class LinkScanner:
             theirs, closed = self._target.admin.readable_settings(sorted(twins))
             now |= {twins[twin] for twin in closed} | {twins[twin] for twin, one in theirs.items() if _compacted(one)}
         compacted = now | before
-        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
+        mapped = {topic for topic, _ in self._store.offset_runs.reached(self._link.name)}
         ways = {
             name: choose_compare_mode(
                 is_mapped=name in mapped, is_carried=name in carried, is_compacted=name in compacted
@@ -324,7 +324,7 @@ class LinkScanner:
         return ways, now, {name: error.message for name, error in refused.items()}
 
     def _extents(self, named: TopicPartition, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-        found = self._store.extents.borders(self._link.name, named.topic, named.partition, start, end)
+        found = self._store.offset_runs.borders(self._link.name, named.topic, named.partition, start, end)
         return tuple((extent.source, extent.target, extent.length) for extent in found)
 
 
@@ -342,7 +342,7 @@ def _is_of(twin: TwinRow, row: IncidentRow) -> bool:
     """Whether the incident concerns this twin, not an earlier one. Compares clocks, which may differ, if ids are
     missing.
     """
-    return row.opened_ms >= twin.created_ms if twin.ledger_before < 0 else row.id > twin.ledger_before
+    return row.opened_ms >= twin.created_ms if twin.last_incident_id < 0 else row.id > twin.last_incident_id
 
 
 def choose_compare_mode(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> CompareMode | None:

@@ -85,14 +85,14 @@ class ProofRecorder:
             turn = self._refolded(self._store, refused, refold)
         self.tell([*rows.values(), *kept.values()])
         for link in {row.link for row in kept.values()}:
-            for number in find_resolved_incidents(self._store.ledger.rows(link, open_only=True), kept.values()):
-                self._store.ledger.close(number, now_ms=wall_ms())
+            for number in find_resolved_incidents(self._store.incidents.rows(link, open_only=True), kept.values()):
+                self._store.incidents.close(number, now_ms=wall_ms())
         return kept
 
     def tell(self, rows: Collection[ProofRow]) -> None:
         """Logs these rows' differences as incidents, open until a proof passes them."""
         for incident in dict.fromkeys(filter(None, map(incident_of, rows))):
-            self._store.ledger.add(incident, now_ms=wall_ms())
+            self._store.incidents.add(incident, now_ms=wall_ms())
 
     @staticmethod
     def _refolded(store: Store, refused: Collection[LinkPartition], refold: MergeRow) -> dict[LinkPartition, ProofRow]:
@@ -152,12 +152,12 @@ class KeyCheckRounds:
 
     def _tell(self, link: Link, row: KeyCheckRow) -> None:
         self.store.key_checks.save([row])
-        opened = self.store.ledger.rows(link.name, open_only=True)
+        opened = self.store.incidents.rows(link.name, open_only=True)
         for number, came_to in find_outdated_incidents(opened, {(row.link, row.topic, row.partition): row}):
-            self.store.ledger.close(number, now_ms=wall_ms(), came_to=came_to)
+            self.store.incidents.close(number, now_ms=wall_ms(), came_to=came_to)
         incident = missing_tombstones_incident(row)
         if incident is not None:
-            self.store.ledger.add(incident, now_ms=wall_ms())
+            self.store.incidents.add(incident, now_ms=wall_ms())
 
     def _retentions(self, link: Link, topics: Collection[str]) -> dict[str, int]:
         source = KafkaCluster(self.settings.cluster(link.source))
@@ -211,7 +211,7 @@ class PartitionReport:
     @property
     def owed(self) -> int:
         """Missing tombstones at the last key check."""
-        return self.keys.row.owed if self.keys else 0
+        return self.keys.row.missing_tombstones if self.keys else 0
 
     @property
     def differs(self) -> bool:
@@ -504,8 +504,8 @@ class ProofRounds:
         """Narrows proofs to what still exists, and closes differences that both sides have lost."""
         looks = [work.look for work in works]
         below = {(link.name, look.named.topic, look.named.partition): look.gone_below for look in looks}
-        for number in find_expired_incidents(self._store.ledger.rows(link.name, open_only=True), below):
-            self._store.ledger.close(number, now_ms=wall_ms(), came_to=DELETED_BY_RETENTION)
+        for number in find_expired_incidents(self._store.incidents.rows(link.name, open_only=True), below):
+            self._store.incidents.close(number, now_ms=wall_ms(), came_to=DELETED_BY_RETENTION)
         self._save(works, lambda work: work.row if work.look.proof_invalidated else None)
 
     def _samples(self, work: _Work) -> bool:

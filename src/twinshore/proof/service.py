@@ -312,7 +312,9 @@ class ProofCollector(Collector):
         except StoreError:
             rows, looks = (), ()
         for look in looks:
-            families[MISSING_TOMBSTONES_METRIC].add_metric([look.link, look.topic, str(look.partition)], look.owed)
+            families[MISSING_TOMBSTONES_METRIC].add_metric(
+                [look.link, look.topic, str(look.partition)], look.missing_tombstones
+            )
         of_rows = [
             family for name, family in families.items() if name not in (MISSING_TOMBSTONES_METRIC, READ_AGE_METRIC)
         ]

@@ -75,7 +75,7 @@ def read_replicated_tails(store: LazyStore, link: str, topics: Mapping[str, Home
     there = store.get()
     if there is None:
         raise StoreError(NO_STORE_MESSAGE)
-    known = there.crossings.of(link, {topic: lead.term for topic, lead in topics.items()})
+    known = there.replicated_prefixes.of(link, {topic: lead.term for topic, lead in topics.items()})
     return {topic: build_replicated_tails(topic, lead, known) for topic, lead in topics.items()}
 
 

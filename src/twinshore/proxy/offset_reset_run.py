@@ -142,7 +142,7 @@ def read_stored_homes(links: Sequence[Link], store: Store, clusters: Collection[
     """Returns the stored homes, including topics whose twins a link replicates."""
     homes, terms = dict[str, str](), dict[str, int]()
     for link in select_same_named_links(links, clusters):
-        homes |= {row.topic: link.source for row in store.twins.carried(link.name)}
+        homes |= {row.topic: link.source for row in store.twins.active(link.name)}
     rows = [row for pair in list_cluster_pairs(links, clusters) for row in store.homes.of(pair).values()]
     homes |= merge_pair_homes(rows)
     for row in rows:
@@ -426,7 +426,7 @@ class OffsetReset:
         began_s = time.monotonic()
         while True:
             live = list_serving_proxies(self.store)
-            holds = {one.instance for one in self.store.proxy_resets.words(self.run)}
+            holds = {one.instance for one in self.store.proxy_resets.statuses(self.run)}
             late = [one.name for one in live if one.id not in holds]
             if not late:
                 return len(live)
@@ -566,7 +566,9 @@ class OffsetReset:
         until_s = time.monotonic() + within_s
         while True:
             live = {one.id for one in list_serving_proxies(self.store)}
-            waits = sum(one.waits for one in self.store.proxy_resets.words(self.run) if one.instance in live)
+            waits = sum(
+                one.waiting_members for one in self.store.proxy_resets.statuses(self.run) if one.instance in live
+            )
             if waits >= count or time.monotonic() > until_s:
                 return waits
             time.sleep(_PAUSE_S)

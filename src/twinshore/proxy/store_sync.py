@@ -104,7 +104,7 @@ class ResetSync:
 
     def told(self, words: Sequence[ResetStatusRow]) -> None:
         """Note that the store has these reports."""
-        self._told |= {word.run: word.waits for word in words}
+        self._told |= {word.run: word.waiting_members for word in words}
 
 
 T = TypeVar("T")
@@ -281,7 +281,7 @@ def parse_cached_breakers(text: str) -> _Heard | None:
 
 def _read(store: Store, known: int) -> _Heard | None:
     """Read the breakers; None if unchanged."""
-    return None if store.proxies.revision() == known else store.proxies.fuses()
+    return None if store.proxies.revision() == known else store.proxies.breakers()
 
 
 # Checks take at most this part of the time, however many topics there are.
@@ -370,7 +370,7 @@ class MirrorLagPoller:
         copies: dict[tuple[str, str, str, str, str], set[int]] = {}
         for link in _exact(self._store.links(), self._sides):
             rows = store.twins.flowing(link.name, topics)
-            mapped = {topic for topic, _ in store.extents.reached(link.name)}
+            mapped = {topic for topic, _ in store.offset_runs.reached(link.name)}
             for row in rows:
                 if row.topic in mapped:
                     continue

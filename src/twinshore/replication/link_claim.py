@@ -296,7 +296,7 @@ class LinkClaim:
 
     def _write_twins(self, topics: Collection[str] | None = None) -> None:
         rows = [row for row in self._store.twins.of(self._link.name) if topics is None or row.topic in topics]
-        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
+        mapped = {topic for topic, _ in self._store.offset_runs.reached(self._link.name)}
         for lines in split_into_batches(self.told.twin_lines(rows, mapped)):
             self._tell(lines)
 

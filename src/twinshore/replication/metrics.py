@@ -258,13 +258,13 @@ OWNERSHIP_POLL_S = 0.2
 
 
 def recreated_topics(store: Store, link: str) -> frozenset[str]:
-    rows = store.ledger.rows(link, open_only=True)
+    rows = store.incidents.rows(link, open_only=True)
     return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
 
 
 def refused_topics(store: Store, link: str) -> frozenset[str]:
     """Returns topics that the link refuses and never began to replicate."""
-    rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
+    rows = [row.incident for row in store.incidents.rows(link, open_only=True)]
     found = {one.topic for one in rows if one.topic and one.partition < 0 and stops_replication(one.kind, one.policy)}
     return frozenset(found - store.twins.begun(link, found)) if found else frozenset()
 
@@ -393,7 +393,7 @@ class EndOffsetPoller:
     def _remember(self, at_s: float) -> None:
         """Restores figures, so that a restart does not make recovery points younger."""
         self._before = parse_backlog(self._store.link_states.of(self._link, BACKLOG_KIND))
-        for at in self._store.receipts.positions(self._link):
+        for at in self._store.progress.positions(self._link):
             named = TopicPartition(at.topic, at.partition)
             self._meters.restore(self._link, named, at.to_offset, self._end_before(named, at.source_end), at_s)
         self._waited = bool(self._before)
@@ -664,7 +664,7 @@ class MirrorCollector(Collector):
         sheet.put(metric_table.LINK_STATUS_AGE, (name,), max(0.0, word_age_s))
         if not said_now or word.state == STOPPED:
             return
-        sheet.put(metric_table.LINK_TASKS, (name,), word.lanes)
+        sheet.put(metric_table.LINK_TASKS, (name,), word.tasks)
         sheet.put(metric_table.LINK_RECORDS_S, (name,), word.records_per_s)
         sheet.put(metric_table.LINK_BYTES_S, (name,), word.bytes_per_s)
         for quantile, value_ms in (("0.5", word.p50_ms), ("0.99", word.p99_ms)):
@@ -682,7 +682,7 @@ class MirrorCollector(Collector):
         try:
             links = {link.name: effective_link(link, self._store.controls.of(link.name)).link for link in watched}
             words = {word.link: word for word in self._store.links.statuses() if word.link in names}
-            counts = [one for one in self._store.ledger.counts() if one.link in names]
+            counts = [one for one in self._store.incidents.counts() if one.link in names]
             stopped = {name: self._stopped(name) for name in names}
             groups = {name: parse_groups_status(self._store.link_states.of(name, GROUPS_KIND)) for name in names}
             switches = len(self._store.switches.all(open_only=True))
@@ -691,7 +691,7 @@ class MirrorCollector(Collector):
         return StoreSnapshot(True, links, words, counts, stopped, groups, switches)
 
     def _stopped(self, link: str) -> frozenset[TopicPartition]:
-        rows = [row.incident for row in self._store.ledger.rows(link, open_only=True)]
+        rows = [row.incident for row in self._store.incidents.rows(link, open_only=True)]
         return frozenset(
             TopicPartition(one.topic, one.partition)
             for one in rows

@@ -103,10 +103,10 @@ class SwitchRequests:
         rows = [
             row
             for row in self._store.topics_in_switch.of_link(link.name)
-            if row.asked is MirrorRequest.STOP_REPLICATION
+            if row.request is MirrorRequest.STOP_REPLICATION
         ]
         self.leaving = {row.topic: f"topic {row.topic} is let go to a switch" for row in rows}
-        self._untold = {row.topic for row in rows if not row.let_go_ms}
+        self._untold = {row.topic for row in rows if not row.stopped_ms}
         first, self._version = self._version < 0, version
         return not first
 
@@ -120,7 +120,7 @@ class SwitchRequests:
         gone = {topic for topic in sorted(self._untold) if self._desk.withdraw(name, topic)}
         if not gone or not self._desk.closed_tasks_settled(name) or not self._recorder.written():
             return
-        self._store.topics_in_switch.let_go(name, gone, wall_ms())
+        self._store.topics_in_switch.record_stopped(name, gone, wall_ms())
         self._untold -= gone
         self._given |= gone
         for topic in sorted(gone):
@@ -283,7 +283,7 @@ class HomeRecordSync:
             AuditRow(now_ms, one.link, "home", one.topic, was[one.topic], one.home, f"by {one.set_by}", topic=one.topic)
             for one in flips
         ]
-        for one in self._store.topics_in_switch.flip(flips, told) if flips else ():
+        for one in self._store.topics_in_switch.change_homes(flips, told) if flips else ():
             self._log.info(
                 f"topic {one.topic} of {pair} is at home on {one.home} in term {one.term}, as the "
                 "clusters say: the store takes it up",
@@ -426,7 +426,7 @@ class TopicHomes:
         if not names:
             return
         ours, theirs = (
-            {row.topic for row in self._store.twins.carried(name)}
+            {row.topic for row in self._store.twins.active(name)}
             for name in (link.name, f"{link.target}->{link.source}")
         )
         open_yet = [name for name in names if name not in ours and name not in theirs]

@@ -59,7 +59,7 @@ def estimate_costs(
     `closed_units`: the target takes no markers directly.
     """
     rate = replace(_rate(link, store, rate_bytes_s), closed_units=closed_units)
-    told = {TopicPartition(at.topic, at.partition): at.to_offset for at in store.receipts.positions(link.name)}
+    told = {TopicPartition(at.topic, at.partition): at.to_offset for at in store.progress.positions(link.name)}
     carried = [step for step in steps if isinstance(step, CarryTopic | Create)]
     everything = [TopicPartition(step.topic, number) for step in carried for number in range(step.partitions)]
     # A partition without a leader has unknown costs.

@@ -211,14 +211,14 @@ class ProgressRecorder:
 
     def passed(self, link: str, stoppage: PartitionIncident) -> None:
         """Writes an incident that is closed already."""
-        self._store.ledger.close(self._write_incident(link, stoppage), now_ms=wall_ms())
+        self._store.incidents.close(self._write_incident(link, stoppage), now_ms=wall_ms())
 
     def mended(self, link: str, topic: str, partition: int = -1) -> None:
         """Closes the partition's open incidents."""
         now_ms = wall_ms()
-        for row in self._store.ledger.rows(link, open_only=True):
+        for row in self._store.incidents.rows(link, open_only=True):
             if (row.incident.topic, row.incident.partition) == (topic, partition):
-                self._store.ledger.close(row.id, now_ms=now_ms)
+                self._store.incidents.close(row.id, now_ms=now_ms)
 
     def doubted(self, link: str) -> set[str]:
         """Takes topics at which a task stopped because a side seemed deleted or recreated. The controller finds out
@@ -331,7 +331,7 @@ class ProgressRecorder:
         for places in self._unledgered.turn():
             found = self._unledgered.rows(places)
             try:
-                self._store.ledger.add_all([to_incident(*one) for one in found], now_ms=wall_ms())
+                self._store.incidents.add_all([to_incident(*one) for one in found], now_ms=wall_ms())
             except Exception as error:
                 self._unledgered.failed(places)
                 refused.append(error)
@@ -351,7 +351,7 @@ class ProgressRecorder:
     def _join_drops(self) -> None:
         """Joins rows of drops, which would fill the incident log in a lasting overload."""
         for place in [place for place, rows in self._drops.items() if rows >= DROPS_PER_JOINED_ROW]:
-            self._store.ledger.join_drops(*place)
+            self._store.incidents.join_drops(*place)
             del self._drops[place]
 
     def _write_words(self, of: Collection[str] | None) -> None:
@@ -422,11 +422,11 @@ class ProgressRecorder:
         due = [one for one in self._unwritten if (one.link, one.topic, one.partition) not in lacking]
         while due:
             try:
-                self._store.receipts.record(due)
+                self._store.progress.record(due)
             except ProgressRefusedError as error:
                 # Another mirror has the link by now, and has recorded the same offsets.
                 log.warning(error.message)
-                refused = {id(one.receipt): salvage_refused_progress(one) for one in error.refused}
+                refused = {id(one.progress): salvage_refused_progress(one) for one in error.refused}
                 due = [kept for one in due for kept in refused.get(id(one), (one,))]
                 self._unwritten = held + due
                 continue
@@ -435,7 +435,7 @@ class ProgressRecorder:
 
     def _write_incident(self, link: str, stopped: PartitionIncident) -> int:
         incident = to_incident(link, stopped)
-        return self._store.ledger.add(incident, now_ms=wall_ms()).id
+        return self._store.incidents.add(incident, now_ms=wall_ms()).id
 
     def _count(self, account: TaskReport) -> None:
         live = self.live[account.link]

@@ -69,7 +69,7 @@ class LogStartSync:
         self._never = self._never_now()
         rows = self._store.twins.of(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
-        anchors = {TopicPartition(row.topic, row.partition): row.anchor_offset for row in rows}
+        anchors = {TopicPartition(row.topic, row.partition): row.base_offset for row in rows}
         wanted = select_due_cuts(before, anchors, done, never=self._never)
         told = self._told()
         for topic in told.keys() - {named.topic for named in wanted}:
@@ -129,7 +129,7 @@ class LogStartSync:
         return any(found and not found[1].attributes & CONTROL_FLAG for found in first)
 
     def _told(self) -> dict[str, IncidentRow]:
-        rows = self._store.ledger.rows(self._link.name, open_only=True)
+        rows = self._store.incidents.rows(self._link.name, open_only=True)
         return {row.incident.topic: row for row in rows if row.incident.policy.effect is IncidentEffect.NOT_TRUNCATED}
 
     def _tell(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
@@ -139,10 +139,10 @@ class LogStartSync:
         incident = Incident(
             self._link.name, topic, -1, kind, 0, at, POLICY_NOT_TRUNCATED, sentence, IncidentSide.TARGET
         )
-        self._store.ledger.add(incident, now_ms=wall_ms())
+        self._store.incidents.add(incident, now_ms=wall_ms())
 
     def _close(self, row: IncidentRow) -> None:
-        self._store.ledger.close(row.id, now_ms=wall_ms())
+        self._store.incidents.close(row.id, now_ms=wall_ms())
 
 
 LEASE_POLL_INTERVAL_S = 0.1

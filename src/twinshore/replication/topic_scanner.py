@@ -112,7 +112,7 @@ class TopicScanner:
 
 
 def read_known_twins(store: Store, link: Link) -> dict[str, KnownTwin]:
-    mapped = {topic for topic, _ in store.extents.reached(link.name)}
+    mapped = {topic for topic, _ in store.offset_runs.reached(link.name)}
     return {
         row.topic: KnownTwin(row.source_topic_id, row.target_topic_id, row.topic in mapped)
         for row in store.twins.of(link.name)
@@ -237,15 +237,15 @@ def build_partition_configs(
         return {}
     told = {
         (at.topic, at.partition): EpochOffset(at.source_epoch, at.to_offset)
-        for at in store.receipts.positions(link.name)
+        for at in store.progress.positions(link.name)
     }
-    reached = {place: position_after(extent) for place, extent in store.extents.reached(link.name).items()}
+    reached = {place: position_after(extent) for place, extent in store.offset_runs.reached(link.name).items()}
     called = {step.topic: step.twin for step in steps}
     saved = store.twins.save(rows, link.naming)
     stands = {}
     for row in saved:
         place = (row.topic, row.partition)
-        begin = row.anchor_offset if place in reached else -1 if row.inherited else 0
+        begin = row.base_offset if place in reached else -1 if row.inherited_end else 0
         stands[place] = told.get(place, EpochOffset(UNKNOWN_EPOCH, begin))
     # The offset map is written before the progress on the source.
     ends = {
@@ -263,12 +263,12 @@ def build_partition_configs(
             row.source_topic_id,
             row.target_topic_id,
             stand.end,
-            row.anchor_offset,
-            row.anchor_sequence,
+            row.base_offset,
+            row.base_sequence,
             twin=called[row.topic],
             reached=reached.get(place),
             receipt_epoch=stand.epoch,
-            inherited=row.inherited,
+            inherited=row.inherited_end,
             epoch=row.epoch,
             thinned_to=thinned_to.get(place, -1),
             untouched=place not in told and (row.created_ms == now_ms or row in made),

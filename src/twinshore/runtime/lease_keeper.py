@@ -70,7 +70,7 @@ class LeaseKeeper:
     def generation(self) -> int:
         """The epoch of our holding, another after each loss; 0: not held."""
         held = self._held
-        return held.row.generation if held and self.left_s() > 0 else 0
+        return held.row.epoch if held and self.left_s() > 0 else 0
 
     def row(self) -> LeaseRow | None:
         """Returns the lease as held, for transactions that must not outlast the lease."""
@@ -98,7 +98,7 @@ class LeaseKeeper:
                 if held and release:
                     self.store.leases.release(held.row)
                 elif held and self._lands_s() > 0:
-                    self.store.leases.beat_each([held.row], {self.name: self.ttl_ms()})
+                    self.store.leases.renew_each([held.row], {self.name: self.ttl_ms()})
             except StoreError as error:
                 self._trouble = error.message
         finally:
@@ -109,7 +109,7 @@ class LeaseKeeper:
 
     def due(self) -> LeaseRow | None:
         held = self._held
-        return held.row if held and not self.closed and held.beat_due(steady_s()) else None
+        return held.row if held and not self.closed and held.renewal_due(steady_s()) else None
 
     def held(self) -> bool:
         return self._held is not None
@@ -122,7 +122,7 @@ class LeaseKeeper:
         """Takes the lease after a beat sent at `sent_s`; None: lost."""
         held = self._held
         if held and not self.closed:
-            self._held = held.beaten(row, sent_s) if row else None
+            self._held = held.renewed(row, sent_s) if row else None
 
     def saw(self, row: LeaseRow | None) -> None:
         """Takes a reading of a lease not held, and acquires it where allowed."""
@@ -209,7 +209,7 @@ def _renew(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
         return
     sent_s = steady_s()
     try:
-        beaten = store.leases.beat_each(list(due.values()), {one.name: one.ttl_ms() for one in due})
+        beaten = store.leases.renew_each(list(due.values()), {one.name: one.ttl_ms() for one in due})
     except Exception as error:
         for one in due:
             one.tell(describe_error(error))

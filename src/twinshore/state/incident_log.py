@@ -38,14 +38,14 @@ class IncidentFilter:
 def add_incident(connection: Connection, incident: Incident, now_ms: int) -> IncidentRow:
     """Adds the incident unless one of this kind and position is open; returns the open row."""
     key = _open_key(incident)
-    row = {**_values(incident), "open_key": key, "opened_ms": now_ms}
+    row = {**_values(incident), "open_key": key, "opened_ms": now_ms, "joined_rows": 1}
     is_open = _ROWS.where(incidents.c.open_key == key)
     found = insert_or_find(
         lambda: insert_absent(connection, incidents, [row]),
         lambda: connection.execute(is_open).mappings().one_or_none(),
         f"the open row of {incident.topic}-{incident.partition}: {incident.kind}",
     )
-    return _ledger_row(found)
+    return _incident_row(found)
 
 
 def close_incident(connection: Connection, row_id: int, now_ms: int, came_to: str = "") -> bool:
@@ -77,8 +77,8 @@ def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
         "to_offset": ranges[-1][1],
         "opened_ms": min(row.opened_ms for row in rows),
         "closed_ms": max(row.closed_ms for row in rows),
-        "stands_for": sum(row.stands_for for row in rows),
-        "parts": encode_ranges(ranges),
+        "joined_rows": sum(row.joined_rows for row in rows),
+        "joined_ranges": encode_ranges(ranges),
         "sentence": f"{many} offsets were dropped in {len(ranges)} parts between these; first: {first.sentence}; last:"
         f" {last.sentence}",
     }
@@ -96,8 +96,8 @@ def _open_key(incident: Incident) -> str:
     if incident.kind in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
         # A task that died may have reported a part; and a passed gap may grow, or stop the next task.
         place = (*place, incident.to_offset, incident.policy.effect.value)
-    if incident.way:
-        place = (*place, incident.way)
+    if incident.proof_mode:
+        place = (*place, incident.proof_mode)
     if incident.kind is IncidentKind.RIGHTS_LOST and not incident.topic:
         place = (*place, incident.side.value)  # Both clusters of a link may deny rights, each for itself.
     return hashlib.sha256(repr(place).encode()).hexdigest()
@@ -109,7 +109,7 @@ def _values(incident: Incident) -> dict[str, Any]:
     return {name: getattr(incident, name) for name in _OF_INCIDENT} | policy | words
 
 
-def _ledger_row(row: RowMapping) -> IncidentRow:
+def _incident_row(row: RowMapping) -> IncidentRow:
     try:
         effect, side = IncidentEffect(row["effect"]), IncidentSide(row["side"])
     except ValueError as error:
@@ -117,8 +117,8 @@ def _ledger_row(row: RowMapping) -> IncidentRow:
     kind = _kind(row["kind"], f", row {row['id']}")
     words = {"kind": kind, "policy": IncidentPolicy(row["policy"], effect), "side": side}
     incident = Incident(**{name: row[name] for name in _OF_INCIDENT} | words)
-    parts = parse_ranges(row["parts"]) if row["parts"] else ()
-    return IncidentRow(row["id"], incident, row["opened_ms"], row["closed_ms"], parts)
+    joined = parse_ranges(row["joined_ranges"]) if row["joined_ranges"] else ()
+    return IncidentRow(row["id"], incident, row["opened_ms"], row["closed_ms"], joined)
 
 
 def _kind(text: str, place: str = "") -> IncidentKind:
@@ -148,14 +148,14 @@ class IncidentLog(StorePart):
         """
         twin_rows.lock_twins(connection, [(link, topic)])  # two mirrors may join at once
         its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
-        ledger_before = connection.scalar(select(twins.c.ledger_before).where(*its))
-        if ledger_before is None:
+        last_earlier = connection.scalar(select(twins.c.last_incident_id).where(*its))
+        if last_earlier is None:
             return 0
         c, kind = incidents.c, IncidentKind.STALE_DROPPED.value
         ours = (c.link == link, c.topic == topic, c.partition == partition, c.kind == kind)
         query = (
             select(incidents)
-            .where(*ours, c.id > ledger_before, c.closed_ms.is_not(None), c.parts.is_(None))
+            .where(*ours, c.id > last_earlier, c.closed_ms.is_not(None), c.joined_ranges.is_(None))
             .order_by(c.id)
         )
         alone = connection.execute(query).all()
@@ -185,7 +185,7 @@ class IncidentLog(StorePart):
             query = query.where(incidents.c.link == link)
         if open_only:
             query = query.where(incidents.c.closed_ms.is_(None))
-        return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
+        return tuple(_incident_row(row) for row in connection.execute(query).mappings())
 
     @reads
     def page(self, connection: Connection, wanted: IncidentFilter, *, limit: int = 100) -> tuple[IncidentRow, ...]:
@@ -200,13 +200,13 @@ class IncidentLog(StorePart):
             query = query.where(incidents.c.closed_ms.is_(None))
         if wanted.before:
             query = query.where(incidents.c.id < wanted.before)
-        return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
+        return tuple(_incident_row(row) for row in connection.execute(query).mappings())
 
     @reads
     def counts(self, connection: Connection) -> tuple[IncidentCount, ...]:
         """Counts incidents by link and kind: all, and open ones."""
         place = (incidents.c.link, incidents.c.kind)
-        whole = func.sum(incidents.c.stands_for)
+        whole = func.sum(incidents.c.joined_rows)
         query = select(*place, whole, func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
         rows = connection.execute(query)
         return tuple(IncidentCount(link, _kind(kind), int(many), still) for link, kind, many, still in rows)

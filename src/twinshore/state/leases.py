@@ -11,7 +11,7 @@ from twinshore.state.core.values import LeaseRow
 from twinshore.state.database import StorePart, insert_absent, writes
 from twinshore.state.tables import leases
 
-PROBE_LEASE = "may this store be written"
+PROBE_LEASE = "write check"
 
 
 def read_lease(connection: Connection, name: str) -> LeaseRow | None:
@@ -26,17 +26,17 @@ def read_leases(connection: Connection, names: Collection[str]) -> dict[str, Lea
 
 
 def lock_lease(connection: Connection, row: LeaseRow) -> bool:
-    """Whether `row` still holds, at any beat; if so, locks the lease until the transaction ends."""
+    """Whether `row` still holds, at any renewal; if so, locks the lease until the transaction ends."""
     return connection.execute(select(leases.c.name).where(*_held(row)).with_for_update()).first() is not None
 
 
 def _held(row: LeaseRow) -> tuple[ColumnElement[bool], ...]:
-    same = (leases.c[name] == getattr(row, name) for name in ("name", "owner", "generation"))
+    same = (leases.c[name] == getattr(row, name) for name in ("name", "owner", "epoch"))
     return *same, leases.c.released == false()
 
 
 def _same(now: LeaseRow, held: LeaseRow) -> bool:
-    return (now.owner, now.generation, now.released) == (held.owner, held.generation, False)
+    return (now.owner, now.epoch, now.released) == (held.owner, held.epoch, False)
 
 
 class Leases(StorePart):
@@ -50,11 +50,11 @@ class Leases(StorePart):
     def take(
         self, connection: Connection, name: str, owner: str, ttl_ms: int, *, seen: LeaseRow | None
     ) -> LeaseRow | None:
-        """Gives `owner` the lease in the next generation; None if the stored lease differs from `seen`.
+        """Gives `owner` the lease in the next epoch; None if the stored lease differs from `seen`.
 
         `owner` must be new with each start of a process. LeaseWatch decides whether a lease may be taken.
         """
-        taken = LeaseRow(name, owner, seen.generation + 1 if seen else 1, 0, ttl_ms)
+        taken = LeaseRow(name, owner, seen.epoch + 1 if seen else 1, 0, ttl_ms)
         if seen is not None:
             as_seen = [leases.c[column] == value for column, value in asdict(seen).items()]
             swapped = connection.execute(leases.update().where(*as_seen).values(asdict(taken)))
@@ -69,28 +69,28 @@ class Leases(StorePart):
         return self._database.read(lambda connection: read_leases(connection, names))
 
     @writes
-    def beat_each(
+    def renew_each(
         self, connection: Connection, rows: Collection[LeaseRow], ttl_ms: Mapping[str, int]
     ) -> dict[str, LeaseRow]:
-        """Beats these leases in one transaction, and returns them; missing ones are lost. `ttl_ms`: how long others
+        """Renews these leases in one transaction, and returns them; missing ones are lost. `ttl_ms`: how long others
         must wait.
 
-        After a StoreError call again with the same rows. An unacknowledged beat may be stored already: the holder
+        After a StoreError call again with the same rows. An unacknowledged renewal may be stored already: the holder
         continues from there, and watchers see one change more.
         """
         alike: dict[tuple[str, int, int], list[str]] = {}
         for row in rows:
-            alike.setdefault((row.owner, row.generation, ttl_ms[row.name]), []).append(row.name)
-        for (owner, generation, ttl), names in alike.items():
-            held = (leases.c.owner == owner, leases.c.generation == generation, leases.c.released == false())
+            alike.setdefault((row.owner, row.epoch, ttl_ms[row.name]), []).append(row.name)
+        for (owner, epoch, ttl), names in alike.items():
+            held = (leases.c.owner == owner, leases.c.epoch == epoch, leases.c.released == false())
             update = leases.update().where(leases.c.name.in_(names), *held)
-            connection.execute(update.values(beat=leases.c.beat + 1, ttl_ms=ttl))
+            connection.execute(update.values(renewals=leases.c.renewals + 1, ttl_ms=ttl))
         now = read_leases(connection, [row.name for row in rows])
         return {row.name: now[row.name] for row in rows if row.name in now and _same(now[row.name], row)}
 
     @writes
     def release(self, connection: Connection, row: LeaseRow) -> bool:
-        """Releases the lease at any beat, only when no request is in flight: another process may take over at once.
+        """Releases the lease, only when no request is in flight: another process may take over at once.
         Returns whether the lease was held.
         """
         return connection.execute(leases.update().where(*_held(row)).values(released=True)).rowcount == 1

@@ -98,7 +98,7 @@ class Audit(StorePart):
         return tuple(_row(row) for row in connection.execute(query).mappings())
 
 
-_ROWS = select(*(column for column in link_states.c if column.name != "item"))
+_ROWS = select(*(column for column in link_states.c if column.name != "subject_digest"))
 
 
 def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> None:
@@ -106,12 +106,12 @@ def forget_link_states(connection: Connection, rows: Iterable[LinkStateRow]) -> 
         here = (
             link_states.c.link == row.link,
             link_states.c.kind == row.kind,
-            link_states.c.item == _item(row.subject),
+            link_states.c.subject_digest == _digest(row.subject),
         )
         connection.execute(link_states.delete().where(*here))
 
 
-def _item(subject: str) -> str:
+def _digest(subject: str) -> str:
     """Returns a key of bounded length, since a subject may exceed a database's limit for keys."""
     return hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()
 
@@ -120,7 +120,7 @@ class LinkStateStore(StorePart):
     @writes
     def remember(self, connection: Connection, rows: Sequence[LinkStateRow], told: Sequence[AuditRow] = ()) -> None:
         """Saves the rows, with `told` in the audit."""
-        upsert(connection, link_states, [{**asdict(row), "item": _item(row.subject)} for row in rows])
+        upsert(connection, link_states, [{**asdict(row), "subject_digest": _digest(row.subject)} for row in rows])
         add_audit_rows(connection, told)
 
     @writes

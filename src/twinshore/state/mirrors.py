@@ -135,7 +135,7 @@ def save_twins(
     """
     _hold_links(connection, {row.link for row in rows}, naming)
     newest = connection.scalar(select(func.max(incidents.c.id))) or 0
-    values = [{**asdict(row), "ledger_before": newest} for row in rows]
+    values = [{**asdict(row), "last_incident_id": newest} for row in rows]
     return insert_or_find(
         lambda: insert_absent(connection, twins, values), lambda: _locked(connection, rows), "the row of a twin"
     )
@@ -215,7 +215,7 @@ class Twins(StorePart):
         """
         found: list[TwinRow] = []
         same = [positions.c[name] == twins.c[name] for name in ("link", "topic", "partition")]
-        written = or_(twins.c.inherited == 0, positions.c.to_offset > twins.c.inherited)
+        written = or_(twins.c.inherited_end == 0, positions.c.to_offset > twins.c.inherited_end)
         mapped = exists().where(offset_runs.c.link == twins.c.link, offset_runs.c.topic == twins.c.topic)
         on = (twins.c.link == link, positions.c.state == PartitionState.FLOWING.value, written, ~mapped)
         for some in chunks(sorted(set(topics))):
@@ -224,7 +224,7 @@ class Twins(StorePart):
             found += [TwinRow(**row) for row in rows]
         return tuple(found)
 
-    def carried(self, link: str) -> tuple[TwinRow, ...]:
+    def active(self, link: str) -> tuple[TwinRow, ...]:
         """Returns the link's twin partitions without archived ones."""
         return self._database.read(lambda connection: read_active_twins(connection, link))
 
@@ -252,9 +252,9 @@ KEYS_PER_LOOKUP = 100
 def record_runs(connection: Connection, given: Iterable[ProgressRecord]) -> None:
     """Adds progress records' offset runs; known ones change nothing. The caller has locked the twins."""
     gained: dict[Key, list[OffsetRun]] = {}
-    for receipt in given:
-        if receipt.extents:
-            gained.setdefault((receipt.link, receipt.topic, receipt.partition), []).extend(receipt.extents)
+    for record in given:
+        if record.offset_runs:
+            gained.setdefault((record.link, record.topic, record.partition), []).extend(record.offset_runs)
     rows = []
     for key, fresh in gained.items():
         rows += [_row(key, one) for one in append_runs(last_run(connection, key), sorted(fresh))]
@@ -265,12 +265,12 @@ def _begin(connection: Connection, rows: Iterable[tuple[TwinRow, Sequence[Offset
     for row, some in rows:
         key = (row.link, row.topic, row.partition)
         if last_run(connection, key) is None:
-            upsert(connection, offset_runs, [_row(key, extent) for extent in some])
+            upsert(connection, offset_runs, [_row(key, run) for run in some])
 
 
 def last_run(connection: Connection, key: Key) -> OffsetRun | None:
     row = connection.execute(_last(key)).mappings().one_or_none()
-    return None if row is None else _extent(row)
+    return None if row is None else _run(row)
 
 
 def _raise_ground(connection: Connection, key: Key, start: int) -> None:
@@ -289,7 +289,7 @@ def _around(
     # Read the next run first: runs only grow and follow one another, so a newer "before" belongs to an
     # older "behind", whereas an older one would end too early if progress is recorded in between.
     later, earlier = (connection.execute(query.limit(1)).mappings().one_or_none() for query in (behind, before))
-    return (None if earlier is None else _extent(earlier), None if later is None else _extent(later))
+    return (None if earlier is None else _run(earlier), None if later is None else _run(later))
 
 
 def _last(key: Key) -> Select[Any]:
@@ -301,12 +301,12 @@ def _is(key: Key) -> ColumnElement[bool]:
     return and_(offset_runs.c.link == link, offset_runs.c.topic == topic, offset_runs.c.partition == partition)
 
 
-def _row(key: Key, extent: OffsetRun) -> dict[str, str | int]:
+def _row(key: Key, run: OffsetRun) -> dict[str, str | int]:
     link, topic, partition = key
-    return {"link": link, "topic": topic, "partition": partition, **extent._asdict()}
+    return {"link": link, "topic": topic, "partition": partition, **run._asdict()}
 
 
-def _extent(row: RowMapping) -> OffsetRun:
+def _run(row: RowMapping) -> OffsetRun:
     return OffsetRun(SourceOffset(row["source"]), TargetOffset(row["target"]), row["length"], row["sequence"])
 
 
@@ -342,7 +342,7 @@ class OffsetRuns(StorePart):
             # MariaDB looks a last row up only where the key is given, not where it is another table's.
             each = [_last((link, topic, partition)).subquery().select() for topic, partition in some]
             for row in connection.execute(union_all(*each)).mappings():
-                found[row["topic"], row["partition"]] = _extent(row)
+                found[row["topic"], row["partition"]] = _run(row)
         return found
 
     @reads
@@ -353,7 +353,7 @@ class OffsetRuns(StorePart):
         query = (
             select(offset_runs).where(_is((link, topic, partition))).order_by(offset_runs.c.source.desc()).limit(limit)
         )
-        return tuple(_extent(row) for row in connection.execute(query).mappings())[::-1]
+        return tuple(_run(row) for row in connection.execute(query).mappings())[::-1]
 
     @reads
     def between(
@@ -364,7 +364,7 @@ class OffsetRuns(StorePart):
         before, _ = _around(connection, key, offset_runs.c.source, start)
         first = before.source if before else start
         query = select(offset_runs).where(_is(key), offset_runs.c.source >= first, offset_runs.c.source < end)
-        return tuple(_extent(row) for row in connection.execute(query.order_by(offset_runs.c.source)).mappings())
+        return tuple(_run(row) for row in connection.execute(query.order_by(offset_runs.c.source)).mappings())
 
     @reads
     def borders(
@@ -377,7 +377,7 @@ class OffsetRuns(StorePart):
         first = connection.execute(
             select(offset_runs).where(_is(key)).order_by(offset_runs.c.source).limit(1)
         ).mappings()
-        found = [*map(_extent, first)]
+        found = [*map(_run, first)]
         for offset in (start, end):
             found += filter(None, _around(connection, key, offset_runs.c.target, offset))
         found += filter(None, [last_run(connection, key)])

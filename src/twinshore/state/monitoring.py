@@ -46,7 +46,7 @@ class DelayStore(StorePart):
     @writes
     def mark_alarm_reported(self, connection: Connection, alarm: AlarmRow) -> None:
         """Saves what was last reported of the alarm, and when."""
-        values = {"told_ms": alarm.told_ms, "times_told": alarm.times_told, "sentence": sanitize_text(alarm.sentence)}
+        values = {"reported_ms": alarm.reported_ms, "reports": alarm.reports, "sentence": sanitize_text(alarm.sentence)}
         connection.execute(alarms.update().where(alarms.c.id == alarm.id).values(**values))
 
     @writes
@@ -77,7 +77,7 @@ class DelayStore(StorePart):
             upsert(connection, partition_delays, [_values(row) for row in some])
 
     @reads
-    def places(self, connection: Connection, link: str) -> tuple[PartitionDelayRow, ...]:
+    def partitions(self, connection: Connection, link: str) -> tuple[PartitionDelayRow, ...]:
         """Returns the link's last rows, by topic, partition and group."""
         c = partition_delays.c
         query = select(partition_delays).where(c.link == link).order_by(c.topic, c.partition, c.group_id)
@@ -96,21 +96,21 @@ class DelayStore(StorePart):
             connection.execute(partition_delays.delete().where(c.link == link, c.topic.in_(some)))
 
     @writes
-    def beat_watch(self, connection: Connection, row: WatcherRow) -> None:
+    def save_heartbeat(self, connection: Connection, row: WatcherRow) -> None:
         """Saves the sign of life of a monitor, or of a watcher of monitors."""
         values = asdict(row) | {"sentence": sanitize_text(row.sentence), "links": json.dumps(row.links)}
         upsert(connection, watchers, [values])
 
     @writes
-    def end_watch(self, connection: Connection, name: str, told: Sequence[AuditRow] = ()) -> None:
+    def remove_watcher(self, connection: Connection, name: str, told: Sequence[AuditRow] = ()) -> None:
         """Removes a watcher that ended in good order. `told`: audit rows where another process removes the watcher."""
         connection.execute(watchers.delete().where(watchers.c.name == name))
         log.add_audit_rows(connection, told)
 
     @reads
-    def watches(self, connection: Connection) -> tuple[WatcherRow, ...]:
+    def watchers(self, connection: Connection) -> tuple[WatcherRow, ...]:
         rows = connection.execute(select(watchers).order_by(watchers.c.name)).mappings()
-        return tuple(WatcherRow(**{**row, "links": tuple(json.loads(row["links"] or "[]"))}) for row in rows)
+        return tuple(WatcherRow(**{**row, "links": tuple(json.loads(row["links"]))}) for row in rows)
 
 
 def _alarm(row: RowMapping) -> AlarmRow:

@@ -46,10 +46,10 @@ _WROTE = source_producers.c
 def record_progress(connection: Connection, given: Sequence[ProgressRecord]) -> None:
     """Records all progress; or raises ProgressRefusedError, having recorded none."""
     by_key: dict[Key, list[ProgressRecord]] = {}
-    for receipt in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
-        by_key.setdefault((receipt.link, receipt.topic, receipt.partition), []).append(receipt)
+    for record in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
+        by_key.setdefault((record.link, record.topic, record.partition), []).append(record)
     # Lock twins before positions, as forgetting a topic does: so one waits for the other as a whole.
-    twin_rows.lock_twins(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
+    twin_rows.lock_twins(connection, {(record.link, record.topic) for record in given if record.offset_runs})
     before = _locked(connection, by_key)
     after: list[StoredPosition] = []
     fresh: list[tuple[StoredPosition, list[SourceProducer], int]] = []
@@ -57,12 +57,12 @@ def record_progress(connection: Connection, given: Sequence[ProgressRecord]) -> 
     for key, chain in by_key.items():
         progress = before[key]
         carried: list[SourceProducer] = []
-        for receipt in chain:
-            reason = refusal_reason(progress.position, receipt)
+        for record in chain:
+            reason = refusal_reason(progress.position, record)
             if reason is not None:
-                refused.append(RefusedProgress(receipt, progress.position.to_offset, reason))
+                refused.append(RefusedProgress(record, progress.position.to_offset, reason))
                 continue
-            new = new_part(progress.position, receipt)
+            new = new_part(progress.position, record)
             position = advance_position(progress.position, new)
             if position.to_offset > progress.position.to_offset:
                 carried.extend(new.source_producers)
@@ -81,7 +81,7 @@ def _locked(connection: Connection, by_key: dict[Key, list[ProgressRecord]]) -> 
     known = _progresses(connection, by_key)
     unknown = {key: chain[0] for key, chain in by_key.items() if key not in known}
     if unknown:
-        insert_absent(connection, positions, [_blank_row(receipt) for receipt in unknown.values()])
+        insert_absent(connection, positions, [_blank_row(record) for record in unknown.values()])
         known |= _progresses(connection, unknown)
     return known
 
@@ -118,17 +118,17 @@ def _position(row: RowMapping) -> ReplicatedPosition:
     return ReplicatedPosition(**{name: row[name] for name in _OF_POSITION} | {"state": state})
 
 
-def _blank_row(receipt: ProgressRecord) -> dict[str, Any]:
+def _blank_row(record: ProgressRecord) -> dict[str, Any]:
     numbers = [column.name for column in positions.columns if column.name not in ("id", "link", "topic", "state")]
     return {
         **dict.fromkeys(numbers, 0),
-        "link": receipt.link,
-        "topic": receipt.topic,
-        "partition": receipt.partition,
-        "start_offset": receipt.from_offset,
-        "to_offset": receipt.from_offset,
+        "link": record.link,
+        "topic": record.topic,
+        "partition": record.partition,
+        "start_offset": record.from_offset,
+        "to_offset": record.from_offset,
         "state": PartitionState.FLOWING.value,
-        "first_ms": receipt.first_ms,
+        "first_ms": record.first_ms,
         "source_epoch": -1,
     }
 

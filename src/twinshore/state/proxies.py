@@ -65,7 +65,7 @@ from twinshore.state.tables import (
     proxy_resets,
 )
 
-BREAKERS_SUBJECT = "proxy fuses"
+BREAKERS_SUBJECT = "proxy breakers"
 # Reports of a proxy not seen for so long are obsolete.
 INSTANCE_RETENTION_MS = 7 * 24 * 3600 * 1000
 RESETS_SUBJECT = "proxy resets"
@@ -81,12 +81,12 @@ class ProxyStore(StorePart):
         return read_revision(connection, BREAKERS_SUBJECT)
 
     @reads
-    def fuses(self, connection: Connection) -> tuple[int, tuple[BreakerRow, ...]]:
+    def breakers(self, connection: Connection) -> tuple[int, tuple[BreakerRow, ...]]:
         """Returns the revision and all breakers. The breakers may be newer, never older."""
         # First the revision: a change between the two reads is then read again.
         seen = read_revision(connection, BREAKERS_SUBJECT)
         query = select(proxy_breakers).order_by(proxy_breakers.c.topic, proxy_breakers.c.client, proxy_breakers.c.kind)
-        return seen, tuple(_fuse(row) for row in connection.execute(query).mappings())
+        return seen, tuple(_breaker(row) for row in connection.execute(query).mappings())
 
     @writes
     def change(
@@ -95,7 +95,7 @@ class ProxyStore(StorePart):
         """Saves the rows, with `told` in the audit. False, and nothing done, if breakers were changed since `seen`."""
         if not advance_revision(connection, BREAKERS_SUBJECT, seen):
             return False
-        upsert(connection, proxy_breakers, [_fuse_values(row) for row in rows])
+        upsert(connection, proxy_breakers, [_breaker_values(row) for row in rows])
         log.add_audit_rows(connection, told)
         return True
 
@@ -146,14 +146,14 @@ def _shortened(values: dict[str, Any]) -> dict[str, Any]:
     return values | {name: sanitize_text(values[name])[:size] for name, size in longest.items() if name in values}
 
 
-def _fuse_values(row: BreakerRow) -> dict[str, Any]:
+def _breaker_values(row: BreakerRow) -> dict[str, Any]:
     kept = replace(row, reason=sanitize_text(row.reason), set_by=sanitize_text(row.set_by)[:ACTOR_LENGTH])
     values = _shortened(asdict(kept))
     limits: dict[str, Any] = values.pop("limits")
     return values | limits
 
 
-def _fuse(row: RowMapping) -> BreakerRow:
+def _breaker(row: RowMapping) -> BreakerRow:
     values: dict[str, Any] = dict(row)
     limits = BreakerLimits(**{name: values.pop(name) for name in BreakerLimits.__dataclass_fields__})
     kinds = {
@@ -191,7 +191,7 @@ class ProxyResets(StorePart):
         return True
 
     @reads
-    def words(self, connection: Connection, run: str) -> tuple[ResetStatusRow, ...]:
+    def statuses(self, connection: Connection, run: str) -> tuple[ResetStatusRow, ...]:
         query = select(proxy_reset_statuses).where(proxy_reset_statuses.c.run == run)
         return tuple(ResetStatusRow(**row) for row in connection.execute(query).mappings())
 
@@ -324,13 +324,13 @@ HISTOGRAM_LENGTH = 255
 _CLUSTER_LENGTH = 64
 _WORD_LENGTH = 32
 
-# `place` counts the rows of a window: names of clients are too long for a key.
+# `row_index` counts the rows of a window: names of clients are too long for a key.
 proxy_traffic = Table(
     "proxy_traffic",
     metadata,
     Column("instance", exact_name(INSTANCE_LENGTH), primary_key=True),
     Column("since_ms", BigInteger, primary_key=True, autoincrement=False),
-    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("row_index", Integer, primary_key=True, autoincrement=False),
     Column("proxy", exact_name(NAME_LENGTH), nullable=False),
     number("until_ms"),
     Column("client", exact_name(CLIENT_LENGTH), nullable=False),
@@ -362,7 +362,7 @@ class TrafficStore(StorePart):
             return 0
         first = rows[0]
         ours = (proxy_traffic.c.instance == first.instance, proxy_traffic.c.since_ms == first.since_ms)
-        values = [_values(place, row) for place, row in enumerate(rows)]
+        values = [_values(row_index, row) for row_index, row in enumerate(rows)]
         connection.execute(delete(proxy_traffic).where(*ours))
         return 0 if _takes(connection, values) else sum(not _takes(connection, [one]) for one in values)
 
@@ -372,7 +372,7 @@ class TrafficStore(StorePart):
         query = (
             select(proxy_traffic)
             .where(proxy_traffic.c.until_ms > from_ms, proxy_traffic.c.until_ms <= to_ms)
-            .order_by(proxy_traffic.c.until_ms, proxy_traffic.c.instance, proxy_traffic.c.place)
+            .order_by(proxy_traffic.c.until_ms, proxy_traffic.c.instance, proxy_traffic.c.row_index)
         )
         return tuple(_row(row) for row in connection.execute(query).mappings())
 
@@ -401,12 +401,12 @@ def _takes(connection: Connection, values: Sequence[dict[str, Any]]) -> bool:
     return True
 
 
-def _values(place: int, row: TrafficRow) -> dict[str, Any]:
+def _values(row_index: int, row: TrafficRow) -> dict[str, Any]:
     flow = row.flow
     return {
         "instance": row.instance,
         "since_ms": row.since_ms,
-        "place": place,
+        "row_index": row_index,
         "proxy": sanitize_text(row.proxy)[:NAME_LENGTH],
         "until_ms": row.until_ms,
         "client": sanitize_text(row.key.client)[:CLIENT_LENGTH],

@@ -97,9 +97,9 @@ def _writers(link: str, topics: Sequence[str]) -> Select[Any]:
 
 
 def _forget(
-    connection: Connection, of_crossings: Sequence[ColumnElement[bool]], of_producers: Sequence[ColumnElement[bool]]
+    connection: Connection, of_prefixes: Sequence[ColumnElement[bool]], of_producers: Sequence[ColumnElement[bool]]
 ) -> None:
-    connection.execute(delete(replicated_prefixes).where(*of_crossings))
+    connection.execute(delete(replicated_prefixes).where(*of_prefixes))
     connection.execute(delete(replicated_producers).where(*of_producers))
 
 
@@ -119,26 +119,26 @@ def _kept(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_
     for some in chunks(sorted(terms)):
         rows += connection.execute(select(replicated_prefixes).where(*_is(replicated_prefixes, link, some))).all()
         _gather(wrote, connection.execute(select(replicated_producers).where(*_is(replicated_producers, link, some))))
-    return {(row.topic, row.partition): _crossing(row, row.term, wrote) for row in rows if row.term == terms[row.topic]}
+    return {(row.topic, row.partition): _prefix(row, row.term, wrote) for row in rows if row.term == terms[row.topic]}
 
 
-def _unflipped(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
+def _unchanged(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, ReplicatedPrefix]:
     rows: list[Any] = []
     wrote: dict[_Place, list[SourceProducer]] = {}
     for some in chunks(sorted(terms)):
         rows += connection.execute(select(positions).where(*_is(positions, link, some))).all()
         _gather(wrote, connection.execute(_writers(link, some)))
-    return {(row.topic, row.partition): _crossing(row, terms[row.topic], wrote) for row in rows}
+    return {(row.topic, row.partition): _prefix(row, terms[row.topic], wrote) for row in rows}
 
 
 def _gather(wrote: dict[_Place, list[SourceProducer]], rows: Iterable[Any]) -> None:
     for row in rows:
         wrote.setdefault((row.topic, row.partition), []).append(
-            parse_producer(row, f"crossed_producers, {row.topic}-{row.partition}")
+            parse_producer(row, f"replicated_producers, {row.topic}-{row.partition}")
         )
 
 
-def _crossing(row: Any, term: int, wrote: Mapping[_Place, list[SourceProducer]]) -> ReplicatedPrefix:
+def _prefix(row: Any, term: int, wrote: Mapping[_Place, list[SourceProducer]]) -> ReplicatedPrefix:
     theirs = wrote.get((row.topic, row.partition), ())
     return ReplicatedPrefix(term, row.to_offset, len(theirs) < PRODUCERS_PER_PARTITION_MAX, tuple(theirs))
 
@@ -156,7 +156,7 @@ class ReplicatedPrefixes(StorePart):
         found = _kept(connection, link, terms)
         # Clients learn of a move a moment before the store does: until then the positions are there.
         lacking = terms.keys() - {topic for topic, _ in found}
-        found |= _unflipped(connection, link, {topic: terms[topic] for topic in lacking})
+        found |= _unchanged(connection, link, {topic: terms[topic] for topic in lacking})
         lacking = terms.keys() - {topic for topic, _ in found}
         return found | (_kept(connection, link, {topic: terms[topic] for topic in lacking}) if lacking else {})
 
@@ -248,7 +248,7 @@ class HomeStore(StorePart):
 
 def _stored(row: SwitchRow) -> SwitchRow:
     """Makes the row fit every database."""
-    return replace(row, record=sanitize_text(row.record), set_by=sanitize_text(row.set_by)[:SET_BY_LENGTH])
+    return replace(row, switch_state=sanitize_text(row.switch_state), set_by=sanitize_text(row.set_by)[:SET_BY_LENGTH])
 
 
 def _one(connection: Connection, switch_id: str) -> SwitchRow | None:
@@ -276,7 +276,7 @@ class Switches(StorePart):
         if before is None:
             insert_absent(connection, switches, [values])
             return _one(connection, row.id) == SwitchRow(**values)
-        as_seen = (switches.c.id == row.id, switches.c.record == before.record)
+        as_seen = (switches.c.id == row.id, switches.c.switch_state == before.switch_state)
         return connection.execute(switches.update().where(*as_seen).values(values)).rowcount == 1
 
     def of(self, switch_id: str) -> SwitchRow | None:
@@ -304,11 +304,11 @@ class WriteBlockStore(StorePart):
         """Saves the write block while this lease is held, else returns False."""
         if not leases.lock_lease(connection, lease):
             return False
-        upsert(connection, write_blocks, [asdict(replace(row, guard=sanitize_text(row.guard)))])
+        upsert(connection, write_blocks, [asdict(replace(row, block=sanitize_text(row.block)))])
         return True
 
 
-_SUBJECTS = "switching "
+_SUBJECTS = "switch topics "
 
 
 def read_topics_in_switch(connection: Connection, which: ColumnElement[bool]) -> tuple[TopicInSwitch, ...]:
@@ -366,7 +366,7 @@ def _subject(pair: str) -> str:
 
 def _row(row: RowMapping) -> TopicInSwitch:
     values = dict(row)
-    return TopicInSwitch(asked=MirrorRequest(values.pop("asked")), **values)
+    return TopicInSwitch(request=MirrorRequest(values.pop("request")), **values)
 
 
 class TopicsInSwitch(StorePart):
@@ -417,31 +417,31 @@ class TopicsInSwitch(StorePart):
         return self._glance.now().get(_subject(pair), 0)
 
     @writes
-    def ask(self, connection: Connection, switch_id: str, asked: MirrorRequest, now_ms: int) -> int:
-        """Asks this of the mirror for the switch's topics, and resets `let_go_ms`. Returns how many were not asked this
-        before.
+    def request(self, connection: Connection, switch_id: str, request: MirrorRequest, now_ms: int) -> int:
+        """Asks this of the mirror for the switch's topics, and resets `stopped_ms`. Returns how many were not asked
+        this before.
         """
-        others = (topics_in_switch.c.switch_id == switch_id, topics_in_switch.c.asked != asked.value)
-        values = {"asked": asked.value, "asked_ms": now_ms, "let_go_ms": 0}
+        others = (topics_in_switch.c.switch_id == switch_id, topics_in_switch.c.request != request.value)
+        values = {"request": request.value, "requested_ms": now_ms, "stopped_ms": 0}
         done = connection.execute(topics_in_switch.update().where(*others).values(values)).rowcount
         _advance(connection, _pairs(connection, switch_id))
         return done
 
     @writes
-    def let_go(self, connection: Connection, link: str, names: Collection[str], now_ms: int) -> int:
+    def record_stopped(self, connection: Connection, link: str, names: Collection[str], now_ms: int) -> int:
         """Records that no task of the link writes these topics any more, where a switch asked for that. Returns how
         many rows changed.
         """
         done, pairs = 0, set[str]()
         asked = (
             topics_in_switch.c.link == link,
-            topics_in_switch.c.asked == MirrorRequest.STOP_REPLICATION.value,
-            topics_in_switch.c.let_go_ms == 0,
+            topics_in_switch.c.request == MirrorRequest.STOP_REPLICATION.value,
+            topics_in_switch.c.stopped_ms == 0,
         )
         for some in chunks(sorted(set(names))):
             ours = (*asked, topics_in_switch.c.topic.in_(some))
             pairs.update(connection.scalars(select(topics_in_switch.c.pair).where(*ours).distinct()))
-            done += connection.execute(topics_in_switch.update().where(*ours).values(let_go_ms=now_ms)).rowcount
+            done += connection.execute(topics_in_switch.update().where(*ours).values(stopped_ms=now_ms)).rowcount
         _advance(connection, pairs)
         return done
 
@@ -457,7 +457,7 @@ class TopicsInSwitch(StorePart):
         return done
 
     @writes
-    def flip(
+    def change_homes(
         self, connection: Connection, flips: Sequence[HomeChange], told: Sequence[AuditRow] = ()
     ) -> tuple[HomeChange, ...]:
         """Gives each topic its new home: deletes the twin of `link`, closes its open incidents, and makes the twin of

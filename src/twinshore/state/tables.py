@@ -64,8 +64,8 @@ leases = Table(
     metadata,
     Column("name", exact_name(512), primary_key=True),
     Column("owner", exact_name(255), nullable=False),
-    number("generation"),
-    number("beat"),
+    number("epoch"),
+    number("renewals"),
     number("ttl_ms"),
     Column("released", Boolean, nullable=False),
 )
@@ -94,12 +94,12 @@ twins = Table(
     *partition_key(),
     Column("source_topic_id", exact_name(64), nullable=False),
     Column("target_topic_id", exact_name(64), nullable=False),
-    number("anchor_offset"),
-    number("anchor_sequence"),
+    number("base_offset"),
+    number("base_sequence"),
     number("created_ms"),
-    Column("inherited", BigInteger, nullable=False, server_default="0"),
-    Column("epoch", Integer, nullable=False, server_default="0"),
-    Column("ledger_before", BigInteger, nullable=False, server_default="-1"),
+    number("inherited_end"),
+    Column("epoch", Integer, nullable=False),
+    number("last_incident_id"),
 )
 
 # Where each topic of a pair of clusters is written. `term` grows whenever another home is set.
@@ -133,13 +133,13 @@ positions = Table(
     number("first_ms"),
     number("last_ms"),
     Column("producers", Integer, nullable=False),
-    Column("source_epoch", Integer, nullable=False, server_default="-1"),
+    Column("source_epoch", Integer, nullable=False),
     UniqueConstraint("link", "topic", "partition"),
 )
 
 # Offset runs of mapped twins; looked up from either side by an index.
 offset_runs = Table(
-    "extents",
+    "offset_runs",
     metadata,
     *partition_key(),
     Column("source", BigInteger, primary_key=True, autoincrement=False),
@@ -147,7 +147,7 @@ offset_runs = Table(
     number("length"),
     number("sequence"),
 )
-Index("ix_extents_target", offset_runs.c.link, offset_runs.c.topic, offset_runs.c.partition, offset_runs.c.target)
+Index("ix_offset_runs_target", offset_runs.c.link, offset_runs.c.topic, offset_runs.c.partition, offset_runs.c.target)
 
 source_producers = Table(
     "source_producers",
@@ -174,15 +174,15 @@ incidents = Table(
     number("from_offset"),
     number("to_offset"),
     Column("policy", long_text(), nullable=False),
-    Column("effect", exact_name(32), nullable=False, server_default=""),
-    Column("side", exact_name(32), nullable=False, server_default=""),
+    Column("effect", exact_name(32), nullable=False),
+    Column("side", exact_name(32), nullable=False),
     Column("sentence", long_text(), nullable=False),
     number("opened_ms"),
     Column("closed_ms", BigInteger, nullable=True),
-    Column("parts", long_text(), nullable=True),
-    Column("stands_for", Integer, nullable=False, server_default="1"),
-    Column("way", exact_name(32), nullable=False, server_default=""),
-    Index("ix_incidents_place", "link", "topic", "partition", "kind"),
+    Column("joined_ranges", long_text(), nullable=True),
+    Column("joined_rows", Integer, nullable=False),
+    Column("proof_mode", exact_name(32), nullable=False),
+    Index("ix_incidents_partition", "link", "topic", "partition", "kind"),
 )
 
 link_status = Table(
@@ -193,7 +193,7 @@ link_status = Table(
     Column("state", exact_name(64), nullable=False),
     Column("sentence", long_text(), nullable=False),
     number("updated_ms"),
-    Column("lanes", Integer, nullable=False),
+    Column("tasks", Integer, nullable=False),
     Column("partitions", Integer, nullable=False),
     Column("records_per_s", Double, nullable=False),
     Column("bytes_per_s", Double, nullable=False),
@@ -214,18 +214,18 @@ audit = Table(
     Column("before", long_text(), nullable=False),
     Column("after", long_text(), nullable=False),
     Column("outcome", long_text(), nullable=False),
-    Column("actor", exact_name(ACTOR_LENGTH), nullable=False, server_default=""),
-    Column("topic", exact_name(TOPIC_LENGTH), nullable=False, server_default=""),
-    Column("group_id", exact_name(GROUP_LENGTH), nullable=False, server_default=""),
+    Column("actor", exact_name(ACTOR_LENGTH), nullable=False),
+    Column("topic", exact_name(TOPIC_LENGTH), nullable=False),
+    Column("group_id", exact_name(GROUP_LENGTH), nullable=False),
 )
 
-# `item` is the subject's digest: subjects are longer than keys may be.
+# The key has the subject's digest: subjects are longer than keys may be.
 link_states = Table(
-    "followed",
+    "link_states",
     metadata,
     Column("link", exact_name(LINK_LENGTH), primary_key=True),
     Column("kind", exact_name(64), primary_key=True),
-    Column("item", exact_name(64), primary_key=True),
+    Column("subject_digest", exact_name(64), primary_key=True),
     Column("state", exact_name(32), nullable=False),
     Column("subject", long_text(), nullable=False),
     Column("value", long_text(), nullable=False),
@@ -283,13 +283,13 @@ alarms = Table(
     Column("group_id", exact_name(255), nullable=False),
     Column("sentence", long_text(), nullable=False),
     number("raised_ms"),
-    Column("told_ms", BigInteger, nullable=True),
-    number("times_told"),
+    Column("reported_ms", BigInteger, nullable=True),
+    number("reports"),
     Column("cleared_ms", BigInteger, nullable=True),
 )
 
 partition_delays = Table(
-    "delay_places",
+    "partition_delays",
     metadata,
     *partition_key(),
     Column("group_id", exact_name(255), primary_key=True),
@@ -298,24 +298,24 @@ partition_delays = Table(
     number("target_end"),
     number("lag_records"),
     number("recovery_point_ms"),
-    Column("axis", exact_name(32), nullable=False),
+    Column("offset_relation", exact_name(32), nullable=False),
     Column("state", exact_name(32), nullable=False),
-    Column("waiting", long_text(), nullable=False),
+    Column("unreplicated_ends", long_text(), nullable=False),
 )
 
 # Lag monitors and their watchers. Each reports itself; one that stops is missed.
 watchers = Table(
-    "delay_watches",
+    "watchers",
     metadata,
     Column("name", exact_name(255), primary_key=True),
     Column("kind", exact_name(32), nullable=False),
     Column("owner", exact_name(255), nullable=False),
-    number("beat"),
-    number("every_ms"),
-    number("beaten_ms"),
+    number("heartbeats"),
+    number("heartbeat_interval_ms"),
+    number("heartbeat_ms"),
     number("sampled_ms"),
     Column("sentence", long_text(), nullable=False),
-    Column("links", long_text(), nullable=True),
+    Column("links", long_text(), nullable=False),
 )
 
 # One row for each partition: through which offset both sides are identical, or how they differ.
@@ -323,7 +323,7 @@ proofs = Table(
     "proofs",
     metadata,
     *partition_key(),
-    Column("way", exact_name(32), nullable=False),
+    Column("mode", exact_name(32), nullable=False),
     Column("state", exact_name(32), nullable=False),
     number("from_offset"),
     number("to_offset"),
@@ -335,19 +335,19 @@ proofs = Table(
     Column("source_topic_id", exact_name(64), nullable=False),
     Column("target_topic_id", exact_name(64), nullable=False),
     number("proven_ms"),
-    number("ledger_id"),
-    number("size"),
+    number("last_incident_id"),
+    number("bytes_read"),
     number("oldest_ms"),
-    number("again_offset"),
-    number("again_target"),
-    number("again_end"),
-    number("again_ms"),
+    number("reread_offset"),
+    number("reread_target"),
+    number("reread_end"),
+    number("reread_ms"),
     number("revision"),
 )
 
 # One row for each partition of a compacted twin: the last comparison of keys, and its missing tombstones.
 key_checks = Table(
-    "key_looks",
+    "key_checks",
     metadata,
     *partition_key(),
     Column("source_topic_id", exact_name(64), nullable=False),
@@ -356,10 +356,10 @@ key_checks = Table(
     number("mark_ms"),
     number("since_ms"),
     number("retention_ms"),
-    number("missed"),
-    number("looked_ms"),
-    number("looked_end"),
-    number("owed"),
+    number("may_lack_tombstones"),
+    number("checked_ms"),
+    number("checked_end"),
+    number("missing_tombstones"),
     number("from_offset"),
     number("to_offset"),
 )
@@ -370,7 +370,7 @@ NAME_LENGTH = 255
 _WORD_LENGTH = 32
 
 
-def _fuse_key() -> tuple[Column[str], ...]:
+def _breaker_key() -> tuple[Column[str], ...]:
     return (
         Column("topic", exact_name(TOPIC_LENGTH + 1), primary_key=True),
         Column("client", exact_name(CLIENT_LENGTH), primary_key=True),
@@ -380,9 +380,9 @@ def _fuse_key() -> tuple[Column[str], ...]:
 
 # `revisions` has a number that grows with each change of this table.
 proxy_breakers = Table(
-    "proxy_fuses",
+    "proxy_breakers",
     metadata,
-    *_fuse_key(),
+    *_breaker_key(),
     Column("state", exact_name(_WORD_LENGTH), nullable=False),
     Column("policy", exact_name(_WORD_LENGTH), nullable=False),
     Column("reason", long_text(), nullable=False),
@@ -409,10 +409,10 @@ proxy_instances = Table(
 )
 
 proxy_breaker_counts = Table(
-    "proxy_fuse_counts",
+    "proxy_breaker_counts",
     metadata,
     Column("instance", exact_name(INSTANCE_LENGTH), primary_key=True),
-    *_fuse_key(),
+    *_breaker_key(),
     number("requests"),
     number("records"),
     number("bytes"),
@@ -428,7 +428,7 @@ proxy_drops = Table(
     Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
     Column("client", exact_name(CLIENT_LENGTH), primary_key=True),
     Column("since_ms", BigInteger, primary_key=True, autoincrement=False),
-    Column("fuse", exact_name(TOPIC_LENGTH + 1), nullable=False),
+    Column("breaker", exact_name(TOPIC_LENGTH + 1), nullable=False),
     Column("partitions", long_text(), nullable=False),
     number("records"),
     number("bytes"),
@@ -450,11 +450,11 @@ proxy_resets = Table(
 )
 
 proxy_reset_statuses = Table(
-    "proxy_reset_words",
+    "proxy_reset_statuses",
     metadata,
     Column("instance", exact_name(INSTANCE_LENGTH), primary_key=True),
     Column("run", exact_name(RUN_LENGTH), primary_key=True),
-    number("waits"),
+    number("waiting_members"),
     number("at_ms"),
 )
 
@@ -463,19 +463,19 @@ SET_BY_LENGTH = 255
 
 # The primary key is the lock: of two switches that want one topic, the first has it.
 topics_in_switch = Table(
-    "switching",
+    "topics_in_switch",
     metadata,
     Column("pair", exact_name(LINK_LENGTH), primary_key=True),
     Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
     Column("switch_id", exact_name(SWITCH_ID_LENGTH), nullable=False),
     Column("link", exact_name(LINK_LENGTH), nullable=False),
-    Column("asked", exact_name(32), nullable=False),
-    number("asked_ms"),
-    number("let_go_ms"),
+    Column("request", exact_name(32), nullable=False),
+    number("requested_ms"),
+    number("stopped_ms"),
 )
-Index("ix_switching_link", topics_in_switch.c.link)
+Index("ix_topics_in_switch_link", topics_in_switch.c.link)
 
-# `record`: the switch's state, as JSON.
+# `switch_state`: all that its steps need, as JSON.
 switches = Table(
     "switches",
     metadata,
@@ -484,7 +484,7 @@ switches = Table(
     Column("source", exact_name(64), nullable=False),
     Column("target", exact_name(64), nullable=False),
     Column("state", exact_name(32), nullable=False),
-    Column("record", long_text(), nullable=False),
+    Column("switch_state", long_text(), nullable=False),
     Column("set_by", exact_name(SET_BY_LENGTH), nullable=False),
     number("begun_ms"),
     number("changed_ms"),
@@ -494,7 +494,7 @@ switches = Table(
 
 # Of a topic that moved by force: how far the old link had replicated.
 replicated_prefixes = Table(
-    "crossings",
+    "replicated_prefixes",
     metadata,
     *partition_key(),
     number("term"),
@@ -504,7 +504,7 @@ replicated_prefixes = Table(
 
 # Copies of `source_producers` rows, which are deleted with their position.
 replicated_producers = Table(
-    "crossed_producers",
+    "replicated_producers",
     metadata,
     *partition_key(),
     Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
@@ -512,11 +512,11 @@ replicated_producers = Table(
     Column("batches", long_text(), nullable=False),
 )
 
-# One write block for all twins of a cluster: `guard` is JSON, with the changed ACLs of the cluster.
+# One write block for all twins of a cluster: `block` is JSON, with the changed ACLs of the cluster.
 write_blocks = Table(
-    "guards",
+    "write_blocks",
     metadata,
     Column("cluster", exact_name(64), primary_key=True),
-    Column("guard", long_text(), nullable=False),
+    Column("block", long_text(), nullable=False),
     number("changed_ms"),
 )

@@ -99,18 +99,18 @@ def refuse_claimed_topics(store: Store, pair: str, names: Collection[str]) -> Re
 
 def stop_replication(store: Store, record: SwitchState) -> StepOutcome:
     """Done once the mirror reports for each topic that it sends nothing more."""
-    store.topics_in_switch.ask(record.id, MirrorRequest.STOP_REPLICATION, wall_ms())
+    store.topics_in_switch.request(record.id, MirrorRequest.STOP_REPLICATION, wall_ms())
     rows = [row for row in store.topics_in_switch.of_link(record.carrier) if row.switch_id == record.id]
     if len(rows) < len(record.topics):
         return StepFailed("the topics are not in this switch any more: somebody else has ended it")
-    if waits := [row.topic for row in rows if not row.let_go_ms]:
+    if waits := [row.topic for row in rows if not row.stopped_ms]:
         return StepPending(f"the mirror of {record.carrier} still carries {join_names(waits, NAMED_MAX)}")
     return StepDone(record)
 
 
 def resume_replication(store: Store, record: SwitchState) -> StepOutcome:
     """Lets the mirror continue; the topics stay claimed."""
-    store.topics_in_switch.ask(record.id, MirrorRequest.ANNOUNCED, wall_ms())
+    store.topics_in_switch.request(record.id, MirrorRequest.ANNOUNCED, wall_ms())
     return StepDone(record)
 
 

@@ -72,13 +72,13 @@ def read_topics_left_to_link(link: Link, store: Store) -> tuple[str, ...]:
 
 def find_stopped_partitions(link: Link, topics: Sequence[str], store: Store) -> dict[str, IncidentKind | None]:
     """Returns stopped partitions and topics, with the incident; None if only the progress shows the stop."""
-    rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
+    rows = [row.incident for row in store.incidents.rows(link.name, open_only=True)]
     told: dict[str, IncidentKind | None] = {
         f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic: one.kind
         for one in rows
         if one.topic in topics and (one.policy.stops or one.policy.effect is IncidentEffect.TOPIC)
     }
-    placed = store.receipts.positions(link.name)
+    placed = store.progress.positions(link.name)
     rest = {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != PartitionState.FLOWING}
     return dict(sorted((dict.fromkeys(rest) | told).items()))
 

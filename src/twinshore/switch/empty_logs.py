@@ -216,7 +216,7 @@ class SwitchWithoutDataSteps(SwitchSteps):
         flips = tuple(home_change_of(record, one, pair, now_ms) for one in record.topics)
         said = self._words.flip(record, flips)
         told = [_told(record, one, self._link.name) for one in flips]
-        done = {one.topic for one in self._store.topics_in_switch.flip(flips, told)}
+        done = {one.topic for one in self._store.topics_in_switch.change_homes(flips, told)}
         if lacking := [one.topic for one in record.topics if one.topic not in done]:
             return StepPending(f"the store has another home of {join_names(lacking, NAMED_MAX)}", said)
         names = record.names()

@@ -242,10 +242,10 @@ def why_not_mapped(record: SwitchState, old: KafkaCluster, store: Store) -> str:
 
 def continue_mapped(record: SwitchState, old: KafkaCluster, store: Store) -> tuple[str, ...]:
     topics = topics_of_ranges(ranges_from_json(record.tails))
-    store.extents.continue_exact(list(_extents(record, old, store)))
-    for row in store.ledger.rows(record.back, open_only=True):
+    store.offset_runs.continue_exact(list(_extents(record, old, store)))
+    for row in store.incidents.rows(record.back, open_only=True):
         if row.incident.topic in topics and row.incident.kind in DIVERGENCE_KINDS:
-            store.ledger.close(row.id, now_ms=wall_ms(), came_to="the twin goes on behind it, mapped")
+            store.incidents.close(row.id, now_ms=wall_ms(), came_to="the twin goes on behind it, mapped")
     return topics
 
 
@@ -258,7 +258,7 @@ def _extents(record: SwitchState, old: KafkaCluster, store: Store) -> Iterator[t
     starts, ends = (old.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
     seen = old.describe_producers(parts)
     firsts = {TopicPartition(one.topic, one.partition): one.first - one.gone for one in ranges_from_json(record.tails)}
-    carried = {TopicPartition(at.topic, at.partition): at.to_offset for at in store.receipts.positions(record.back)}
+    carried = {TopicPartition(at.topic, at.partition): at.to_offset for at in store.progress.positions(record.back)}
     points = {TopicPartition(one.topic, number): at for one in record.topics for number, at in enumerate(one.points)}
     ours = link_producer_ids(store, record.back)
     for row, named in zip(rows, parts, strict=True):

@@ -136,7 +136,7 @@ def find_topics_with_own_offsets(link: Link, store: Store, topics: Collection[st
 
 
 def _records(store: Store) -> list[SwitchState]:
-    return [record for row in store.switches.all() if (record := parse_switch_state(row.record))]
+    return [record for row in store.switches.all() if (record := parse_switch_state(row.switch_state))]
 
 
 def goals_to_follow_home(link: Link, view: GroupView, left_there: Collection[str]) -> list[OffsetGoal]:

@@ -92,7 +92,7 @@ class HeldWriters:
         found: dict[str, SwitchState] = {}
         for switch in self._switches:
             row = self._store.switches.of(switch)
-            record = parse_switch_state(row.record) if row else None
+            record = parse_switch_state(row.switch_state) if row else None
             if record is not None and record.holds_writers:
                 found[switch] = record
         return found

@@ -82,7 +82,7 @@ def store_recovered_links(store: Store, found: Iterable[RecoveredLink], also: Co
         gone = (one.elsewhere().keys() | set(one.mapped)) - set(also)
         store.links.save_identity(one.identity)
         # Before the twins, which `flip` removes.
-        store.topics_in_switch.flip([_said(row) for row in one.homes])
+        store.topics_in_switch.change_homes([_said(row) for row in one.homes])
         store.twins.save([row for row in one.twins if row.topic not in gone])
 
 
@@ -123,7 +123,7 @@ def find_last_writers(target: KafkaCluster, found: RecoveredLink, topics: Collec
     """
     pid = found.identity.producer_id
     ours = {pid, marker_producer_id(pid)}
-    below = {TopicPartition(row.topic, row.partition): row.inherited for row in found.twins if row.topic in topics}
+    below = {TopicPartition(row.topic, row.partition): row.inherited_end for row in found.twins if row.topic in topics}
     writers = target.describe_producers(below)
     others = [
         named

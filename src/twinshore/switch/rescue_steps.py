@@ -107,8 +107,8 @@ def inspect_old_home(
     otherwise only those in topics that would be deleted.
     """
     some = list(topics)
-    carried = {(at.topic, at.partition): at.to_offset for at in store.receipts.positions(back)}
-    rows = [row.incident for row in store.ledger.rows(back, open_only=True)]
+    carried = {(at.topic, at.partition): at.to_offset for at in store.progress.positions(back)}
+    rows = [row.incident for row in store.incidents.rows(back, open_only=True)]
     # Of several incidents the least exact comes last, so that more is saved.
     rows.sort(key=lambda one: one.kind not in EXACT_DIVERGENCE_KINDS)
     stopped = {(one.topic, one.partition): one for one in rows if one.kind in DIVERGENCE_KINDS}
@@ -493,14 +493,14 @@ def _account(record: SwitchState, tail: UnreplicatedRange, store: Store) -> None
     if tail.gone:
         sentence += f"; {count_phrase(tail.gone, 'offset')} before were deleted there before anybody saw them"
     place = (record.back, tail.topic, tail.partition, IncidentKind.TAIL_RESCUED, tail.first, tail.end)
-    rows = [row for row in store.ledger.rows(record.back) if row.incident.sentence == sentence]
+    rows = [row for row in store.incidents.rows(record.back) if row.incident.sentence == sentence]
     if rows:
         return
     now_ms = wall_ms()
     audit = (now_ms, record.back, "rescue", f"{tail.topic}-{tail.partition}", str(tail.first), str(tail.end))
     store.audit.add([AuditRow(*audit, saved, record.by, tail.topic)])
-    row = store.ledger.add(Incident(*place, POLICY_RESCUE, sentence, IncidentKind.TAIL_RESCUED.side), now_ms=now_ms)
-    store.ledger.close(row.id, now_ms=now_ms)
+    row = store.incidents.add(Incident(*place, POLICY_RESCUE, sentence, IncidentKind.TAIL_RESCUED.side), now_ms=now_ms)
+    store.incidents.close(row.id, now_ms=now_ms)
 
 
 def recreate_topics(

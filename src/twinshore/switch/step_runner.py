@@ -436,7 +436,7 @@ class SwitchSteps(StepExecutor):
             for one in record.topics
             for link in (record.link, record.back)
         ]
-        done = {one.topic for one in self._store.topics_in_switch.flip(flips, told)}
+        done = {one.topic for one in self._store.topics_in_switch.change_homes(flips, told)}
         lacking = [one.topic for one in record.topics if one.topic not in done]
         if lacking:
             return StepPending(f"the store has another home of {join_names(lacking, NAMED_MAX)}", said)
@@ -451,7 +451,7 @@ class SwitchSteps(StepExecutor):
         if not isinstance(guarded, StepDone):
             return guarded
         record = guarded.record
-        placed = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(record.back)}
+        placed = {(at.topic, at.partition): at.to_offset for at in self._store.progress.positions(record.back)}
         waits = [
             f"{one.topic}-{number}"
             for one in record.topics

@@ -270,7 +270,7 @@ class WriteBlockKeeper:
 
     def known(self, cluster: str) -> WriteBlock:
         row = self._store.write_blocks.of(cluster)
-        return WriteBlock.from_json(row.guard) if row else WriteBlock()
+        return WriteBlock.from_json(row.block) if row else WriteBlock()
 
     def stands(self, rules: AclAccess, us: str, topics: Iterable[str]) -> bool:
         """Returns whether these twins are blocked, and no right has been granted since. Read-only."""

@@ -102,7 +102,7 @@ class Place:
         return LogStartWatch(link, *sides, self.store, self.pumps)
 
     def open(self) -> list[IncidentRow]:
-        return list(self.store.ledger.rows(LINK, open_only=True))
+        return list(self.store.incidents.rows(LINK, open_only=True))
 
     def ranges(self) -> list[tuple[int, int, int]]:
         return [(r.incident.partition, r.incident.from_offset, r.incident.to_offset) for r in self.open()]
@@ -134,7 +134,7 @@ def test_a_row_opens_grows_and_closes(place: Place) -> None:
     place.source.starts[TWO] = 50
     again.look()
     assert place.open() == []
-    assert len(place.store.ledger.rows(LINK)) == 2
+    assert len(place.store.incidents.rows(LINK)) == 2
 
 
 def test_a_side_that_cannot_be_asked_changes_nothing(place: Place) -> None:

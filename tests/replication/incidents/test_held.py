@@ -27,7 +27,7 @@ def held_by(store: Store, source: KafkaCluster) -> HangingTransactionWatch:
     """As a mirror that begins has it."""
 
     def stopped(link: str, stoppage: PartitionIncident) -> None:
-        store.ledger.add(to_incident(link, stoppage), now_ms=1)
+        store.incidents.add(to_incident(link, stoppage), now_ms=1)
 
     return HangingTransactionWatch(LINK, source, store, AFTER_S, stopped=stopped)
 
@@ -62,7 +62,7 @@ def test_a_restart_closes_no_row_of_a_transaction_that_is_open(
         def open_rows() -> list[str]:
             return [
                 row.incident.topic
-                for row in store.ledger.rows(LINK, open_only=True)
+                for row in store.incidents.rows(LINK, open_only=True)
                 if row.incident.kind == HANGING_KIND
             ]
 
@@ -80,9 +80,9 @@ def test_the_row_closes_with_its_topic(east: LabCluster, unique_topic: str, tmp_
     _producer = in_a_transaction(east, unique_topic)  # it lives on
     with closing(KafkaCluster(east.cluster)) as source, open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         held = held_by(store, source)
-        until(lambda: bool(store.ledger.rows(LINK)), held, named)
+        until(lambda: bool(store.incidents.rows(LINK)), held, named)
         admin = create_admin_client(east.cluster)
         admin.delete_topics([unique_topic])[unique_topic].result(30)
-        until(lambda: not store.ledger.rows(LINK, open_only=True), held)
-        (row,) = store.ledger.rows(LINK)
+        until(lambda: not store.incidents.rows(LINK, open_only=True), held)
+        (row,) = store.incidents.rows(LINK)
         assert row.incident.sentence.endswith(TOPIC_GONE)

@@ -42,7 +42,7 @@ class Place:
         return made
 
     def open(self) -> list[str]:
-        return [row.incident.topic for row in self.store.ledger.rows(LINK, open_only=True)]
+        return [row.incident.topic for row in self.store.incidents.rows(LINK, open_only=True)]
 
     def close(self) -> None:
         self.recorder.close()
@@ -76,7 +76,7 @@ def test_what_an_earlier_process_told_closes_when_the_topic_is_carried(place: Pl
     again.over("orders")
     assert place.open() == ["bills"]
     again.add(RIGHTS)
-    assert (len(again), len(place.store.ledger.rows(LINK))) == (1, 2)
+    assert (len(again), len(place.store.incidents.rows(LINK))) == (1, 2)
 
 
 def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, mo
     assert (place.open(), len(again)) == (["bills"], 0)
     again.keep(set())
     assert place.open() == []
-    assert all("; the topic is gone" in row.incident.sentence for row in place.store.ledger.rows(LINK))
+    assert all("; the topic is gone" in row.incident.sentence for row in place.store.incidents.rows(LINK))
 
 
 def test_what_became_of_a_twin_is_not_over_because_its_topic_is_gone(
@@ -122,7 +122,7 @@ def test_a_store_that_fails_once_hides_no_refusal_and_leaves_none_open(
     }
     for name, act in acts.items():
         with monkeypatch.context() as failing:
-            failing.setattr(place.store.ledger, name, _fails)
+            failing.setattr(place.store.incidents, name, _fails)
             with pytest.raises(StoreError):
                 act()
         act()

@@ -35,7 +35,7 @@ def every_row() -> list[Incident]:
 
 def decided(store: Store) -> dict[str, object]:
     """All that is read out of a ledger to decide by."""
-    rows = store.ledger.rows(LINK.name, open_only=True)
+    rows = store.incidents.rows(LINK.name, open_only=True)
     stopped = read_stopped_partitions(store, LINK.name)
     return {
         "stopping": {named: [row.id for row in found] for named, found in stopped.items()},
@@ -53,7 +53,7 @@ def test_no_sentence_decides(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     with open_store(url) as store:
         for one in every_row():
-            store.ledger.add(one, now_ms=1)
+            store.incidents.add(one, now_ms=1)
         before = decided(store)
         assert all(before.values()), "each has something to decide"
         database = Database(url, Secret())

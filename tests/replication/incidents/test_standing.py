@@ -92,17 +92,17 @@ def test_what_stopped_leaves_its_lane_alone_and_rests_until_its_row_is_closed(pl
     place.turned(lambda: ORDERS[1] not in place.desk.placed(LINK))
     assert set(place.desk.placed(LINK)) == {ORDERS[0], ORDERS[2]}
     assert ORDERS[0] not in place.standing
-    (row,) = place.store.ledger.rows(LINK, open_only=True)
+    (row,) = place.store.incidents.rows(LINK, open_only=True)
     assert (row.incident.from_offset, row.incident.to_offset, row.closed_ms) == (5, 7, None)
     assert row.incident.policy == POLICY_STOP
-    (position,) = place.store.receipts.positions(LINK)
+    (position,) = place.store.progress.positions(LINK)
     assert position.state is PartitionState.STOPPED
     time.sleep(0.3)
     assert place.standing.turn() == set(), "it is not tried again unasked"
-    place.store.ledger.close(row.id, now_ms=1)
+    place.store.incidents.close(row.id, now_ms=1)
     found = place.turned(lambda: ORDERS[1] not in place.standing)
     assert found | place.standing.turn() == {"orders"}
-    (position,) = place.store.receipts.positions(LINK)
+    (position,) = place.store.progress.positions(LINK)
     assert position.state is PartitionState.FLOWING
 
 
@@ -136,15 +136,15 @@ def test_rights_are_tried_again_and_the_row_closes_when_they_are_back(place: Pla
     assert place.turned(lambda: ORDERS[1] not in place.standing) == {"orders"}
     place.tell(RIGHTS)
     place.turned(lambda: ORDERS[1] in place.standing)
-    assert len(place.store.ledger.rows(LINK)) == 1, "the same row, still open"
+    assert len(place.store.incidents.rows(LINK)) == 1, "the same row, still open"
     place.turned(lambda: ORDERS[1] not in place.standing)
-    assert place.store.ledger.rows(LINK, open_only=True), "tried is not carried"
+    assert place.store.incidents.rows(LINK, open_only=True), "tried is not carried"
     place.tell(carried=(CARRIED,))
     time.sleep(0.5)
     assert place.standing.turn() == set()
-    assert place.store.ledger.rows(LINK, open_only=True), "a pump looked, and nothing crossed"
+    assert place.store.incidents.rows(LINK, open_only=True), "a pump looked, and nothing crossed"
     place.tell(carried=(replace(CARRIED, from_offset=5, to_offset=6),))
-    place.turned(lambda: not place.store.ledger.rows(LINK, open_only=True))
+    place.turned(lambda: not place.store.incidents.rows(LINK, open_only=True))
     assert place.standing.turn() == set()
 
 
@@ -168,11 +168,11 @@ def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(pla
     (lost,) = report_lost_by_target(ORDERS[2], 5, 9)
     place.tell(lost)
     place.tell(replace(lost, from_offset=7))
-    place.turned(lambda: bool(place.store.ledger.rows(LINK)))
+    place.turned(lambda: bool(place.store.incidents.rows(LINK)))
     assert ORDERS[2] in place.desk.placed(LINK), "it is carried all the while"
     place.tell(carried=(replace(CARRIED, partition=2, from_offset=9, to_offset=10),))
-    place.turned(lambda: not place.store.ledger.rows(LINK, open_only=True))
-    (row,) = place.store.ledger.rows(LINK)
+    place.turned(lambda: not place.store.incidents.rows(LINK, open_only=True))
+    (row,) = place.store.incidents.rows(LINK)
     assert (row.incident.from_offset, row.incident.to_offset) == (5, 9)
     assert "lost offsets 5 to 8" in row.incident.sentence
 
@@ -189,14 +189,14 @@ def test_a_topic_that_begins_anew_has_no_past(place: Place) -> None:
     place.turned(lambda: ORDERS[1] in place.standing)
     place.standing.forget("orders")
     assert ORDERS[1] not in place.standing
-    assert not place.store.ledger.rows(LINK, open_only=True)
+    assert not place.store.incidents.rows(LINK, open_only=True)
 
 
 def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
     """The target lost much; the source is away for a moment; then the target loses more."""
 
     def open_rows() -> list[tuple[str, int]]:
-        rows = place.store.ledger.rows(LINK, open_only=True)
+        rows = place.store.incidents.rows(LINK, open_only=True)
         return sorted((row.incident.kind.value, row.incident.to_offset) for row in rows)
 
     def carried(begin: int, end: int) -> PartitionProgress:
@@ -234,10 +234,10 @@ def test_in_an_overload_without_a_pause_each_row_of_what_was_dropped_closes_once
         told = at
 
     def open_ranges() -> list[tuple[int, int]]:
-        rows = place.store.ledger.rows(LINK, open_only=True)
+        rows = place.store.incidents.rows(LINK, open_only=True)
         return [(row.incident.from_offset, row.incident.to_offset) for row in rows]
 
-    place.turned(lambda: len(place.store.ledger.rows(LINK)) == 100 and open_ranges() == [(at, at + 5)])
+    place.turned(lambda: len(place.store.incidents.rows(LINK)) == 100 and open_ranges() == [(at, at + 5)])
     assert not [line for line in place.said if "over:" in line], place.said
     place.tell(carried=(replace(CARRIED, from_offset=told, to_offset=at + 5, source_end=at + 5),))
     place.turned(lambda: open_ranges() == [])
@@ -247,24 +247,24 @@ def test_in_an_overload_without_a_pause_each_row_of_what_was_dropped_closes_once
 def test_what_is_dropped_of_a_twin_that_has_fallen_back_is_open_until_it_is_told_of_anew(place: Place) -> None:
     place.tell(dropped_incident(ORDERS[1], 90, 95, "older than 1 s"))
     place.tell(carried=(replace(CARRIED, to_offset=80, source_end=95),))
-    place.turned(lambda: bool(place.store.ledger.rows(LINK)))
+    place.turned(lambda: bool(place.store.incidents.rows(LINK)))
     place.tell(dropped_incident(ORDERS[1], 40, 45, "older than 1 s"))
-    place.turned(lambda: len(place.store.ledger.rows(LINK)) == 2)
+    place.turned(lambda: len(place.store.incidents.rows(LINK)) == 2)
     time.sleep(0.2)
     place.turned(lambda: True)
-    assert len(place.store.ledger.rows(LINK, open_only=True)) == 2
+    assert len(place.store.incidents.rows(LINK, open_only=True)) == 2
     place.tell(carried=(replace(CARRIED, from_offset=39, to_offset=45, source_end=95),))
-    place.turned(lambda: [one.incident.to_offset for one in place.store.ledger.rows(LINK, open_only=True)] == [95])
+    place.turned(lambda: [one.incident.to_offset for one in place.store.incidents.rows(LINK, open_only=True)] == [95])
 
 
 def test_a_side_that_is_away_from_a_twin_that_was_never_told_of_has_one_row_that_stays_open(place: Place) -> None:
     """Nothing was told of the twin: its row ends at -1, as what is not over does."""
     for _ in range(3):
         place.tell(PartitionIncident("orders", 1, IncidentKind.TARGET_AWAY, -1, -1, "no answer", POLICY_WAIT))
-        place.turned(lambda: bool(place.store.ledger.rows(LINK)))
+        place.turned(lambda: bool(place.store.incidents.rows(LINK)))
         time.sleep(0.15)
         place.turned(lambda: True)
-    (row,) = place.store.ledger.rows(LINK)
+    (row,) = place.store.incidents.rows(LINK)
     assert row.closed_ms is None
 
 
@@ -277,7 +277,7 @@ LOST = PartitionIncident(
 
 
 def open_kinds(place: Place) -> list[tuple[str, int]]:
-    rows = place.store.ledger.rows(LINK, open_only=True)
+    rows = place.store.incidents.rows(LINK, open_only=True)
     return sorted((row.incident.kind.value, row.incident.from_offset) for row in rows)
 
 
@@ -296,8 +296,8 @@ def test_a_twin_that_begins_anew_has_troubles_of_its_own(place: Place) -> None:
 def test_what_another_mirror_closed_meanwhile_is_told_again_when_it_is_met_again(place: Place) -> None:
     place.tell(AWAY)
     place.turned(lambda: len(open_kinds(place)) == 1)
-    for row in place.store.ledger.rows(LINK, open_only=True):
-        place.store.ledger.close(row.id, now_ms=1)
+    for row in place.store.incidents.rows(LINK, open_only=True):
+        place.store.incidents.close(row.id, now_ms=1)
     place.recorder.settle(LINK)
     place.standing = place.begun()
     place.tell(replace(AWAY, from_offset=9_000, to_offset=9_500))

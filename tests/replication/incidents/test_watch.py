@@ -74,7 +74,7 @@ class Place:
         )
 
     def open(self) -> list[str]:
-        return [row.incident.kind.value for row in self.store.ledger.rows(LINK, open_only=True)]
+        return [row.incident.kind.value for row in self.store.incidents.rows(LINK, open_only=True)]
 
     def until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 15
@@ -96,7 +96,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) 
 
 
 def fail_once(place: Place, monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
-    asked, failed = getattr(place.store.ledger, name), list[str]()
+    asked, failed = getattr(place.store.incidents, name), list[str]()
 
     def first_fails(*args: Any, **more: Any) -> Any:
         if not failed:
@@ -104,7 +104,7 @@ def fail_once(place: Place, monkeypatch: pytest.MonkeyPatch, name: str) -> list[
             raise StoreError("the store does not answer")
         return asked(*args, **more)
 
-    monkeypatch.setattr(place.store.ledger, name, first_fails)
+    monkeypatch.setattr(place.store.incidents, name, first_fails)
     return failed
 
 
@@ -119,7 +119,7 @@ def test_a_side_that_is_away_has_its_row_and_loses_it_though_the_store_fails(
     place.trouble = ""
     place.until(lambda: place.open() == [])
     assert failed
-    assert len(place.store.ledger.rows(LINK)) == 1
+    assert len(place.store.incidents.rows(LINK)) == 1
 
 
 def test_an_outage_is_as_long_by_its_row_as_by_its_sentence_and_the_log(
@@ -141,13 +141,13 @@ def test_an_outage_is_as_long_by_its_row_as_by_its_sentence_and_the_log(
     began_ms = time.time() * 1000
     monkeypatch.setattr(AvailabilityWatch, "_leaderless", ask)
     place.until(lambda: place.open() == ["source away"])
-    (row,) = place.store.ledger.rows(LINK)
+    (row,) = place.store.incidents.rows(LINK)
     assert abs(row.opened_ms - began_ms) < 700
     time.sleep(0.7)
     dead.clear()
     answered_ms = time.time() * 1000
     place.until(lambda: place.open() == [])
-    (row,) = place.store.ledger.rows(LINK)
+    (row,) = place.store.incidents.rows(LINK)
     assert row.closed_ms is not None and abs(row.closed_ms - answered_ms) < 700
     (logged,) = [line for line in place.said if line.startswith("east answers again")]
     for sentence in (row.incident.sentence, logged):
@@ -191,7 +191,9 @@ def test_what_another_mirror_told_meanwhile_closes_here(place: Place) -> None:
     place.active = False
     place.until(lambda: not place.watch._adopted)
     for kind in (IncidentKind.TARGET_AWAY, IncidentKind.DISK_NEAR_FULL):
-        place.store.ledger.add(Incident(LINK, "", -1, kind, -1, -1, POLICY_WAIT, "the target west is away"), now_ms=1)
+        place.store.incidents.add(
+            Incident(LINK, "", -1, kind, -1, -1, POLICY_WAIT, "the target west is away"), now_ms=1
+        )
     time.sleep(0.1)
     assert len(place.open()) == 2, "the link is not ours to speak of"
     place.active = True
@@ -204,7 +206,7 @@ def test_a_row_of_another_mirror_says_by_its_side_who_turned_it_away(place: Plac
     place.active = False
     place.until(lambda: not place.watch._adopted)
     kind = IncidentKind.RIGHTS_LOST
-    place.store.ledger.add(Incident(LINK, "", -1, kind, -1, -1, POLICY_RETRY, "in words of its own", side), now_ms=1)
+    place.store.incidents.add(Incident(LINK, "", -1, kind, -1, -1, POLICY_RETRY, "in words of its own", side), now_ms=1)
     place.active = True
     place.until(lambda: place.open() == [])
 
@@ -245,9 +247,9 @@ def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mende
     sides.clear()
     place.active = True
     place.until(lambda: not told(place))
-    assert len(place.store.ledger.rows(LINK)) == 3, "each once, and the source's once more"
+    assert len(place.store.incidents.rows(LINK)) == 3, "each once, and the source's once more"
 
 
 def told(place: Place) -> set[tuple[IncidentSide, str]]:
-    rows = place.store.ledger.rows(LINK, open_only=True)
+    rows = place.store.incidents.rows(LINK, open_only=True)
     return {(row.incident.side, row.incident.sentence) for row in rows}

@@ -163,11 +163,11 @@ def test_a_proof_that_takes_long_holds_up_nobody_and_its_result_comes_later(
     for _ in range(5):
         assert stage.adopter.adopt([STEP, plain]) == ([plain], [])
     assert time.monotonic() - began < 5
-    assert store.extents.reached(LINK.name) == {}
+    assert store.offset_runs.reached(LINK.name) == {}
     go_on.set()
     ready, refused = stage.until(lambda ready, _: bool(ready))
     assert (ready, refused, stage.proofs) == ([STEP], [], 1)
-    assert store.extents.reached(LINK.name)[("orders", 0)].source == 7
+    assert store.offset_runs.reached(LINK.name)[("orders", 0)].source == 7
     assert any("orders-0 is mapped: goes on with 7 of the source at 5 of the twin" in said for said in stage.said)
 
 
@@ -196,7 +196,7 @@ def test_a_twin_that_was_written_to_since_is_proven_anew(
         assert stage.adopter.adopt([STEP]) == ([], [])
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert store.extents.reached(LINK.name) == {}
+    assert store.offset_runs.reached(LINK.name) == {}
 
 
 def test_what_cannot_be_proven_is_tried_again_ever_more_rarely_until_a_log_moves(

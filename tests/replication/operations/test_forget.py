@@ -39,7 +39,7 @@ def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monk
     held = store.leases.take(f"link {BACK}", "a mirror", 2_000, seen=None)
     assert held is not None
     # The mirror renews its lease between two looks.
-    monkeypatch.setattr(time, "sleep", lambda _: store.leases.beat_each([held], {held.name: held.ttl_ms}))
+    monkeypatch.setattr(time, "sleep", lambda _: store.leases.renew_each([held], {held.name: held.ttl_ms}))
     planned = plan(ForgetTopic("orders", [LINK, BACK]), SETTINGS, store)
     told: list[str] = []
     with raises(RefusedError, "replication.link-running", link=BACK, owner="a mirror"):

@@ -22,10 +22,10 @@ def file(tmp_path: Path) -> Path:
     found = write_settings(tmp_path, f'[links."{LINK}"]\n[links."west->east"]\n')
     with opened(found) as store:
         dropped = Incident(LINK, "prices", 2, IncidentKind.STALE_DROPPED, 100, 150, POLICY_DROP, "50 were dropped")
-        row = store.ledger.add(dropped, now_ms=1_700_000_000_000)
-        store.ledger.close(row.id, now_ms=1_700_000_001_000)
+        row = store.incidents.add(dropped, now_ms=1_700_000_000_000)
+        store.incidents.close(row.id, now_ms=1_700_000_001_000)
         gap = Incident("west->east", "bills", 0, IncidentKind.FOREIGN_WRITE, 7, 8, POLICY_STOP, "somebody wrote")
-        store.ledger.add(gap, now_ms=1_700_000_002_000)
+        store.incidents.add(gap, now_ms=1_700_000_002_000)
     return found
 
 
@@ -38,7 +38,7 @@ def test_what_is_over_is_shown_with_its_offsets(file: Path) -> None:
     assert "bills" not in asking.run(file, "incidents", "--kind", "stale dropped")
     (row,) = json.loads(asking.run(file, "incidents", "--link", LINK, "--json"))
     assert (row["from_offset"], row["to_offset"], row["kind"]) == (100, 150, "stale dropped")
-    assert row["parts"] == []
+    assert row["joined_ranges"] == []
     first = asking.run(file, "incidents", "--last", "1").splitlines()
     assert first[1].startswith("older ones: --before ")
     assert "prices-2" in asking.run(file, "incidents", "--last", "1", "--before", first[1].split()[-1])
@@ -57,7 +57,7 @@ def test_older_rows_are_offered_only_where_there_are_some(file: Path) -> None:
 def test_what_is_about_a_whole_link_names_it_alone(file: Path) -> None:
     with opened(file) as store:
         away = Incident(LINK, "", -1, IncidentKind.TARGET_AWAY, -1, -1, POLICY_STOP, "west does not answer")
-        store.ledger.add(away, now_ms=1_700_000_003_000)
+        store.incidents.add(away, now_ms=1_700_000_003_000)
     (said, *_) = asking.run(file, "incidents").splitlines()
     assert f"{LINK}: target away: west does not answer (open)" in said
 

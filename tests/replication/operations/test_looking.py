@@ -24,7 +24,7 @@ NOTHING = (
 
 def test_an_offset_is_found_from_either_side(store: Store) -> None:
     extent = OffsetRun(SourceOffset(10), TargetOffset(70), 0, 0)
-    store.extents.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
+    store.offset_runs.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
     (run,) = look_up_offsets(OffsetQuery("bills"), SETTINGS, store)
     assert run.sentence() == "east->west: bills-0: nothing yet; goes on with 10 of the source behind 70 of the target"
     (spot,) = look_up_offsets(OffsetQuery("bills", source_offset=12), SETTINGS, store)

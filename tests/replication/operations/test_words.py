@@ -43,7 +43,7 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[TwinRange]:
 
 
 def incident(store: Store, kind: IncidentKind, partition: int, policy: IncidentPolicy) -> None:
-    store.ledger.add(Incident(LINK, "orders", partition, kind, 5, 7, policy, "a sentence."), now_ms=1)
+    store.incidents.add(Incident(LINK, "orders", partition, kind, 5, 7, policy, "a sentence."), now_ms=1)
 
 
 def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
@@ -124,10 +124,10 @@ def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Stor
     store.links.save_identity(LinkIdentity(LINK, 1, 0, "e", "w"))
     planned = incident_admin.plan(ResumeStopped("orders", 0), SETTINGS, store)
     assert [(step.named, len(step.rows)) for step in planned.steps] == [(TopicPartition("orders", 0), 1)]
-    assert len(store.ledger.rows(LINK, open_only=True)) == 2
+    assert len(store.incidents.rows(LINK, open_only=True)) == 2
     (step,) = incident_admin.act(planned, store, by="anna")
     assert step.sentence(done=True) == "east->west: orders-0 is resumed"
-    assert [row.incident.partition for row in store.ledger.rows(LINK, open_only=True)] == [1]
+    assert [row.incident.partition for row in store.incidents.rows(LINK, open_only=True)] == [1]
     assert [(row.subject, row.outcome) for row in store.audit.rows()] == [("orders-0", "by anna")]
     list(incident_admin.act(planned, store, by="bert"))
     assert len(store.audit.rows()) == 1, "the row was closed already"

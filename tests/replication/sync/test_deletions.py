@@ -112,7 +112,7 @@ class Stage:
         self.store.link_states.remember([LinkStateRow(LINK, kind, topic, value, "said", wall_ms())])
 
     def open(self, kind: str) -> list[IncidentRow]:
-        return [row for row in self.store.ledger.rows(LINK, open_only=True) if row.incident.kind == kind]
+        return [row for row in self.store.incidents.rows(LINK, open_only=True) if row.incident.kind == kind]
 
     def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, ObservedTopic]:
         there = ObservedTopic(Presence.THERE, "aa" if cluster.name == "east" else "bb", 1)
@@ -135,7 +135,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) 
 def test_one_topic_that_cannot_be_looked_at_hides_no_other(stage: Stage) -> None:
     stage.gone, stage.mute = {"a", "c"}, {"a"}
     assert stage.looks() == ("c",)
-    assert [row.incident.topic for row in stage.store.ledger.rows(LINK)] == ["c"]
+    assert [row.incident.topic for row in stage.store.incidents.rows(LINK)] == ["c"]
     assert sum("not decided now" in line for line in stage.said) == 1, "told once"
 
 
@@ -245,7 +245,7 @@ def test_a_deletion_that_the_target_refuses_is_told_once_and_tried_again(
     assert asked == ["a"]
     stage.hands.answer = lambda _: ""
     assert stage.looks(3) == ("a",)
-    assert stage.store.ledger.rows(LINK, open_only=True) == ()
+    assert stage.store.incidents.rows(LINK, open_only=True) == ()
 
 
 @pytest.mark.parametrize("count", [6, len(TOPICS)], ids=["more than five", "all of them"])
@@ -267,7 +267,7 @@ def test_many_topics_that_go_at_once_wait_for_a_word_each(stage: Stage, count: i
 def test_a_few_of_many_go_as_the_settings_say(stage: Stage) -> None:
     stage.gone = set(TOPICS[:5])
     assert stage.looks() == TOPICS[:5]
-    assert stage.store.ledger.rows(LINK, open_only=True) == ()
+    assert stage.store.incidents.rows(LINK, open_only=True) == ()
     assert {row.topic for row in stage.store.twins.of(LINK)} == set(TOPICS[5:])
 
 

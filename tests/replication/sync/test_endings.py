@@ -71,7 +71,7 @@ class Place:
         return ObservedTopic(presence, self.ids[cluster], 1 if self.ids[cluster] else 0)
 
     def open(self) -> list[str]:
-        return [row.incident.kind.value for row in self.store.ledger.rows(LINK, open_only=True)]
+        return [row.incident.kind.value for row in self.store.incidents.rows(LINK, open_only=True)]
 
     def close(self) -> None:
         self.source.close()
@@ -94,7 +94,7 @@ def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place
     again.look()
     assert place.open() == ["recreated topic"]
     place.ids["west"] = "bb"
-    place.store.ledger.add(
+    place.store.incidents.add(
         Incident(LINK, "orders", -1, IncidentKind.RIGHTS_LOST, -1, -1, POLICY_TOPIC, "told by the driver"), now_ms=1
     )
     place.begun().look()
@@ -108,7 +108,7 @@ def test_a_twin_that_was_kept_is_forgotten_once_nobody_has_it(place: Place, monk
     place.endings.look()
     assert place.open() == ["deleted topic"]
     kept = Incident(LINK, "orders", -1, IncidentKind.FOREIGN_WRITE, -1, -1, POLICY_KEEP_TWIN, "the twin is kept")
-    place.store.ledger.add(kept, now_ms=2)
+    place.store.incidents.add(kept, now_ms=2)
     place.ids["west"] = ""
     place.endings.look()
     assert place.open() == []
@@ -124,7 +124,7 @@ def test_a_store_that_fails_once_leaves_no_row_open(place: Place, monkeypatch: p
         raise StoreError("the store does not answer")
 
     with monkeypatch.context() as failing:
-        failing.setattr(place.store.ledger, "close", fails)
+        failing.setattr(place.store.incidents, "close", fails)
         with pytest.raises(StoreError):
             place.endings.look()
     assert place.open() == ["recreated topic"]

@@ -67,7 +67,7 @@ def test_a_plan_says_what_the_follower_then_tells(stage: Planned) -> None:
     stage.gone, stage.anew = {"a"}, {"b"}
     said = stage.plan()
     assert said.keys() == {"a", "b"}
-    assert not stage.store.ledger.rows(LINK), "a plan tells nothing"
+    assert not stage.store.incidents.rows(LINK), "a plan tells nothing"
     stage.follows()
     for topic, kind in (("a", "deleted topic"), ("b", "recreated topic")):
         (row,) = stage.open(kind)

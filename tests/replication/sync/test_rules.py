@@ -342,7 +342,7 @@ def test_who_else_may_change_our_own_topics_is_told_of_both_sides(
     place = Place(tmp_path, monkeypatch, log_lines, more + '[links."east->west".follow]\nacls = false\n')
 
     def told() -> list[str]:
-        return [row.incident.sentence for row in place.store.ledger.rows(LINK, open_only=True)]
+        return [row.incident.sentence for row in place.store.incidents.rows(LINK, open_only=True)]
 
     wide = replace(acl("*"), operation=int(AclOperation.ALL))
     place.east = {wide}

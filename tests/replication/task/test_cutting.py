@@ -40,7 +40,7 @@ from twinshore.replication.task.core.batches import (
 )
 from twinshore.replication.task.core.config import TaskLimits
 
-STAMP = SequenceMap(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
+STAMP = SequenceMap(producer_id=9, producer_epoch=2, base_offset=0, base_sequence=0)
 LIMITS = TaskLimits(merge_below_bytes=200, merged_bytes_max=600, join_below_bytes=500)
 
 
@@ -98,7 +98,7 @@ def read_back(found: ParsedFetch, stamp: SequenceMap = STAMP) -> list[Record]:
         assert header.attributes & ~0x07 == 0
         assert header.max_timestamp == parcel.max_timestamp
         assert (header.producer_id, header.producer_epoch) == (stamp.producer_id, stamp.producer_epoch)
-        sequence = parcel.base - stamp.anchor_offset + stamp.anchor_sequence
+        sequence = parcel.base - stamp.base_offset + stamp.base_sequence
         assert header.base_sequence == sequence % SEQUENCE_SPAN
         read += [record._replace(offset=parcel.base + record.offset) for record in decode_batch(view, header)]
     return read
@@ -108,7 +108,7 @@ def read_back(found: ParsedFetch, stamp: SequenceMap = STAMP) -> list[Record]:
 @pytest.mark.parametrize("append_time", [False, True])
 @pytest.mark.parametrize("joins", [False, True])
 def test_parcels_hold_the_same_records_at_the_same_offsets(base: int, append_time: bool, joins: bool) -> None:
-    stamp = STAMP._replace(anchor_offset=base, anchor_sequence=3)
+    stamp = STAMP._replace(base_offset=base, base_sequence=3)
     for seed in range(40):
         data, seen = source(base, random.Random(seed), append_time=append_time)
         found = fed(data, base, joins=joins)

@@ -34,7 +34,7 @@ FRESH = TargetState(0, 0, 0, None, None, source_start=60, source_end=100)
 def looked(seen: TargetState, anchor: int, *, never: bool = False) -> tuple[TaskPartitions, PartitionReplicator]:
     """A lane whose one partition was looked at, and found to be so."""
     lane = TaskPartitions(OURS, 0, state_expiry_ms=86_400_000, never_cut=never)
-    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, anchor_offset=anchor, anchor_sequence=anchor)])
+    lane.assign([PartitionConfig("orders", 0, "07" * 16, "08" * 16, base_offset=anchor, base_sequence=anchor)])
     lane.routed(NAMED, PartitionLeaders(1, 0, 2))
     assert lane.take_due_inspections(0.0, {2}) == [NAMED]
     lane.on_inspected(NAMED, seen, 1.0, NOW_MS)
@@ -217,7 +217,7 @@ def test_what_a_source_lost_since_its_twin_was_made_and_before_anything_crossed_
 
 
 def test_nothing_was_lost_before_a_twins_first_record() -> None:
-    order = PartitionConfig("orders", 0, "07" * 16, "08" * 16, anchor_offset=60, anchor_sequence=60)
+    order = PartitionConfig("orders", 0, "07" * 16, "08" * 16, base_offset=60, base_sequence=60)
     track = PartitionReplicator.of(order, (OURS, 0), 0, 1 << 20)
     track.fetched = 100
     assert not report_unreported_gap(track, replace(FRESH, source_start=100, unseen=((0, 60),)))

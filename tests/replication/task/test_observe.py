@@ -19,7 +19,7 @@ from twinshore.replication.task.core.position import (
     marker_producer_id,
 )
 
-STAMP = SequenceMap(producer_id=9, producer_epoch=0, anchor_offset=100, anchor_sequence=0)
+STAMP = SequenceMap(producer_id=9, producer_epoch=0, base_offset=100, base_sequence=0)
 TAIL = LastBatch(base_offset=195, last_offset=199, producer_id=9, base_sequence=95)
 SOUND = TargetState(
     log_start=0,
@@ -162,7 +162,7 @@ def test_ours_behind_what_somebody_else_wrote_is_no_marker() -> None:
 
 
 # A topic that was at home on the twin's cluster until offset 200: the link has written nothing there in its epoch.
-TURNED = SequenceMap(producer_id=9, producer_epoch=3, anchor_offset=200, anchor_sequence=0)
+TURNED = SequenceMap(producer_id=9, producer_epoch=3, base_offset=200, base_sequence=0)
 THEIRS = LastBatch(base_offset=195, last_offset=199, producer_id=77, base_sequence=4)
 DEMOTED = replace(SOUND, tail=THEIRS, producer=None)
 

@@ -335,7 +335,7 @@ def test_what_every_pump_tells_anew_is_one_row_that_closes_when_it_is_over(tmp_p
             recorder.take(TaskReport(LINK, 0, (), (AWAY,), {}))
             recorder._flush()
         recorder.close()
-        assert [row.incident.sentence for row in store.ledger.rows(LINK)] == ["the twin's leader hangs"]
+        assert [row.incident.sentence for row in store.incidents.rows(LINK)] == ["the twin's leader hangs"]
 
 
 def test_a_cluster_that_is_away_is_one_alarm_and_what_lasts_behind_it_is_told_then(tmp_path: Path) -> None:
@@ -344,13 +344,13 @@ def test_a_cluster_that_is_away_is_one_alarm_and_what_lasts_behind_it_is_told_th
         recorder.away(LINK, "target", "west does not answer")
         recorder.take(TaskReport(LINK, 0, (), (AWAY,), {}))
         recorder._flush()
-        assert list(store.ledger.rows(LINK)) == []
+        assert list(store.incidents.rows(LINK)) == []
         source = PartitionIncident("orders", 0, IncidentKind.SOURCE_AWAY, 5, 6, "the source errs", POLICY_WAIT)
         carried = PartitionProgress("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2)
         recorder.take(TaskReport(LINK, 0, (carried,), (source,), {}))
         recorder._flush()
-        assert [row.incident.kind for row in store.ledger.rows(LINK)] == ["source away"], "the other side is not"
+        assert [row.incident.kind for row in store.incidents.rows(LINK)] == ["source away"], "the other side is not"
         recorder.away(LINK, "target", "")
         recorder.take(TaskReport(LINK, 0, (), (AWAY,), {}))
         recorder.close()
-        assert [row.incident.kind for row in store.ledger.rows(LINK)] == ["source away", "target away"]
+        assert [row.incident.kind for row in store.incidents.rows(LINK)] == ["source away", "target away"]

@@ -28,9 +28,9 @@ from twinshore.replication.task.core.batches import (
 )
 from twinshore.replication.task.core.config import TaskLimits
 
-ONE = SequenceMap(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
+ONE = SequenceMap(producer_id=9, producer_epoch=2, base_offset=0, base_sequence=0)
 # Its data began elsewhere, and its sequences wrap on the way.
-OTHER = SequenceMap(producer_id=2**40, producer_epoch=77, anchor_offset=-5, anchor_sequence=SEQUENCE_SPAN - 40)
+OTHER = SequenceMap(producer_id=2**40, producer_epoch=77, base_offset=-5, base_sequence=SEQUENCE_SPAN - 40)
 LIMITS = TaskLimits(merge_below_bytes=300, join_below_bytes=4000, merged_bytes_max=9000)
 
 

@@ -211,7 +211,7 @@ def build_scope(
             where = (row.topic, row.partition)
             parts[where] = (
                 (twin, row.partition),
-                mapped.get(where) or ReplicatedTranslation(where, carried, row.inherited),
+                mapped.get(where) or ReplicatedTranslation(where, carried, row.inherited_end),
             )
             names.add((row.topic, twin, row.source_topic_id, row.target_topic_id))
     return SyncScope(parts, tuple(sorted(names)))

@@ -397,9 +397,9 @@ def next_sequence(sequence: int, count: int) -> int:
     return (sequence + count) % SEQUENCE_SPAN
 
 
-def sequence_of(anchor_offset: int, anchor_sequence: int, offset: int) -> int:
-    """Returns the sequence of `offset`, if `anchor_offset` has `anchor_sequence` and no offset between is missing."""
-    return (anchor_sequence + offset - anchor_offset) % SEQUENCE_SPAN
+def sequence_of(base_offset: int, base_sequence: int, offset: int) -> int:
+    """Returns the sequence of `offset`, if `base_offset` has `base_sequence` and no offset between is missing."""
+    return (base_sequence + offset - base_offset) % SEQUENCE_SPAN
 
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count: one byte each

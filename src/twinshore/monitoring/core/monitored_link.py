@@ -95,7 +95,7 @@ class MonitoredLink:
         """Restores what an earlier monitor saved: a backlog keeps its age, and a vanished topic is noticed."""
         for row in rows:
             if not row.group:
-                waiting = tuple(EndSighting(*pair) for pair in json.loads(row.waiting))
+                waiting = tuple(EndSighting(*pair) for pair in json.loads(row.unreplicated_ends))
                 place = MonitoredPartition(row.link, row.topic, row.partition)
                 self.arrivals[place] = UnreplicatedEnds(waiting, row.source_end)
                 self.views[place] = _view_of(row)
@@ -313,7 +313,7 @@ def _view_of(row: PartitionDelayRow) -> PartitionLag:
     return PartitionLag(
         MonitoredPartition(row.link, row.topic, row.partition),
         *(row.at_ms, row.source_end, row.target_end, row.lag_records, row.recovery_point_ms),
-        OffsetRelation(row.axis),
+        OffsetRelation(row.offset_relation),
         row.state,
     )
 

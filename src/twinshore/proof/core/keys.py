@@ -68,46 +68,48 @@ def update_key_marks(
             mark_ms=seen_ms,
             since_ms=seen_ms if look.target_end >= look.source_end else 0,
             retention_ms=retention_ms,
-            missed=1,
-            looked_ms=0,
-            looked_end=0,
-            owed=0,
+            may_lack_tombstones=1,
+            checked_ms=0,
+            checked_end=0,
+            missing_tombstones=0,
             from_offset=-1,
             to_offset=-1,
         )
     shortest_ms = min(row.retention_ms, retention_ms)
-    if max(row.mark_ms, row.since_ms, row.looked_ms) > now_ms:
+    if max(row.mark_ms, row.since_ms, row.checked_ms) > now_ms:
         # The clock was ahead when these were written: ages are unknown.
-        missed = int(look.target_end > row.looked_end)
-        anew = replace(row, mark_end=look.source_end, mark_ms=seen_ms, since_ms=0, looked_ms=0)
-        return replace(anew, retention_ms=shortest_ms, missed=missed)
+        missed = int(look.target_end > row.checked_end)
+        anew = replace(row, mark_end=look.source_end, mark_ms=seen_ms, since_ms=0, checked_ms=0)
+        return replace(anew, retention_ms=shortest_ms, may_lack_tombstones=missed)
     behind = look.target_end < row.mark_end
-    since_ms = max(row.since_ms, row.looked_ms) if behind else row.since_ms
-    missed = int(look.target_end > row.looked_end and bool(row.missed or now_ms - since_ms >= shortest_ms))
+    since_ms = max(row.since_ms, row.checked_ms) if behind else row.since_ms
+    missed = int(
+        look.target_end > row.checked_end and bool(row.may_lack_tombstones or now_ms - since_ms >= shortest_ms)
+    )
     if behind:
-        return replace(row, retention_ms=shortest_ms, missed=missed)
+        return replace(row, retention_ms=shortest_ms, may_lack_tombstones=missed)
     return replace(
         row,
         mark_end=look.source_end,
         mark_ms=seen_ms,
         since_ms=row.mark_ms,
         retention_ms=retention_ms,
-        missed=missed,
+        may_lack_tombstones=missed,
     )
 
 
 def is_key_check_due(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> bool:
-    owes = bool(row.owed) and now_ms - row.looked_ms >= MISSING_TOMBSTONES_RECHECK_MS
-    return look.target_end > max(row.looked_end, look.target_start) and bool(row.missed or owes)
+    owes = bool(row.missing_tombstones) and now_ms - row.checked_ms >= MISSING_TOMBSTONES_RECHECK_MS
+    return look.target_end > max(row.checked_end, look.target_start) and bool(row.may_lack_tombstones or owes)
 
 
 def mark_keys_checked(row: KeyCheckRow, look: PartitionScan, found: CompareResult, now_ms: int) -> KeyCheckRow:
     return replace(
         row,
-        missed=0,
-        looked_ms=now_ms,
-        looked_end=look.target_end,
-        owed=found.owed,
+        may_lack_tombstones=0,
+        checked_ms=now_ms,
+        checked_end=look.target_end,
+        missing_tombstones=found.owed,
         from_offset=found.owed_from,
         to_offset=found.owed_to,
     )
@@ -120,9 +122,9 @@ def lag_age_ms(row: KeyCheckRow, look: PartitionScan, now_ms: int) -> int:
 
 def missing_tombstones_incident(row: KeyCheckRow) -> Incident | None:
     """Returns the incident, without keys: incidents are kept forever."""
-    if not row.owed:
+    if not row.missing_tombstones:
         return None
-    keys = "a key that was" if row.owed == 1 else f"{row.owed} keys that were"
+    keys = "a key that was" if row.missing_tombstones == 1 else f"{row.missing_tombstones} keys that were"
     sentence = (
         f"the twin still shows values of {keys} deleted on the source, at offsets {row.from_offset} to"
         f" {row.to_offset - 1}: the tombstones were cleaned away before they crossed"
@@ -149,7 +151,14 @@ def find_outdated_incidents(
         row = rows.get((said.link, said.topic, said.partition))
         if said.kind is not INCIDENT_KIND or row is None or missing_tombstones_incident(row) == said:
             continue
-        found.append((one.id, f"a later look found {row.owed}" if row.owed else "no deletion is owed any more"))
+        found.append(
+            (
+                one.id,
+                f"a later look found {row.missing_tombstones}"
+                if row.missing_tombstones
+                else "no deletion is owed any more",
+            )
+        )
     return found
 
 

@@ -33,7 +33,9 @@ PAUSED_BEFORE_START = "it was paused before it was ever carried"
 
 
 def reset_proof(row: ProofRow, at: int) -> ProofRow:
-    nothing = replace(row, from_offset=at, to_offset=at, target_offset=-1, records=0, digest="", size=0, oldest_ms=0)
+    nothing = replace(
+        row, from_offset=at, to_offset=at, target_offset=-1, records=0, digest="", bytes_read=0, oldest_ms=0
+    )
     return _without_pass(nothing)
 
 
@@ -45,7 +47,7 @@ def narrow_proof(row: ProofRow, start: int, upto: int) -> ProofRow:
     if start == upto:
         return replace(reset_proof(row, start), target_offset=target)
     span, whole = upto - start, row.to_offset - row.from_offset
-    at = max(start, row.again_offset) if row.again_offset >= 0 else -1
+    at = max(start, row.reread_offset) if row.reread_offset >= 0 else -1
     left = replace(
         row,
         from_offset=start,
@@ -53,10 +55,10 @@ def narrow_proof(row: ProofRow, start: int, upto: int) -> ProofRow:
         target_offset=target,
         records=max(0, row.records - whole + span),
         digest="",
-        size=row.size * span // whole,
-        again_offset=at,
-        again_target=row.again_target if at == row.again_offset else -1,
-        again_end=min(row.again_end, upto),
+        bytes_read=row.bytes_read * span // whole,
+        reread_offset=at,
+        reread_target=row.reread_target if at == row.reread_offset else -1,
+        reread_end=min(row.reread_end, upto),
     )
     return _over(left)
 
@@ -69,7 +71,7 @@ def extend_proof(row: ProofRow, stretch: CompareRange, result: CompareResult, re
         to_offset=result.to,
         records=row.records + result.records,
         digest=f"{combine_digests(int(row.digest or NO_RECORDS, 16), result.digest):032x}" if known else "",
-        size=row.size + result.bytes if row.size or empty else 0,
+        bytes_read=row.bytes_read + result.bytes if row.bytes_read or empty else 0,
         oldest_ms=read_ms if empty else row.oldest_ms,
     )
 
@@ -80,33 +82,33 @@ def advance_reread(row: ProofRow, stretch: CompareRange, result: CompareResult, 
     """
     if stretch.way is CompareMode.COMPACTED:
         return _whole_again(row, result, read_ms)
-    begins = row.again_offset < 0
-    at = row.from_offset if begins else row.again_offset
-    if result.to <= at or stretch.start > at or read_ms < row.again_ms:
+    begins = row.reread_offset < 0
+    at = row.from_offset if begins else row.reread_offset
+    if result.to <= at or stretch.start > at or read_ms < row.reread_ms:
         return row
     if begins:
-        row = replace(row, again_ms=read_ms, again_end=row.to_offset)
-    return _over(replace(row, again_offset=result.to, again_target=result.target_to))
+        row = replace(row, reread_ms=read_ms, reread_end=row.to_offset)
+    return _over(replace(row, reread_offset=result.to, reread_target=result.target_to))
 
 
 def _whole_again(row: ProofRow, result: CompareResult, read_ms: int) -> ProofRow:
     """A compacted log is read again whole, with new records."""
     if result.to < row.to_offset:
         return row
-    row = replace(row, size=result.bytes, oldest_ms=max(row.oldest_ms, read_ms))
+    row = replace(row, bytes_read=result.bytes, oldest_ms=max(row.oldest_ms, read_ms))
     grows = row.state is ProofState.IDENTICAL or result.to == row.to_offset
     return replace(row, to_offset=result.to, records=result.records) if grows else row
 
 
 def _over(row: ProofRow) -> ProofRow:
     """Ends a pass at the proof's end of when the pass began: later parts are younger."""
-    if row.again_offset < 0 or row.again_offset < row.again_end:
+    if row.reread_offset < 0 or row.reread_offset < row.reread_end:
         return row
-    return _without_pass(replace(row, oldest_ms=max(row.oldest_ms, row.again_ms)))
+    return _without_pass(replace(row, oldest_ms=max(row.oldest_ms, row.reread_ms)))
 
 
 def _without_pass(row: ProofRow) -> ProofRow:
-    return replace(row, again_offset=-1, again_target=-1, again_end=-1, again_ms=0)
+    return replace(row, reread_offset=-1, reread_target=-1, reread_end=-1, reread_ms=0)
 
 
 def incident_of(row: ProofRow) -> Incident | None:
@@ -125,7 +127,7 @@ def incident_of(row: ProofRow) -> Incident | None:
         kind_entry(INCIDENT_KIND).policy,
         sentence,
         INCIDENT_KIND.side,
-        row.way,
+        row.mode,
     )
 
 
@@ -136,9 +138,9 @@ def find_resolved_incidents(opened: Iterable[IncidentRow], rows: Iterable[ProofR
     for one in opened:
         incident = one.incident
         row = proven.get((incident.link, incident.topic, incident.partition))
-        if incident.kind is not INCIDENT_KIND or row is None or one.id > row.ledger_id:
+        if incident.kind is not INCIDENT_KIND or row is None or one.id > row.last_incident_id:
             continue
-        if incident.way == row.way and row.to_offset > incident.from_offset >= row.from_offset:
+        if incident.proof_mode == row.mode and row.to_offset > incident.from_offset >= row.from_offset:
             found.append(one.id)
     return found
 
@@ -159,8 +161,8 @@ class PartitionScan:
     """One partition as both clusters show it. Ends are read target first, so an exact twin never seems ahead.
 
     `extents`: the first and last offset run and those at the twin's log start and end, as (source, target, length).
-    `stored`: the proof before. `told`: incidents with offsets of this partition. `ledger_id`: the newest incident of
-    all. `looked_ms`: when this scan began. `dropped`: offsets that a fresh queue did not send.
+    `stored`: the proof before. `told`: incidents with offsets of this partition. `last_incident_id`: the newest
+    incident of all. `looked_ms`: when this scan began. `dropped`: offsets that a fresh queue did not send.
     """
 
     link: str
@@ -176,7 +178,7 @@ class PartitionScan:
     stored: ProofRow | None = None
     target_start: int = 0
     told: tuple[IncidentRow, ...] = ()
-    ledger_id: int = 0
+    last_incident_id: int = 0
     looked_ms: int = 0
     # The earlier proof of a partition that is proven again from its start.
     remembered: ProofRow | None = None
@@ -281,7 +283,7 @@ class PartitionScan:
 
     def _ends_itself(self, incident: Incident) -> bool:
         """Whether a proof in this mode closes such an incident."""
-        return incident.kind in PROOF_INCIDENT_KINDS and incident.way in ("", self.way)
+        return incident.kind in PROOF_INCIDENT_KINDS and incident.proof_mode in ("", self.way)
 
     # What is left of the proof
 
@@ -295,7 +297,7 @@ class PartitionScan:
         if self.way is CompareMode.CONTENT and (upto < row.to_offset or self.target_end < row.target_offset):
             return None  # Where the target continues after the shorter proof is unknown.
         lost = self._lost_end()
-        row = replace(narrow_proof(row, start, max(start, upto)), ledger_id=self.ledger_id)
+        row = replace(narrow_proof(row, start, max(start, upto)), last_incident_id=self.last_incident_id)
         if lost is not None and row.state is ProofState.IDENTICAL:
             return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(lost)))
         parted = difference_of(row)
@@ -312,13 +314,13 @@ class PartitionScan:
     def matches_row(self, row: ProofRow) -> bool:
         """Whether the row has these topic ids and this mode."""
         ids = self.source_topic_id, self.target_topic_id
-        return row.way == self.way and (row.source_topic_id, row.target_topic_id) == ids
+        return row.mode == self.way and (row.source_topic_id, row.target_topic_id) == ids
 
     @property
     def proof_invalidated(self) -> bool:
         """Whether part of the stored proof no longer holds."""
         row = self.stored
-        return row is not None and row.way == self.way and row != self.resumable_proof
+        return row is not None and row.mode == self.way and row != self.resumable_proof
 
     @property
     def log_shrunk(self) -> bool:
@@ -337,7 +339,7 @@ class PartitionScan:
     @property
     def _held_to(self) -> int:
         """Behind this the mirror has stopped, or replicated again, since the proof: records may be gone."""
-        known_to = self._known.ledger_id if self._known else 0
+        known_to = self._known.last_incident_id if self._known else 0
         since = (row.incident for row in self.told if row.id > known_to)
         rested = (one.from_offset for one in since if one.kind not in PROOF_INCIDENT_KINDS and _holds(one.kind))
         return min(self.kept_from, min(rested, default=self.kept_from))

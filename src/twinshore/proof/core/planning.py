@@ -264,7 +264,7 @@ def _nothing(look: PartitionScan, now_ms: int) -> ProofRow:
     ids = look.source_topic_id, look.target_topic_id
     revision = look.stored.revision if look.stored else 0
     row = ProofRow(*place, ProofState.IDENTICAL, *spans, "", "", *ids, now_ms)
-    return replace(row, ledger_id=look.ledger_id, revision=revision)
+    return replace(row, last_incident_id=look.last_incident_id, revision=revision)
 
 
 def mark_differing(row: ProofRow, result: CompareResult, now_ms: int) -> ProofRow:
@@ -336,22 +336,22 @@ def plan_rereads(
 
 
 def _next(row: ProofRow) -> int:
-    return row.again_offset if row.again_offset >= 0 else row.from_offset
+    return row.reread_offset if row.reread_offset >= 0 else row.from_offset
 
 
 def _stretch(
     look: PartitionScan, row: ProofRow, clusters: tuple[Cluster, Cluster], wishes: ProofOptions, size_max: float
 ) -> tuple[CompareRange, float]:
     """Returns the pass's next range, as large as allowed, and its estimated bytes."""
-    at, end = _next(row), row.again_end if row.again_offset >= 0 else row.to_offset
-    per_offset = row.size / (row.to_offset - row.from_offset) if row.size else BYTES_PER_OFFSET_ESTIMATE
+    at, end = _next(row), row.reread_end if row.reread_offset >= 0 else row.to_offset
+    per_offset = row.bytes_read / (row.to_offset - row.from_offset) if row.bytes_read else BYTES_PER_OFFSET_ESTIMATE
     if look.way is CompareMode.COMPACTED:
         # Which record of a key is the latest is known only at the end.
         whole = build_range(look, clusters, wishes, at, max(look.end, row.to_offset))
         return replace(whole, digest=False), per_offset * (end - at)
     count = min(end - at, range_offsets_max(look, wishes), max(1, int(size_max / per_offset)))
     stretch = build_range(look, clusters, wishes, at, at + count)
-    return replace(stretch, target_start=row.again_target), count * per_offset
+    return replace(stretch, target_start=row.reread_target), count * per_offset
 
 
 def apply_reread(row: ProofRow, errand: Reread, result: CompareResult, read_ms: int, now_ms: int) -> ProofRow | None:
@@ -384,7 +384,7 @@ def measure_reread_pass(rows: Sequence[ProofRow], bytes_s: float) -> RereadPass 
     if not held:
         return None
     oldest = min(held, key=lambda row: (row.read_ms, row.topic, row.partition))
-    size = sum(row.size or BYTES_PER_OFFSET_ESTIMATE * (row.to_offset - row.from_offset) for row in held)
+    size = sum(row.bytes_read or BYTES_PER_OFFSET_ESTIMATE * (row.to_offset - row.from_offset) for row in held)
     return RereadPass(f"{oldest.topic}-{oldest.partition}", oldest.read_ms, size, size / bytes_s if bytes_s else 0.0)
 
 

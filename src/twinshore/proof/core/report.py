@@ -19,8 +19,8 @@ VERDICTS = ("identical", "NOT identical", "cannot tell")
 NO_DIFFERENCE = "no difference in samples"
 KEYS_SHOWN, BEHIND_SHOWN = 20, 3
 # What only the next proof needs.
-_PASS = ("again_offset", "again_target", "again_end", "again_ms")
-FIELDS_NOT_REPORTED = ("sentence", "ledger_id", "size", "oldest_ms", "revision", *_PASS)
+_PASS = ("reread_offset", "reread_target", "reread_end", "reread_ms")
+FIELDS_NOT_REPORTED = ("sentence", "last_incident_id", "bytes_read", "oldest_ms", "revision", *_PASS)
 
 
 def exit_code(report: ProofReport) -> int:
@@ -44,7 +44,7 @@ def verdict(report: ProofReport) -> str:
     counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions {same}"]
     counts += [f"{differ:,} differ"] if differ else []
     if mapped := sum(
-        one.row.way == CompareMode.EXTENTS for one in report.partitions if not one.differs and not one.unknown
+        one.row.mode == CompareMode.EXTENTS for one in report.partitions if not one.differs and not one.unknown
     ):
         counts += [f"{mapped:,} of them by the map of their offsets"]
     if dropped := sum(one.dropped for one in report.partitions):
@@ -106,13 +106,13 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
     behind += f", without {count_phrase(one.dropped, 'offset')} that a fresh queue dropped" if one.dropped else ""
     if one.nothing:
-        yield f"{place}: nothing was compared ({row.way}){_why_nothing(one)}"
+        yield f"{place}: nothing was compared ({row.mode}){_why_nothing(one)}"
     elif one.sampled:
         yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
     else:
         yield (
             f"{place}: {_stretch(one)}, {row.records:,} records"
-            f" ({row.way}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
+            f" ({row.mode}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
         )
     if one.keys is not None:
         yield from _keys(one.keys)
@@ -123,7 +123,7 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     for opened in one.opened:
         incident = opened.incident
         yield f"  NOT called identical from offset {incident.from_offset} on, by open row {opened.id} of the ledger:"
-        yield f"    {incident.kind}{f' ({incident.way})' if incident.way else ''}: {incident.sentence}"
+        yield f"    {incident.kind}{f' ({incident.proof_mode})' if incident.proof_mode else ''}: {incident.sentence}"
     for trouble, hint in one.troubles:
         yield f"  could not go on: {trouble}"
         if hint:
@@ -164,8 +164,8 @@ def _keys(keys: KeyCheck) -> Iterator[str]:
         yield f"  DELETIONS OWED: {incident.sentence}"
         for one in keys.keys[:KEYS_SHOWN]:
             yield f"    offset {one.offset}, key {one.key}"
-        if keys.row.owed > len(keys.keys[:KEYS_SHOWN]):
-            yield f"    and {keys.row.owed - len(keys.keys[:KEYS_SHOWN]):,} more"
+        if keys.row.missing_tombstones > len(keys.keys[:KEYS_SHOWN]):
+            yield f"    and {keys.row.missing_tombstones - len(keys.keys[:KEYS_SHOWN]):,} more"
 
 
 def _stands(one: PartitionReport) -> Iterator[str]:
@@ -203,9 +203,9 @@ def as_values(report: ProofReport) -> dict[str, Any]:
                 "dropped": one.dropped,
                 "bytes": one.bytes,
                 "cpu_s": round(one.cpu_s, 3),
-                "owed": one.owed,
+                "missing_tombstones": one.owed,
                 "stands_s": one.keys.stands_ms // 1000 if one.keys else 0,
-                "owed_keys": [key._asdict() for key in one.keys.keys] if one.keys else [],
+                "missing_tombstone_keys": [key._asdict() for key in one.keys.keys] if one.keys else [],
                 "sampled": one.sampled,
                 "nothing_compared": one.nothing,
                 "read_whole_ms": one.row.read_ms,
@@ -222,5 +222,5 @@ def as_values(report: ProofReport) -> dict[str, Any]:
         "dropped": sum(one.dropped for one in report.partitions),
         "bytes": sum(one.bytes for one in report.partitions),
         "partitions": partitions,
-        "lacks": [asdict(lack) for lack in report.lacks],
+        "not_compared": [asdict(lack) for lack in report.lacks],
     }

@@ -297,22 +297,22 @@ class RequestCounter:
                     flow.records += count
                 elif count == 1:
                     flow.records += 1
-                    flow.singles += 1
+                    flow.single_record_batches += 1
                 if producer_id < 0:
-                    flow.unnumbered += 1
+                    flow.non_idempotent_batches += 1
                 if not attributes & CODEC_MASK:
                     self._plain(flow, records)
         return tuple(touched)
 
     def _plain(self, flow: TrafficCounter, records: memoryview | bytes) -> None:
-        flow.plain += 1
-        flow.plain_bytes += len(records)
+        flow.uncompressed_batches += 1
+        flow.uncompressed_bytes += len(records)
         if not flow.sampled and self._flows.samples_left:
             self._flows.samples_left -= 1
             part = records[HEADER_BYTES : HEADER_BYTES + COMPRESSION_SAMPLE_BYTES_MAX]
             flow.sampled = True
-            flow.tried += len(part)
-            flow.tried_lz4 += min(len(part), len(compress(Codec.LZ4, part)))
+            flow.lz4_sample_bytes += len(part)
+            flow.lz4_sample_compressed_bytes += min(len(part), len(compress(Codec.LZ4, part)))
 
     def appended(self, client: str, cluster: str, answer: ProduceResponse) -> None:
         """Count errors of a Produce response."""

@@ -39,7 +39,7 @@ def list_proxy_instances(store: Store) -> list[dict[str, Any]]:
     """Returns proxies that reported within a week and have not ended in good order."""
     revision, now_ms = store.proxies.revision(), wall_ms()
     rows = store.proxies.instances()
-    return [asdict(row) | {"stands": _stands(now_ms - row.seen_ms, revision - row.revision)} for row in rows]
+    return [asdict(row) | {"status": _stands(now_ms - row.seen_ms, revision - row.revision)} for row in rows]
 
 
 def _stands(silent_ms: int, behind: int) -> str:
@@ -250,7 +250,7 @@ def _warning(policy: BreakerPolicy, named: BreakerSelection) -> tuple[str, ...]:
 
 
 def _known(store: Store) -> tuple[int, dict[tuple[str, str, BreakerKind], BreakerRow]]:
-    seen, rows = store.proxies.fuses()
+    seen, rows = store.proxies.breakers()
     return seen, {(row.topic, row.client, row.kind): row for row in rows}
 
 
@@ -302,7 +302,7 @@ def list_breakers(store: Store) -> list[dict[str, Any]]:
     now_ms = wall_ms()
     live = {row.id for row in list_serving_proxies(store)}
     found = []
-    for row in store.proxies.fuses()[1]:
+    for row in store.proxies.breakers()[1]:
         ours = [one for one in counts if one.key == row.key]
         cuts = row.state is BreakerState.OPEN and (not row.until_ms or now_ms < row.until_ms)
         sums = {name: sum(getattr(one, name) for one in ours) for name in ("requests", "records", "bytes")}
@@ -311,7 +311,7 @@ def list_breakers(store: Store) -> list[dict[str, Any]]:
             | {
                 "open": cuts,
                 "tripped_at": sum(one.tripped and one.instance in live for one in ours),
-                "stands": describe_breaker(row)
+                "status": describe_breaker(row)
                 if cuts or row.state is BreakerState.CLOSED
                 else "closed: its time is over",
                 **sums,

@@ -225,7 +225,7 @@ def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
     """Joins neighbours with like anchors."""
     begun: AnchorRun | None = None
     for row in rows:
-        here = AnchorRun(row.partition, 1, row.anchor_offset, row.anchor_sequence, row.inherited, row.epoch)
+        here = AnchorRun(row.partition, 1, row.base_offset, row.base_sequence, row.inherited_end, row.epoch)
         if begun and here == replace(begun, first=begun.first + begun.count, count=1):
             begun = replace(begun, count=begun.count + 1)
             continue

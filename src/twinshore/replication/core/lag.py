@@ -342,7 +342,7 @@ def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagStatus:
 
 def replicated_offsets(twins: Iterable[TwinRow], positions: Iterable[ReplicatedPosition]) -> dict[TopicPartition, int]:
     """Returns each twin's recorded progress; without any, the anchor."""
-    found = {TopicPartition(row.topic, row.partition): row.anchor_offset for row in twins}
+    found = {TopicPartition(row.topic, row.partition): row.base_offset for row in twins}
     told = {TopicPartition(at.topic, at.partition): at.to_offset for at in positions}
     return {named: told.get(named, anchor) for named, anchor in found.items()}
 

@@ -189,7 +189,7 @@ def find_obsolete_records(records: SwitchRecords, known: Iterable[SwitchRow]) ->
     def is_spent(row: SwitchRow | None, record: Mapping[str, Any] | None) -> bool:
         if row is None or record is None:
             return False
-        return not is_kept_on_cluster(row) or (_over(record) and row.record == _text(record))
+        return not is_kept_on_cluster(row) or (_over(record) and row.switch_state == _text(record))
 
     return [switch for switch, record in records.items() if is_spent(rows.get(switch), record)]
 
@@ -218,13 +218,13 @@ def _row(switch: str, record: Mapping[str, Any], now_ms: int) -> SwitchRow | Non
 
 
 def _is_news(row: SwitchRow, before: SwitchRow | None) -> bool:
-    return before is None or (is_kept_on_cluster(before) and before.record != row.record)
+    return before is None or (is_kept_on_cluster(before) and before.switch_state != row.switch_state)
 
 
 def is_kept_on_cluster(row: SwitchRow) -> bool:
     """Whether a cluster still keeps the switch's record."""
     try:
-        found = json.loads(row.record)
+        found = json.loads(row.switch_state)
     except ValueError:
         return False
     return isinstance(found, dict) and bool(found.get("kept"))

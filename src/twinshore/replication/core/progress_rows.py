@@ -36,8 +36,8 @@ def to_incident(link: str, stopped: PartitionIncident) -> Incident:
 
 def salvage_refused_progress(refused: RefusedProgress) -> tuple[ProgressRecord, ...]:
     """Returns what stays of refused progress: the offset map of a mapped twin holds, whichever mirror reports."""
-    one, at = refused.receipt, refused.position_offset
-    if at is None or not one.extents or one.from_offset == one.to_offset:
+    one, at = refused.progress, refused.position_offset
+    if at is None or not one.offset_runs or one.from_offset == one.to_offset:
         return ()
     bare = replace(one, from_offset=at, to_offset=at, records=0, bytes=0, batches=0, source_producers=())
     return (bare,)
@@ -63,7 +63,7 @@ def to_progress_row(link: str, entry: PartitionProgress) -> ProgressRecord:
         last_ms=entry.last_ms,
         lag_records=max(0, entry.source_end - entry.to_offset),
         source_producers=producers,
-        extents=entry.extents,
+        offset_runs=entry.extents,
         source_epoch=entry.epoch,
     )
 

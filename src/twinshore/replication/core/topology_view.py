@@ -68,7 +68,7 @@ class Topology:
         paths = [{"path": list(beat.path), "age_s": round(beat.age_s, 3)} for beat in self.paths]
         away = [{"cluster": name, "error": why} for name, why in self.away]
         homes = [{"pair": pair, "home": home, "topics": count} for pair, home, count in self.homes]
-        return {"links": [asdict(link) for link in self.links], "paths": paths, "away": away, "homes": homes}
+        return {"links": [asdict(link) for link in self.links], "paths": paths, "unreachable": away, "homes": homes}
 
     def describe_broadcasts(self) -> list[str]:
         targets: dict[tuple[str, str], list[str]] = {}

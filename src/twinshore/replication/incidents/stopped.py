@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 def report_link_incident(store: Store, link: str, kind: IncidentKind, sentence: str) -> None:
     """Keeps one open row of this kind for the link, with `sentence`, which is logged; an empty one closes the row."""
     now_ms = wall_ms()
-    rows = [row for row in store.ledger.rows(link, open_only=True) if row.incident.kind is kind]
+    rows = [row for row in store.incidents.rows(link, open_only=True) if row.incident.kind is kind]
     for row in [row for row in rows if row.incident.sentence != sentence]:
-        store.ledger.close(row.id, now_ms=now_ms)
+        store.incidents.close(row.id, now_ms=now_ms)
     if sentence and all(row.incident.sentence != sentence for row in rows):
         policy = kind_entry(kind).policy
-        store.ledger.add(Incident(link, "", -1, kind, -1, -1, policy, sentence, kind.side), now_ms=now_ms)
+        store.incidents.add(Incident(link, "", -1, kind, -1, -1, policy, sentence, kind.side), now_ms=now_ms)
         log.log(policy.log_level, f"{link}: {sentence}", extra={"link": link})
 
 
@@ -221,11 +221,11 @@ class StoppedPartitions:
         self._rests.pop(named, None)
 
     def _mark(self, named: TopicPartition, state: PartitionState) -> None:
-        self._store.receipts.set_state(self._link, named.topic, named.partition, state)
+        self._store.progress.set_state(self._link, named.topic, named.partition, state)
 
     def _close(self, rows: list[IncidentRow]) -> None:
         if rows:
-            self._store.ledger.close_all([row.id for row in rows], now_ms=wall_ms())
+            self._store.incidents.close_all([row.id for row in rows], now_ms=wall_ms())
 
     def _open(self) -> dict[TopicPartition, list[IncidentRow]]:
         return _of_partitions(self._store, self._link)
@@ -248,7 +248,7 @@ def are_retried(rows: list[IncidentRow]) -> bool:
 
 def _of_partitions(store: Store, link: str) -> dict[TopicPartition, list[IncidentRow]]:
     found: dict[TopicPartition, list[IncidentRow]] = {}
-    for row in store.ledger.rows(link, open_only=True):
+    for row in store.incidents.rows(link, open_only=True):
         if row.incident.partition >= 0:
             found.setdefault(TopicPartition(row.incident.topic, row.incident.partition), []).append(row)
     return found
@@ -359,14 +359,14 @@ class RefusedTopics:
         for row in self._rows():
             if row.incident.topic in gone and _ends(row, twins):
                 came_to = "the topic is gone from the source, or no longer admitted"
-                self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
+                self._store.incidents.close(row.id, now_ms=wall_ms(), came_to=came_to)
                 topic = row.incident.topic
                 self._log.info(f"{topic}: {row.incident.kind}: {came_to}", extra={"topic": topic})
         for topic in gone:
             del self._steps[topic]
 
     def _rows(self) -> list[IncidentRow]:
-        rows = self._store.ledger.rows(self._link, open_only=True)
+        rows = self._store.incidents.rows(self._link, open_only=True)
         whole = [row for row in rows if row.incident.topic and row.incident.partition < 0]
         return [row for row in whole if row.incident.policy.effect is not IncidentEffect.NOT_TRUNCATED]
 

@@ -93,7 +93,9 @@ class HangingTransactionWatch:
         if now_s - self._looked_at_s < self._every_s:
             return
         self._looked_at_s = now_s
-        rows = [row for row in self._store.ledger.rows(self._link, open_only=True) if row.incident.kind == HANGING_KIND]
+        rows = [
+            row for row in self._store.incidents.rows(self._link, open_only=True) if row.incident.kind == HANGING_KIND
+        ]
         told = {TopicPartition(row.incident.topic, row.incident.partition) for row in rows}
         try:
             holders, answered, gone = self._holders(sorted({*behind, *told}))
@@ -107,11 +109,11 @@ class HangingTransactionWatch:
             hanging.pop(place, None)  # It has its row.
             named = TopicPartition(*place[:2])
             if named in gone:
-                self._store.ledger.close(row.id, now_ms=now_ms, came_to=TOPIC_GONE)
+                self._store.incidents.close(row.id, now_ms=now_ms, came_to=TOPIC_GONE)
                 gone_too = f"{TOPIC_GONE}, and with it the transaction of offset {place[2]}"
                 self._log.info(f"{named}: {gone_too}", extra=asdict(named))
             elif place not in holding and named in answered:
-                self._store.ledger.close(row.id, now_ms=now_ms)
+                self._store.incidents.close(row.id, now_ms=now_ms)
                 ended = f"{named}: the transaction of offset {place[2]} has ended"
                 self._log.info(ended, extra=asdict(named))
         for found in hanging.values():
@@ -179,15 +181,15 @@ class LogStartWatch:
     def look(self) -> None:
         """Polls exact twins; a mapped one may begin anywhere."""
         link = self._link.name
-        mapped = self._store.extents.reached(link)
-        open_rows = self._store.ledger.rows(link, open_only=True)
+        mapped = self._store.offset_runs.reached(link)
+        open_rows = self._store.incidents.rows(link, open_only=True)
         # A topic that was created again has its own row, and the twin's start means nothing.
         other = {
             row.incident.topic for row in open_rows if kind_entry(row.incident.kind).after is IncidentOutcome.TOPIC
         }
         twins_rows = [row for row in self._store.twins.of(link) if row.topic not in other]
         rows = [row for row in twins_rows if (row.topic, row.partition) not in mapped]
-        anchors = {TopicPartition(row.topic, row.partition): row.anchor_offset for row in rows}
+        anchors = {TopicPartition(row.topic, row.partition): row.base_offset for row in rows}
         called = {TopicPartition(self._link.twin_of(one.topic), one.partition): one for one in anchors}
         twins = {called[twin]: at for twin, at in _starts(self._target, called).items()}
         told = self._pumps.starts(link)
@@ -223,12 +225,12 @@ class LogStartWatch:
         place = (self._link.name, named.topic, named.partition)
         kind, policy = LOST_BEGINNING_KIND, kind_entry(LOST_BEGINNING_KIND).policy
         incident = Incident(*place, kind, lack.begin, lack.end, policy, lack.sentence, kind.side)
-        self._store.ledger.add(incident, now_ms=wall_ms())
+        self._store.incidents.add(incident, now_ms=wall_ms())
         text = f"{named}: {kind}: {lack.sentence}"
         self._log.log(policy.log_level, text, extra=asdict(named))
 
     def _close(self, named: TopicPartition, row: IncidentRow, came_to: str) -> None:
-        self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
+        self._store.incidents.close(row.id, now_ms=wall_ms(), came_to=came_to)
         self._log.info(f"{named}: {LOST_BEGINNING_KIND}: {came_to}", extra=asdict(named))
 
 
@@ -536,7 +538,7 @@ class AvailabilityWatch:
     # -- the incident log
 
     def _adopt(self) -> None:
-        rows = self._store.ledger.rows(self._link.name, open_only=True)
+        rows = self._store.incidents.rows(self._link.name, open_only=True)
         self._disk_row = None
         for side in self._sides:
             side.row = side.refused_row = None
@@ -556,12 +558,12 @@ class AvailabilityWatch:
 
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> IncidentRow:
         incident = Incident(self._link.name, "", -1, kind, -1, -1, kind_entry(kind).policy, sentence, where)
-        row = self._store.ledger.add(incident, now_ms=_moment_ms(at_s))
+        row = self._store.incidents.add(incident, now_ms=_moment_ms(at_s))
         self._say_of(kind, sentence, kind_entry(kind).policy.log_level)
         return row
 
     def _close(self, row: IncidentRow, came_to: str, at_s: float = -1.0) -> None:
-        self._store.ledger.close(row.id, now_ms=max(row.opened_ms, _moment_ms(at_s)), came_to=came_to)
+        self._store.incidents.close(row.id, now_ms=max(row.opened_ms, _moment_ms(at_s)), came_to=came_to)
         self._say_of(row.incident.kind, came_to, logging.INFO)
 
     def _say_of(self, kind: IncidentKind, sentence: str, level: int) -> None:

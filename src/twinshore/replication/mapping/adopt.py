@@ -80,7 +80,7 @@ class AdoptionPlanner:
 
     def to_adopt(self, steps: Sequence[CarryTopic]) -> list[tuple[CarryTopic, list[int]]]:
         """The mapped topics among `steps`, with partitions still unknown."""
-        reached = self._store.extents.reached(self._link.name) if any(step.mapped for step in steps) else {}
+        reached = self._store.offset_runs.reached(self._link.name) if any(step.mapped for step in steps) else {}
         found = [
             (step, [n for n in range(step.partitions) if step.mapped and (step.topic, n) not in reached])
             for step in steps
@@ -370,12 +370,12 @@ class Adopter:
         """The cuts of exact twins: mapped ones keep data by their own settings. Drops offset runs that mapped twins
         have lost. `told`: partitions reported since this process started.
         """
-        reached = self._store.extents.reached(self._link.name)
+        reached = self._store.offset_runs.reached(self._link.name)
         if reached:
             called = {place: TopicPartition(self._link.twin_of(place[0]), place[1]) for place in reached}
             starts, _ = self._target.offsets_of_each(called.values(), OffsetKind.EARLIEST)
             below = {place: starts[twin] for place, twin in called.items() if twin in starts}
-            self._store.extents.trim(self._link.name, below, told={(one.topic, one.partition) for one in told})
+            self._store.offset_runs.trim(self._link.name, below, told={(one.topic, one.partition) for one in told})
         return {named: at for named, at in cuts.items() if (named.topic, named.partition) not in reached}
 
     def close(self) -> None:
@@ -401,7 +401,7 @@ class Adopter:
         return stands
 
     def _take(self, found: AdoptionResult) -> None:
-        self._store.extents.adopt([(row, extent) for row, extent, _ in found.rows], self._link.naming)
+        self._store.offset_runs.adopt([(row, extent) for row, extent, _ in found.rows], self._link.naming)
         # A twin with data may be a topic that the link wrote before it was forgotten.
         self._made |= {row for row, extent, _ in found.rows if not extent.target}
         for row, extent, how in found.rows:

@@ -101,9 +101,9 @@ def _refusal(link: Link, topic: str, seen: TwinPreview, *, even_uncarried: bool)
 
 def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
     """Refuses topics not stopped as recreated, and mapped ones."""
-    rows = [row for row in store.ledger.rows(link.name, open_only=True) if row.incident.kind == RECREATED_KIND]
+    rows = [row for row in store.incidents.rows(link.name, open_only=True) if row.incident.kind == RECREATED_KIND]
     stopped = {row.incident.topic for row in rows}
     if topic not in stopped:
         raise ConfigError("replication.topic-not-recreated", topic=topic, near=did_you_mean(topic, sorted(stopped)))
-    if any(name == topic for name, _ in store.extents.reached(link.name)):
+    if any(name == topic for name, _ in store.offset_runs.reached(link.name)):
         raise RefusedError("replication.mapped-twin-kept", topic=topic, link=link.name)

@@ -90,7 +90,7 @@ def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
 
 def _topics(store: Store, link: str) -> dict[str, int]:
     """Returns the number of known partitions of each topic; 0: only an incident of the whole topic."""
-    told = [row.incident for row in store.ledger.rows(link, open_only=True)]
+    told = [row.incident for row in store.incidents.rows(link, open_only=True)]
     known = {incident.topic: 0 for incident in told if incident.partition < 0 and incident.topic}
     for row in store.twins.of(link):
         known[row.topic] = known.get(row.topic, 0) + 1
@@ -104,8 +104,8 @@ def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
     ]
     of_all = [
         row
-        for row in store.ledger.rows(link, open_only=True)
+        for row in store.incidents.rows(link, open_only=True)
         if row.incident.topic == topic and row.incident.partition < 0 and row.incident.kind in KNOWN_TOPIC_KINDS
     ]
     for row in [*stops, *of_all]:
-        store.ledger.close(row.id, now_ms=now_ms)
+        store.incidents.close(row.id, now_ms=now_ms)

@@ -47,7 +47,7 @@ class HomeOverview:
 
     def as_values(self) -> dict[str, Any]:
         away = [{"pair": pair, "error": why} for pair, why in self.away]
-        return {"topics": [asdict(one) for one in self.topics], "away": away}
+        return {"topics": [asdict(one) for one in self.topics], "unreachable": away}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[SetHomeStep]:
     if row is not None and row.home == asked.home:
         return Plan(shown=(f"{pair}: topic {topic} is at home on {row.home} already",))
     for name in links:
-        if any(one.topic == topic for one in store.twins.carried(name)):
+        if any(one.topic == topic for one in store.twins.active(name)):
             raise RefusedError("replication.home-needs-switch", topic=topic, link=name, home=asked.home)
     held = _held(link, [topic], settings, store)[topic]
     if held.target and held.source is False:
@@ -176,7 +176,7 @@ def _names(cluster: KafkaCluster) -> list[str]:
 
 def _held(link: Link, topics: Sequence[str], settings: Settings, store: Store) -> dict[str, HomeEvidence]:
     ours, theirs = (
-        {row.topic for row in store.twins.carried(name)} for name in (link.name, f"{link.target}->{link.source}")
+        {row.topic for row in store.twins.active(name)} for name in (link.name, f"{link.target}->{link.source}")
     )
     with LinkClients(link, settings, patience_s=ASK_TIMEOUT_S, call_s=ASK_TIMEOUT_S) as ends:
         verify_cluster_ids(link, store, ends.source, ends.target)

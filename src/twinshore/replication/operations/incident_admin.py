@@ -50,7 +50,7 @@ def list_incidents(asked: IncidentRequest, settings: Settings, store: Store, *, 
     links = tuple(one.name for one in settings.chosen(asked.links))
     kind = IncidentKind(asked.kind) if asked.kind else None
     wanted = IncidentFilter(links, kind, asked.topic, open_only=asked.open_only, before=asked.before)
-    return store.ledger.page(wanted, limit=last)
+    return store.incidents.page(wanted, limit=last)
 
 
 def describe_incident(row: IncidentRow) -> str:
@@ -64,9 +64,9 @@ def describe_incident(row: IncidentRow) -> str:
 
 
 def incident_values(row: IncidentRow) -> dict[str, object]:
-    """Returns a row for JSON; `to_offset` is exclusive. `parts`: how many rows were joined."""
+    """Returns a row for JSON; `to_offset` is exclusive. `joined_ranges`: of each joined row."""
     times = {"id": row.id, "opened_ms": row.opened_ms, "closed_ms": row.closed_ms}
-    return {**times, **asdict(row.incident), "parts": row.parts}
+    return {**times, **asdict(row.incident), "joined_ranges": row.joined_ranges}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ def explain_still_stopped(
 
 
 def _log_end(named: TopicPartition, row: TwinRow, twin: TopicPartition, sides: LinkAccess, stand: EpochOffset) -> str:
-    identity, inherited = sides.identity, {named: row.inherited}
+    identity, inherited = sides.identity, {named: row.inherited_end}
     asked = {named: twin}, {named: stand}, inherited
     seen = inspect_target(sides.source, sides.target, identity.producer_id, *asked)[named]
     stamp = SequenceMap.of((identity.producer_id, identity.producer_epoch), row)
-    verdict = judge_position(seen, stamp, row.inherited, carried=stand.end > 0)
+    verdict = judge_position(seen, stamp, row.inherited_end, carried=stand.end > 0)
     return verdict.sentence if isinstance(verdict, StopAt) else ""
 
 
@@ -177,7 +177,7 @@ def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeS
     for step in planned.steps:
         now_ms = wall_ms()
         for row in step.rows:
-            if store.ledger.close(row.id, now_ms=now_ms):  # Else another process has closed the row.
+            if store.incidents.close(row.id, now_ms=now_ms):  # Else another process has closed the row.
                 change = f"{row.incident.kind} at offset {row.incident.from_offset}"
                 told = AuditRow(
                     now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}", by, step.named.topic
@@ -192,10 +192,10 @@ def _reasons(link: Link, settings: Settings, store: Store, stopped: StoppedRows)
     if identity is None:
         return dict.fromkeys(stopped, "")  # A link that never wrote has nothing to check.
     twins = {TopicPartition(row.topic, row.partition): row for row in store.twins.of(link.name)}
-    mapped = {TopicPartition(*where) for where in store.extents.reached(link.name)}
+    mapped = {TopicPartition(*where) for where in store.offset_runs.reached(link.name)}
     told = {
         TopicPartition(at.topic, at.partition): EpochOffset(at.source_epoch, at.to_offset)
-        for at in store.receipts.positions(link.name)
+        for at in store.progress.positions(link.name)
     }
     # A mapped twin has other offsets: its task checks.
     known = {named: twins[named] for named in stopped if named in twins and named not in mapped}

@@ -289,7 +289,7 @@ def _of_broadcast(rows: Iterable[LinkRow], now: _Now) -> Iterator[str]:
 def _of_queue(rows: Iterable[LinkRow], settings: Settings, store: Store) -> Iterator[str]:
     """Notes on existing twins of a link whose queue becomes fresh."""
     for link in parse_links({row.link: parse_section(row) for row in rows}, settings):
-        mapped = {topic for topic, _ in store.extents.reached(link.name)}
+        mapped = {topic for topic, _ in store.offset_runs.reached(link.name)}
         exact = {row.topic for row in store.twins.of(link.name) if not is_heartbeats_topic(row.topic)} - mapped
         if link.queue.fresh and exact:
             yield (

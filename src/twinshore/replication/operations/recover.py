@@ -130,9 +130,9 @@ class Recoverer:
         elif before and seen.identity and before != seen.identity:
             store.links.replace_identity(before, seen.identity)
         store.twins.save([replace(one.row, created_ms=now_ms) for one in seen.found])
-        known = {(at.topic, at.partition) for at in store.receipts.positions(link)}
+        known = {(at.topic, at.partition) for at in store.progress.positions(link)}
         fresh = [one for one in seen.found if one.end >= 0 and (one.row.topic, one.row.partition) not in known]
-        store.receipts.record([_stands(one, now_ms) for one in fresh])
+        store.progress.record([_stands(one, now_ms) for one in fresh])
         was = f"store {seen.holder.store}" if seen.holder else "no store"
         count = f"store {seen.own}, {len(seen.found)} partitions put back"
         store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
@@ -180,7 +180,7 @@ class Recoverer:
         deadline_s = time.monotonic() + PATIENCE_S
         while waiting:
             twins = {named: TopicPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
-            inherited = {named: row.inherited for named, row in waiting.items()}
+            inherited = {named: row.inherited_end for named, row in waiting.items()}
             seen = inspect_target(self._source, self._target, identity.producer_id, twins, inherited=inherited)
             for named, row in list(waiting.items()):
                 one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)
@@ -200,7 +200,7 @@ def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Rec
 
 def _judged(identity: LinkIdentity, row: TwinRow, seen: TargetState, *, last: bool) -> RecoveredPartition | None:
     stamp = SequenceMap.of((identity.producer_id, identity.producer_epoch), row)
-    verdict = judge_position(seen, stamp, row.inherited)
+    verdict = judge_position(seen, stamp, row.inherited_end)
     if isinstance(verdict, ResumeAt):
         sentence = f"stands at {verdict.position}, the source at {seen.source_end}"
         return RecoveredPartition(row, verdict.position, seen.source_end, sentence)
@@ -257,7 +257,7 @@ class RestorePartitionStep:
 
     def sentence(self, *, done: bool) -> str:
         row = self.found.row
-        anchor = f"sequence {row.anchor_sequence} at offset {row.anchor_offset}"
+        anchor = f"sequence {row.base_sequence} at offset {row.base_offset}"
         would = "" if done else "would be "
         return f"{self.link}: {would}put back: {row.topic}-{row.partition} {self.found.sentence}; {anchor}"
 

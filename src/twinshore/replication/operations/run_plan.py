@@ -97,7 +97,7 @@ def look_up_offsets(asked: OffsetQuery, settings: Settings, store: Store) -> lis
         raise ConfigError("replication.one-of-two", one="--source-offset", other="--target-offset")
     found: list[OffsetLookup | PartitionOffsetRun] = []
     for link in settings.chosen(asked.links):
-        if store.extents.of(link.name, asked.topic, asked.partition, limit=1):
+        if store.offset_runs.of(link.name, asked.topic, asked.partition, limit=1):
             found += _of_link(asked, link.name, store)
     if not found:
         raise ConfigError("replication.no-offset-map", partition=f"{asked.topic}-{asked.partition}")
@@ -108,13 +108,13 @@ def _of_link(asked: OffsetQuery, link: str, store: Store) -> list[OffsetLookup |
     key = (link, asked.topic, asked.partition)
     if asked.source_offset is not None:
         at = asked.source_offset
-        there = translate_to_target(SourceOffset(at), *store.extents.around(*key, at))
+        there = translate_to_target(SourceOffset(at), *store.offset_runs.around(*key, at))
         return [OffsetLookup(*key, at, there.offset if there else None, bool(there and there.exact), back=False)]
     if asked.target_offset is not None:
         at = asked.target_offset
-        there = translate_to_source(TargetOffset(at), *store.extents.around(*key, at, on_target=True))
+        there = translate_to_source(TargetOffset(at), *store.offset_runs.around(*key, at, on_target=True))
         return [OffsetLookup(*key, there.offset if there else None, at, bool(there and there.exact), back=True)]
-    return [PartitionOffsetRun(*key, one) for one in store.extents.of(*key, limit=asked.most)]
+    return [PartitionOffsetRun(*key, one) for one in store.offset_runs.of(*key, limit=asked.most)]
 
 
 # Kinds that may have a line for each topic, rule or user: these are counted. All others are shown one by one.

@@ -89,7 +89,7 @@ def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> Tw
         pin_cluster_ids(link, store, ends.source, ends.target)
         there, here = observe_topics(ends.source, [topic])[topic], observe_topics(ends.target, [twin])[twin]
         held = (
-            read_twin_ranges(ends.target, topic, twin, here, store.receipts.positions(link.name))
+            read_twin_ranges(ends.target, topic, twin, here, store.progress.positions(link.name))
             if here.partitions
             else []
         )

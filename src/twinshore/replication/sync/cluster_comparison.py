@@ -375,7 +375,7 @@ class ClusterComparison:
         theirs, hidden = read_topic_settings(self.source, topics)
         ours, closed = read_topic_settings(self.target, list(twins.values()))
         held = read_replication_factors(self.target, list(twins.values()))
-        mapped = {topic for topic, _ in self.store.extents.reached(self.link.name)}
+        mapped = {topic for topic, _ in self.store.offset_runs.reached(self.link.name)}
         told = {topic: theirs[topic] for topic in topics if topic in theirs and twins[topic] in ours}
         wanted = {
             topic: decisions.diff_settings(

@@ -134,7 +134,7 @@ class TopicJudge:
         if AskTwinRanges(look.topic) not in acts:
             return acts
         held = read_twin_ranges(
-            self._target, look.topic, look.twin, look.target, self._store.receipts.positions(self._link.name)
+            self._target, look.topic, look.twin, look.target, self._store.progress.positions(self._link.name)
         )
         return lifecycle.decide_actions(look, memory, rules, held, at_ms)
 
@@ -147,7 +147,7 @@ class TopicJudge:
 
     def _judged(self, looks: Sequence[TopicObservation]) -> dict[str, JudgedTopic]:
         memories = parse_lifecycle_states(self._store.link_states.of(self._link.name))
-        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
+        mapped = {topic for topic, _ in self._store.offset_runs.reached(self._link.name)}
         against = self.objections([look.topic for look in looks if lifecycle.is_source_lost(look)])
         found = {}
         for look in looks:
@@ -328,11 +328,11 @@ class DeletedTopics:
         if act.anew:
             stale = [row for row in self._rows(act.topic, incident.kind) if row.incident.sentence != act.sentence]
             for row in stale:
-                self._store.ledger.close(row.id, now_ms=wall_ms())
+                self._store.incidents.close(row.id, now_ms=wall_ms())
         elif act.kind in self._told.get(act.topic, ()):
             return
         at_ms = wall_ms()
-        row = self._store.ledger.add(incident, now_ms=at_ms)
+        row = self._store.incidents.add(incident, now_ms=at_ms)
         self._told.setdefault(act.topic, set()).add(act.kind)
         change = Change(lifecycle.TOPIC_KIND, act.topic, "", act.sentence, act.topic)
         if row.opened_ms == at_ms:
@@ -341,14 +341,14 @@ class DeletedTopics:
             self._log.log(act.policy.log_level, f"{change} ({act.policy.words})", extra={"topic": act.topic})
 
     def _rows(self, topic: str, *kinds: IncidentKind) -> list[IncidentRow]:
-        rows = self._store.ledger.rows(self._link.name, open_only=True)
+        rows = self._store.incidents.rows(self._link.name, open_only=True)
         here = [row for row in rows if (row.incident.topic, row.incident.partition) == (topic, -1)]
         return [row for row in here if row.incident.kind in kinds]
 
     def _opened(self) -> dict[str, set[str]]:
         """Open rows about deleted topics, also by an earlier process or another mirror."""
         found: dict[str, set[str]] = {}
-        for row in self._store.ledger.rows(self._link.name, open_only=True):
+        for row in self._store.incidents.rows(self._link.name, open_only=True):
             if row.incident.partition < 0 and row.incident.kind in ENDED_KINDS:
                 found.setdefault(row.incident.topic, set()).add(row.incident.kind)
         return found
@@ -361,7 +361,7 @@ class DeletedTopics:
 
     def _archive(self, topic: str, twin: ObservedTopic) -> None:
         for partition in range(twin.partitions):
-            self._store.receipts.set_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
+            self._store.progress.set_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
         self._close(topic, DELETED_KIND)
         self._hands.account([Change(lifecycle.TOPIC_KIND, topic, "", ARCHIVED_OUTCOME, topic)], DONE)
 
@@ -375,4 +375,4 @@ class DeletedTopics:
 
     def _close(self, topic: str, *kinds: IncidentKind) -> None:
         for row in self._rows(topic, *kinds):
-            self._store.ledger.close(row.id, now_ms=wall_ms())
+            self._store.incidents.close(row.id, now_ms=wall_ms())

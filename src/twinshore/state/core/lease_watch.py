@@ -1,6 +1,6 @@
 """Rules of leases that trust no clock but a process's own.
 
-A holder trusts a beat for the ttl, less a margin, from BEFORE sending the beat. A watcher counts the ttl from AFTER
+A holder trusts a renewal for the ttl, less a margin, from BEFORE sending it. A watcher counts the ttl from AFTER
 first reading that: later and longer, so two never hold at once. Times are `now_s` of one process's CLOCK_BOOTTIME,
 where available: CLOCK_MONOTONIC stops while a machine is suspended.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from twinshore.state.core.values import LeaseRow
 
 CLOCK_MARGIN_RATIO = 0.1  # Of the ttl: far more than two quartz clocks drift apart in it.
-BEATS_PER_TTL = 4
+RENEWALS_PER_TTL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class HeldLease:
     def holds(self, now_s: float) -> bool:
         return now_s < self.valid_until_s
 
-    def beat_due(self, now_s: float) -> bool:
-        return now_s >= self.sent_s + self.ttl_s / BEATS_PER_TTL
+    def renewal_due(self, now_s: float) -> bool:
+        return now_s >= self.sent_s + self.ttl_s / RENEWALS_PER_TTL
 
-    def beaten(self, row: LeaseRow, sent_s: float) -> HeldLease:
-        """Returns the lease after a beat. `sent_s` was read BEFORE the call to the store."""
+    def renewed(self, row: LeaseRow, sent_s: float) -> HeldLease:
+        """Returns the lease after a renewal. `sent_s` was read BEFORE the call to the store."""
         return HeldLease(row, sent_s, self.ttl_s)
 
 

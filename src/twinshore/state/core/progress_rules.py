@@ -23,7 +23,7 @@ class StoredPosition:
 class RefusedProgress:
     """Progress that does not follow its partition's `position_offset` (None: none yet)."""
 
-    receipt: ProgressRecord
+    progress: ProgressRecord
     position_offset: int | None
     reason: str
 
@@ -33,45 +33,45 @@ class ProgressRefusedError(StoreError):
 
     def __init__(self, refused: tuple[RefusedProgress, ...]) -> None:
         shown = "; ".join(
-            f"{one.receipt.link} {one.receipt.topic}-{one.receipt.partition}"
-            f" [{one.receipt.from_offset}, {one.receipt.to_offset}) {one.reason}"
+            f"{one.progress.link} {one.progress.topic}-{one.progress.partition}"
+            f" [{one.progress.from_offset}, {one.progress.to_offset}) {one.reason}"
             for one in refused[:5]
         )
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
-        super().__init__(f"receipts refused: {shown}{more}", hint="read the positions again and go on from them")
+        super().__init__(f"progress refused: {shown}{more}", hint="read the positions again and go on from them")
         self.refused = refused
 
     def __reduce__(self) -> tuple[object, tuple[tuple[RefusedProgress, ...]]]:
         return ProgressRefusedError, (self.refused,)
 
 
-def refusal_reason(position: ReplicatedPosition, receipt: ProgressRecord) -> str | None:
+def refusal_reason(position: ReplicatedPosition, progress: ProgressRecord) -> str | None:
     """Returns why progress cannot follow this position; None when it follows or repeats."""
-    if not 0 <= receipt.from_offset <= receipt.to_offset:
+    if not 0 <= progress.from_offset <= progress.to_offset:
         return "is not a range"
-    if receipt.from_offset > position.to_offset:
+    if progress.from_offset > position.to_offset:
         return f"leaves a gap from {position.to_offset}"
-    if receipt.from_offset < position.start_offset:
-        return f"begins before {position.start_offset}, where this twin's receipts begin"
+    if progress.from_offset < position.start_offset:
+        return f"begins before {position.start_offset}, where this twin's progress begins"
     return None
 
 
-def new_part(position: ReplicatedPosition, receipt: ProgressRecord) -> ProgressRecord:
+def new_part(position: ReplicatedPosition, progress: ProgressRecord) -> ProgressRecord:
     """Returns the new part of the progress. Its counts are estimated in proportion to offsets."""
-    new = receipt.to_offset - position.to_offset
-    whole = receipt.to_offset - receipt.from_offset
+    new = progress.to_offset - position.to_offset
+    whole = progress.to_offset - progress.from_offset
     if not 0 < new < whole:
-        return receipt
+        return progress
     producers = (
         replace(one, batches=tuple(batch for batch in one.batches if batch.base_offset >= position.to_offset))
-        for one in receipt.source_producers
+        for one in progress.source_producers
     )
     return replace(
-        receipt,
+        progress,
         from_offset=position.to_offset,
-        records=_part(receipt.records, new, whole),
-        bytes=_part(receipt.bytes, new, whole),
-        batches=_part(receipt.batches, new, whole),
+        records=_part(progress.records, new, whole),
+        bytes=_part(progress.bytes, new, whole),
+        batches=_part(progress.batches, new, whole),
         source_producers=tuple(one for one in producers if one.batches),
     )
 
@@ -80,22 +80,22 @@ def _part(count: int, new: int, whole: int) -> int:
     return -(-count * new // whole)
 
 
-def advance_position(position: ReplicatedPosition, receipt: ProgressRecord) -> ReplicatedPosition:
+def advance_position(position: ReplicatedPosition, progress: ProgressRecord) -> ReplicatedPosition:
     """Returns the position after progress from `new_part`. A position never moves back."""
-    if receipt.from_offset < position.to_offset or receipt.to_offset < position.to_offset:
+    if progress.from_offset < position.to_offset or progress.to_offset < position.to_offset:
         return position
     # An epoch belongs to its own offset: an older one with a newer offset would look like a truncation.
-    moved = receipt.to_offset > position.to_offset or receipt.source_epoch >= 0
+    moved = progress.to_offset > position.to_offset or progress.source_epoch >= 0
     return replace(
         position,
-        to_offset=receipt.to_offset,
-        records=position.records + receipt.records,
-        bytes=position.bytes + receipt.bytes,
-        batches=position.batches + receipt.batches,
-        source_end=receipt.source_end,
-        lag_records=receipt.lag_records,
-        last_ms=receipt.last_ms,
-        source_epoch=receipt.source_epoch if moved else position.source_epoch,
+        to_offset=progress.to_offset,
+        records=position.records + progress.records,
+        bytes=position.bytes + progress.bytes,
+        batches=position.batches + progress.batches,
+        source_end=progress.source_end,
+        lag_records=progress.lag_records,
+        last_ms=progress.last_ms,
+        source_epoch=progress.source_epoch if moved else position.source_epoch,
     )
 
 

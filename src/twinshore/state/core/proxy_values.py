@@ -110,7 +110,7 @@ class BreakerCountRow:
 
 @dataclass(frozen=True, slots=True)
 class DroppedRecordsRow:
-    """Records acknowledged to a client that no broker has. `fuse`: the breaker's topic pattern. `partitions`:
+    """Records acknowledged to a client that no broker has. `breaker`: the breaker's topic pattern. `partitions`:
     comma-separated.
     """
 
@@ -118,7 +118,7 @@ class DroppedRecordsRow:
     topic: str
     client: str
     since_ms: int
-    fuse: str
+    breaker: str
     partitions: str
     records: int
     bytes: int
@@ -175,11 +175,11 @@ class ResetRow:
 
 @dataclass(frozen=True, slots=True)
 class ResetStatusRow:
-    """A proxy holds this run's group, with no earlier request in flight. `waits`: waiting members there."""
+    """A proxy holds this run's group, with no earlier request in flight. `waiting_members`: those there."""
 
     instance: str
     run: str
-    waits: int
+    waiting_members: int
     at_ms: int
 
 
@@ -227,23 +227,23 @@ def _none_of(bounds: tuple[int, ...]) -> list[int]:
 class TrafficCounter:
     """Counts that only grow, and the maxima `connected_max` and `version_max`.
 
-    Producers: `bytes`, `records` and `batches` as sent. `plain` batches, of `plain_bytes`, are uncompressed; lz4 made
-    `tried_lz4` bytes of samples of `tried`. `singles`: batches with one record. `unnumbered`: batches without producer
-    id. `acks_none`, `acks_leader`: requests. Consumers: `empty` responses; sums of requested `wait_ms` and `min_bytes`.
-    Commits: `records` by which offsets moved. Metadata: `errors` are requests for unknown topics. A request with
-    several topics counts for each. `latency` counts produce requests, `sizes` requests.
+    Producers: `bytes`, `records` and `batches` as sent. lz4 made `lz4_sample_compressed_bytes` of samples of
+    `lz4_sample_bytes`. `non_idempotent_batches`: without producer id. `acks_none`, `acks_leader`: requests. Consumers:
+    `empty` responses; sums of requested `wait_ms` and `min_bytes`. Commits: `records` by which offsets moved. Metadata:
+    `errors` are requests for unknown topics. A request with several topics counts for each. `latency` counts produce
+    requests, `sizes` requests.
     """
 
     requests: int = 0
     bytes: int = 0
     records: int = 0
     batches: int = 0
-    plain: int = 0
-    plain_bytes: int = 0
-    tried: int = 0
-    tried_lz4: int = 0
-    singles: int = 0
-    unnumbered: int = 0
+    uncompressed_batches: int = 0
+    uncompressed_bytes: int = 0
+    lz4_sample_bytes: int = 0
+    lz4_sample_compressed_bytes: int = 0
+    single_record_batches: int = 0
+    non_idempotent_batches: int = 0
     acks_none: int = 0
     acks_leader: int = 0
     errors: int = 0

@@ -25,18 +25,19 @@ class ProofRow:
     """Both sides held the same records in [`from_offset`, `to_offset`) at `proven_ms`; the source ended at `source_end`
     then.
 
-    `way`: the mode. `target_offset`: where the target continues if offsets are not compared, else -1. `digest`: of the
-    records, or empty. `sentence`: the difference as JSON, if any. `ledger_id`: the newest incident before the first
-    read. `size`: bytes read of both sides, 0: unknown. `oldest_ms`: every part was read then or later, 0: unknown.
+    `mode`: how they were compared. `target_offset`: where the target continues if offsets are not compared, else -1.
+    `digest`: of the records, or empty. `sentence`: the difference as JSON, if any. `last_incident_id`: the newest
+    incident before the first read. `bytes_read`: of both sides, 0: unknown. `oldest_ms`: every part was read then or
+    later, 0: unknown.
 
-    During a re-read: the pass began at `again_ms`, ends at `again_end`, and has read all below `again_offset` (-1: no
-    pass). `again_target`: where the target continues there. `revision`: the row's number of changes.
+    During a re-read: the pass began at `reread_ms`, ends at `reread_end`, and has read all below `reread_offset` (-1:
+    no pass). `reread_target`: where the target continues there. `revision`: the row's number of changes.
     """
 
     link: str
     topic: str
     partition: int
-    way: str
+    mode: str
     state: ProofState
     from_offset: int
     to_offset: int
@@ -48,13 +49,13 @@ class ProofRow:
     source_topic_id: str
     target_topic_id: str
     proven_ms: int
-    ledger_id: int = 0
-    size: int = 0
+    last_incident_id: int = 0
+    bytes_read: int = 0
     oldest_ms: int = 0
-    again_offset: int = -1
-    again_target: int = -1
-    again_end: int = -1
-    again_ms: int = 0
+    reread_offset: int = -1
+    reread_target: int = -1
+    reread_end: int = -1
+    reread_ms: int = 0
     revision: int = 0
 
     @property
@@ -70,9 +71,9 @@ class KeyCheckRow:
     """The last check of a compacted twin's keys, and the age of records replicated since.
 
     At `mark_ms` the source ended at `mark_end`. All records replicated since the twin last reached a mark were written
-    after `since_ms`, 0: unknown. `retention_ms`: the shortest delete.retention.ms in that time. `missed`: a tombstone
-    may have been cleaned away before replication. `looked_ms`: the last check, 0 before the first; `looked_end`: the
-    twin's end then. That check found `owed` missing tombstones, in [`from_offset`, `to_offset`).
+    after `since_ms`, 0: unknown. `retention_ms`: the shortest delete.retention.ms in that time. `may_lack_tombstones`:
+    one may have been cleaned away before replication. `checked_ms`: the last check, 0 before the first; `checked_end`:
+    the twin's end then. That check found `missing_tombstones`, in [`from_offset`, `to_offset`).
     """
 
     link: str
@@ -84,10 +85,10 @@ class KeyCheckRow:
     mark_ms: int
     since_ms: int
     retention_ms: int
-    missed: int
-    looked_ms: int
-    looked_end: int
-    owed: int
+    may_lack_tombstones: int
+    checked_ms: int
+    checked_end: int
+    missing_tombstones: int
     from_offset: int
     to_offset: int
 
@@ -98,12 +99,12 @@ BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a ret
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """A stored lease. One `generation` has one holder; a changing `beat` shows that the holder lives."""
+    """A stored lease. One `epoch` has one holder; growing `renewals` show that the holder lives."""
 
     name: str
     owner: str
-    generation: int
-    beat: int
+    epoch: int
+    renewals: int
     ttl_ms: int
     released: bool = False
 
@@ -119,10 +120,10 @@ class LinkIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TwinRow:
-    """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex.
+    """A twin's partition. At `base_offset` the link's next sequence is `base_sequence`. Topic ids are hex.
 
-    Below `inherited` the log is the topic's own, from when its home was there. `epoch` is added to the link's: a switch
-    fences earlier ones. Incidents up to `ledger_before` concern an earlier twin; saving sets this.
+    Below `inherited_end` the log is the topic's own, from when its home was there. `epoch` is added to the link's: a
+    switch fences earlier ones. Incidents up to `last_incident_id` concern an earlier twin; saving sets this.
     """
 
     link: str
@@ -130,12 +131,12 @@ class TwinRow:
     partition: int
     source_topic_id: str
     target_topic_id: str
-    anchor_offset: int
-    anchor_sequence: int
+    base_offset: int
+    base_sequence: int
     created_ms: int
-    inherited: int = 0
+    inherited_end: int = 0
     epoch: int = 0
-    ledger_before: int = field(default=-1, compare=False)
+    last_incident_id: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class SourceProducer:
 class ProgressRecord:
     """What a task replicated: offsets [`from_offset`, `to_offset`). Equal ones report the source's end alone.
 
-    `source_end`: the high watermark seen. `extents`: new offset runs of a mapped twin, perhaps beyond `to_offset`.
+    `source_end`: the high watermark seen. `offset_runs`: new ones of a mapped twin, perhaps beyond `to_offset`.
     `source_epoch`: the source's leader epoch of the last record below `to_offset`; -1: unknown.
     """
 
@@ -194,7 +195,7 @@ class ProgressRecord:
     last_ms: int
     lag_records: int = 0
     source_producers: tuple[SourceProducer, ...] = ()
-    extents: tuple[OffsetRun, ...] = ()
+    offset_runs: tuple[OffsetRun, ...] = ()
     source_epoch: int = -1
 
 
@@ -228,8 +229,8 @@ class ReplicatedPosition:
 class Incident:
     """A difference of a twin, or what stopped replication.
 
-    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 if none apply. `way`: the mode of a
-    proof that found this.
+    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 if none apply. `proof_mode`: the
+    mode of a proof that found this.
     """
 
     link: str
@@ -241,22 +242,24 @@ class Incident:
     policy: IncidentPolicy
     sentence: str
     side: IncidentSide = IncidentSide.NONE
-    way: str = ""
+    proof_mode: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """A logged incident, open while `closed_ms` is None. A joined row concerns its `parts`, not the gaps between."""
+    """A logged incident, open while `closed_ms` is None. A joined row concerns its `joined_ranges`, not the gaps
+    between.
+    """
 
     id: int
     incident: Incident
     opened_ms: int
     closed_ms: int | None
-    parts: tuple[tuple[int, int], ...] = ()
+    joined_ranges: tuple[tuple[int, int], ...] = ()
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        return self.parts or ((self.incident.from_offset, self.incident.to_offset),)
+        return self.joined_ranges or ((self.incident.from_offset, self.incident.to_offset),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +349,7 @@ class LinkStatus:
     state: str
     sentence: str
     updated_ms: int
-    lanes: int = 0
+    tasks: int = 0
     partitions: int = 0
     records_per_s: float = 0.0
     bytes_per_s: float = 0.0
@@ -357,7 +360,7 @@ class LinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class AlarmRow:
-    """An alarm about lag, open while `cleared_ms` is None. `told_ms` is None if raised in a quiet period and not
+    """An alarm about lag, open while `cleared_ms` is None. `reported_ms` is None if raised in a quiet period and not
     reported yet.
     """
 
@@ -367,16 +370,16 @@ class AlarmRow:
     group: str
     sentence: str
     raised_ms: int
-    told_ms: int | None = None
-    times_told: int = 0
+    reported_ms: int | None = None
+    reports: int = 0
     cleared_ms: int | None = None
     id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDelayRow:
-    """The last lag of a partition, or of a group there. `waiting`: when each end of the source was first seen, as JSON,
-    for a restarted monitor.
+    """The last lag of a partition, or of a group there. `unreplicated_ends`: when each end of the source was first
+    seen, as JSON, for a restarted monitor.
     """
 
     link: str
@@ -388,23 +391,23 @@ class PartitionDelayRow:
     target_end: int
     lag_records: int
     recovery_point_ms: int
-    axis: str
+    offset_relation: str
     state: str
-    waiting: str = "[]"
+    unreplicated_ends: str = "[]"
 
 
 @dataclass(frozen=True, slots=True)
 class WatcherRow:
-    """A monitor, or watcher of monitors. `kind`: what is watched; `links`: a monitor's. It changes `beat` at least
-    every `every_ms`.
+    """A monitor, or watcher of monitors. `kind`: what is watched; `links`: a monitor's. It adds to `heartbeats` at
+    least every `heartbeat_interval_ms`.
     """
 
     name: str
     kind: str
     owner: str
-    beat: int
-    every_ms: int
-    beaten_ms: int
+    heartbeats: int
+    heartbeat_interval_ms: int
+    heartbeat_ms: int
     sampled_ms: int
     sentence: str
     links: tuple[str, ...] = ()
@@ -450,22 +453,22 @@ class MirrorRequest(StrEnum):
     """What a switch asks of the mirror that replicates its topics."""
 
     ANNOUNCED = "announced"  # Nothing yet: replication continues.
-    STOP_REPLICATION = "let go"
+    STOP_REPLICATION = "stop replication"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInSwitch:
-    """A topic in a running switch. `link` replicates from the old home; `let_go_ms`: when that stopped as asked; 0: not
-    yet.
+    """A topic in a running switch. `link` replicates from the old home; `stopped_ms`: when that stopped as requested;
+    0: not yet.
     """
 
     pair: str
     topic: str
     switch_id: str
     link: str
-    asked: MirrorRequest
-    asked_ms: int
-    let_go_ms: int = 0
+    request: MirrorRequest
+    requested_ms: int
+    stopped_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -510,20 +513,20 @@ class WriteBlockRow:
     """As JSON: the twins on this cluster that only their link may write, and the ACLs changed for that."""
 
     cluster: str
-    guard: str
+    block: str
     changed_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchRow:
-    """A switch of topics from home `source` to `target`. `record` is JSON; `ended_ms` is None while open."""
+    """A switch of topics from home `source` to `target`. `switch_state` is JSON; `ended_ms` is None while open."""
 
     id: str
     kind: str
     source: str
     target: str
     state: str
-    record: str
+    switch_state: str
     set_by: str
     begun_ms: int
     changed_ms: int

@@ -265,7 +265,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
 
 def describe_twin_lag(carrier: Link, fresh: Sequence[str], ends: LinkClients, store: Store) -> str:
     """Returns what the twins lack. Raises RefusedError if one has stopped for good."""
-    rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
+    rows = [row for row in store.twins.active(carrier.name) if row.topic in fresh]
     rest = find_stopped_partitions(carrier, fresh, store)
     if stopped := format_stopped_partitions(
         {name: kind for name, kind in rest.items() if kind not in TRANSIENT_INCIDENT_KINDS}

@@ -164,7 +164,7 @@ def match_topics(asked: SwitchPlanRequest, links: Sequence[Link], store: Store) 
     into = links_leading_to(asked, links)
     rows: dict[str, list[TwinRow]] = {}
     for one in into:
-        carried = [row for row in store.twins.carried(one.name) if not is_heartbeats_topic(row.topic)]
+        carried = [row for row in store.twins.active(one.name) if not is_heartbeats_topic(row.topic)]
         # By force also what the link replicates no more: the replicated records are all there is.
         rows[one.name] = [row for row in carried if asked.kind is SwitchKind.FORCED or admits(one, row.topic)]
     known = {row.topic for some in rows.values() for row in some}
@@ -230,9 +230,7 @@ def _fitting(word: str, topics: Collection[str]) -> list[str]:
 def _at_home(asked: SwitchPlanRequest, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
     """Returns topics already at home on the target, including those that never switched."""
     homes = {row.topic: row.home for one in into for row in store.homes.of(pair_name(one)).values()}
-    back = {
-        row.topic for one in into if (way := find_reverse_link(one, links)) for row in store.twins.carried(way.name)
-    }
+    back = {row.topic for one in into if (way := find_reverse_link(one, links)) for row in store.twins.active(way.name)}
     return {topic for topic, home in homes.items() if home == asked.to} | (back - homes.keys())
 
 
@@ -240,7 +238,7 @@ def _twins_on_sources(into: Sequence[Link], links: Sequence[Link], store: Store)
     """Returns topics that are twins on the source of a link without `chain`, which does not replicate them."""
     sources = {one.source for one in into if not one.chain}
     others = [one for one in links if one.target in sources]
-    return {one.twin_of(row.topic) for one in others for row in store.twins.carried(one.name)}
+    return {one.twin_of(row.topic) for one in others for row in store.twins.active(one.name)}
 
 
 def escape_topic(topic: str) -> str:
@@ -335,7 +333,7 @@ def find_conflicting_switches(
     for row in store.switches.all():
         if row.id not in ids and row.ended_ms is not None:
             continue
-        record = parse_switch_state(row.record)
+        record = parse_switch_state(row.switch_state)
         if record is None:
             if row.id in ids:
                 raise RefusedError("switch.record-unreadable", switch=row.id[:8])
@@ -356,7 +354,7 @@ def find_conflicting_switches(
 
 def find_refilling_switches(link: Link, store: Store) -> tuple[SwitchState, ...]:
     """Returns fail-backs and rebuilds that have deleted twins on the link's target and not refilled them yet."""
-    found = [parse_switch_state(row.record) for row in store.switches.all(open_only=True)]
+    found = [parse_switch_state(row.switch_state) for row in store.switches.all(open_only=True)]
     return tuple(
         one for one in found if one and (one.new, one.old) == (link.source, link.target) and refilling_topics(one)
     )
@@ -368,7 +366,7 @@ def take_over(record: SwitchState, topics: Collection[str], new: KafkaCluster, s
     """
     with exclusive(f"switch {record.id}", store, by) as lease:
         row, held = store.switches.of(record.id), lease.row()
-        now = SwitchState.from_json(row.record) if row else record
+        now = SwitchState.from_json(row.switch_state) if row else record
         if now.told != record.told or held is None:
             raise RefusedError("switch.record-changed", switch=record.id[:8])
         names = topics_freed(now, topics)
@@ -512,7 +510,7 @@ def _refused(
         return RefusedError("switch.twins-renamed", link=link.name)
     if link.queue.fresh:
         return RefusedError("switch.queue-fresh", link=link.name)
-    mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
+    mapped = sorted({topic for topic, _ in store.offset_runs.reached(link.name)} & set(topics))
     if mapped:
         return RefusedError("switch.mapped-twins", topics=join_names(mapped, NAMED_MAX))
     if link.mode is OffsetMode.MAPPED:
@@ -569,7 +567,7 @@ def _shown(asked: SwitchPlanRequest, link: Link, rows: Sequence[TwinRow], store:
     if kept:
         yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
     elif asked.kind is SwitchKind.FORCED:
-        positions = [at for at in store.receipts.positions(link.name) if at.topic in topics]
+        positions = [at for at in store.progress.positions(link.name) if at.topic in topics]
         every = {row.topic for row in store.twins.of(link.name)} == set(topics)
         word = parse_lag(store.link_states.of(link.name, LAG_KIND))
         missing = estimate_unreplicated(Counter(row.topic for row in rows), positions, word, every=every)

@@ -96,7 +96,7 @@ def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
 def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | None:
     if link.naming is not TwinNaming.SAME:
         return RefusedError("switch.prefix-not-rebuilt", link=link.name)
-    mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
+    mapped = sorted({topic for topic, _ in store.offset_runs.reached(link.name)} & set(topics))
     if link.mode is OffsetMode.MAPPED and not mapped:
         return refuse_adopting_link(link, "rebuilt")
     if mapped:
@@ -143,7 +143,7 @@ def _refused(
 
 
 def _remarks(record: SwitchState, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
-    rows = [row.incident for row in store.ledger.rows(record.back, open_only=True)]
+    rows = [row.incident for row in store.incidents.rows(record.back, open_only=True)]
     for topic in record.names():
         told = [
             one

@@ -346,7 +346,7 @@ def _read_by(origin: RescueOrigin, store: Store) -> list[str]:
     if row is None:
         return []
     try:
-        places = offsets_from_json(SwitchState.from_json(row.record).places)
+        places = offsets_from_json(SwitchState.from_json(row.switch_state).places)
     except WireError:
         return []
     where = (origin.topic, origin.partition)

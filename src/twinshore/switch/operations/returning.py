@@ -74,7 +74,7 @@ def plan(asked: FailbackRequest, settings: Settings, store: Store, *, by: str = 
     settings.cluster(asked.old)
     check_expressions(asked.topics)
     back, topics = _link_of(asked, [one.link for one in effective_links(settings.links, store).values()], store)
-    if mapped := sorted({topic for topic, _ in store.extents.reached(back.name)} & {one.topic for one in topics}):
+    if mapped := sorted({topic for topic, _ in store.offset_runs.reached(back.name)} & {one.topic for one in topics}):
         return SwitchPlan(
             refused=RefusedError("switch.mapped-already", topics=join_names(mapped, NAMED_MAX), cluster=asked.old)
         )
@@ -148,7 +148,7 @@ def _link_of(asked: FailbackRequest, links: Sequence[Link], store: Store) -> tup
 def topic_move_of_twin(rows: Sequence[TwinRow], topic: str, term: int) -> TopicMove:
     """Returns the topic's move from its twin's rows; the points are where the old log stops being the home's."""
     ours = sorted((row for row in rows if row.topic == topic), key=lambda row: row.partition)
-    points = tuple(row.inherited for row in ours)
+    points = tuple(row.inherited_end for row in ours)
     return TopicMove(
         topic=topic,
         old_id=ours[0].target_topic_id,

@@ -235,9 +235,9 @@ def _again(
     import_cluster_records(settings, store, asking.tell)
     row = store.switches.of(find_switch(store, asked, open_only=True).id)
     assert row is not None
-    record = SwitchState.from_json(row.record)
+    record = SwitchState.from_json(row.switch_state)
     onward(record)
-    return _go_on(record, settings, store, asking, (row.record, onward))
+    return _go_on(record, settings, store, asking, (row.switch_state, onward))
 
 
 def _go_on(
@@ -254,7 +254,7 @@ def _go_on(
         LinkClients(link, settings, client_id=SWITCH_CLIENT_ID, patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
         kept = store.switches.of(record.id)
-        stale = kept is not None and (over is None or kept.record != over[0])
+        stale = kept is not None and (over is None or kept.switch_state != over[0])
         if kept is not None and stale and not (record.kept and is_kept_on_cluster(kept)):
             raise RefusedError("switch.record-changed", switch=record.id[:8])
         began = lease.row()  # a lease that is lost and taken again is another one

@@ -193,4 +193,4 @@ def _ids(found: list[SwitchView]) -> list[str]:
 
 
 def _shown(row: SwitchRow) -> SwitchView:
-    return SwitchView(row.id, SwitchState.from_json(row.record))
+    return SwitchView(row.id, SwitchState.from_json(row.switch_state))

@@ -63,7 +63,7 @@ class ClientAudit:
             "to_ms": self.to_ms,
             "clients": self.clients,
             "exit_code": self.exit_code(policy),
-            "habits": [one.as_values() for one in self.habits],
+            "findings": [one.as_values() for one in self.habits],
             "waived": [
                 {
                     **one.habit.as_values(),

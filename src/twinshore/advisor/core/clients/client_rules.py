@@ -297,15 +297,14 @@ def _produced(client: AuditedClient, limits: LimitValues) -> Iterator[tuple[Traf
 
 def _no_compression(client: AuditedClient, limits: LimitValues) -> ClientCases:
     for key, use, flow in _produced(client, limits):
-        plain_s, part = use.per_s(flow.plain_bytes), compute_share(flow.plain_bytes, flow.bytes)
-        to_part = compute_share(flow.tried_lz4, flow.tried)
+        plain_s, part = use.per_s(flow.uncompressed_bytes), compute_share(flow.uncompressed_bytes, flow.bytes)
+        to_part = compute_share(flow.lz4_sample_compressed_bytes, flow.lz4_sample_bytes)
         if plain_s > limits["bytes_s"] and part > limits["part"] and to_part < limits["lz4_part"]:
             a_day = format_size(plain_s * DAY_S)
             saved = (
-                f"lz4 took samples of {format_size(flow.tried)} to {to_part:.0%}: {format_size(plain_s * to_part)} a "
-                "second in place"
-                f" of {format_size(plain_s)}"
-                if flow.tried
+                f"lz4 took samples of {format_size(flow.lz4_sample_bytes)} to {to_part:.0%}:"
+                f" {format_size(plain_s * to_part)} a second in place of {format_size(plain_s)}"
+                if flow.lz4_sample_bytes
                 else "how much they shrink one producer tries: no sample was taken"
             )
             yield ClientCase(
@@ -319,7 +318,7 @@ def _no_compression(client: AuditedClient, limits: LimitValues) -> ClientCases:
 
 
 def _singles(flow: TrafficCounter) -> float:
-    return compute_share(flow.singles, flow.batches)
+    return compute_share(flow.single_record_batches, flow.batches)
 
 
 def _single_records(client: AuditedClient, limits: LimitValues) -> ClientCases:
@@ -396,15 +395,15 @@ def _not_idempotent(client: AuditedClient, limits: LimitValues) -> ClientCases:
     for key, use in client.of(TrafficKind.PRODUCE):
         flow = use.flow
         strong = flow.requests - flow.acks_none - flow.acks_leader
-        part = compute_share(flow.unnumbered, flow.batches)
-        if strong * 2 > flow.requests and flow.unnumbered > limits["batches"] and part > limits["part"]:
+        part = compute_share(flow.non_idempotent_batches, flow.batches)
+        if strong * 2 > flow.requests and flow.non_idempotent_batches > limits["batches"] and part > limits["part"]:
             yield ClientCase(
                 key,
-                f"{flow.unnumbered:,} of {flow.batches:,} batches bear no producer id",
+                f"{flow.non_idempotent_batches:,} of {flow.batches:,} batches bear no producer id",
                 "a batch whose acknowledgement is lost is written twice, and with several requests under way a retry"
                 f" comes behind its successors; {flow.errors:,} were refused meanwhile",
                 "the broker takes each batch once and in order; a request grows by nothing",
-                {"batches_unnumbered": flow.unnumbered, "batches": flow.batches, "errors": flow.errors},
+                {"batches_unnumbered": flow.non_idempotent_batches, "batches": flow.batches, "errors": flow.errors},
             )
 
 

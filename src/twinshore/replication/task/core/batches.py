@@ -519,24 +519,24 @@ class SequenceMap(NamedTuple):
 
     producer_id: int
     producer_epoch: int
-    anchor_offset: int
-    anchor_sequence: int
+    base_offset: int
+    base_sequence: int
 
     @classmethod
     def of(cls, producer: tuple[int, int], twin: PartitionConfig | TwinRow) -> SequenceMap:
         """`producer`: the link's id and epoch."""
         producer_id, epoch = producer
-        return cls(producer_id, written_epoch(epoch, twin.epoch), twin.anchor_offset, twin.anchor_sequence)
+        return cls(producer_id, written_epoch(epoch, twin.epoch), twin.base_offset, twin.base_sequence)
 
     def sequence(self, offset: int) -> int:
         """The sequence of `offset`, if only records lie between."""
-        return sequence_of(self.anchor_offset, self.anchor_sequence, offset)
+        return sequence_of(self.base_offset, self.base_sequence, offset)
 
     def head(self, parcel: OutgoingBatch) -> bytes:
-        producer_id, producer_epoch, anchor_offset, anchor_sequence = self
-        sequence = sequence_of(anchor_offset, anchor_sequence, parcel.base)
+        producer_id, producer_epoch, base_offset, base_sequence = self
+        sequence = sequence_of(base_offset, base_sequence, parcel.base)
         return restamp(parcel.header, producer_id, producer_epoch, sequence)
 
     def after(self, blanks: int) -> SequenceMap:
         """The map after `blanks` more uncounted offsets."""
-        return self._replace(anchor_offset=self.anchor_offset + blanks)
+        return self._replace(base_offset=self.base_offset + blanks)

@@ -241,8 +241,8 @@ class PartitionConfig:
     source_topic_id: str
     target_topic_id: str
     receipt_to: int = 0
-    anchor_offset: int = 0
-    anchor_sequence: int = 0
+    base_offset: int = 0
+    base_sequence: int = 0
     twin: str = ""
     # Only for a mapped twin: how far it is written and reported.
     reached: WrittenPosition | None = None

@@ -296,8 +296,8 @@ class PartitionReplicator:
         self.enter(Phase.RUNNING)
         self.begins, order = self.begins + 1, self.order
         if next_sequence < 0:
-            next_sequence = sequence_of(order.anchor_offset, order.anchor_sequence, position)
-        self.stamp = self.stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
+            next_sequence = sequence_of(order.base_offset, order.base_sequence, position)
+        self.stamp = self.stamp._replace(base_offset=position, base_sequence=next_sequence)
         self.write_from = position
         self.fetched = self.sent = self.acked = min(position, max(self.told.to, source_start))
         if self.fetched < position:
@@ -707,7 +707,7 @@ class MappedPartitionReplicator(PartitionReplicator):
         last, began = self.reach.last_source, self.order.reached
         behind = last + 1 if last >= 0 or not began else began.source  # if nothing has landed: where it began
         self.skipped_offsets = position != behind
-        self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
+        self.reach = self.reach._replace(source=position, sequence=self.stamp.base_sequence, warm=False)
 
     def lands(self, parcel: OutgoingBatch, base: int) -> bool:
         """Notes where a batch landed, unless something before failed; an inspection finds the rest."""

@@ -104,7 +104,7 @@ def fill_gap(
         return halt, []
     told: list[PartitionIncident] = []
     # What the source lost since its twin was made; of a gap that grew, only the new part is reported.
-    lost_from = max(begin, track.order.anchor_offset, track.told.gap_to)
+    lost_from = max(begin, track.order.base_offset, track.told.gap_to)
     if lost_from < end:
         kind = IncidentKind.RETENTION_GAP
         told = [PartitionIncident(named.topic, named.partition, kind, lost_from, end, sentence, POLICY_GAP)]
@@ -121,7 +121,7 @@ def report_unreported_gap(track: PartitionReplicator, seen: TargetState) -> list
     """Reports offsets that the source has lost and a task ended too soon to report. The twin has no record there: they
     were never replicated, or never visible.
     """
-    first = max(track.order.anchor_offset, track.told.to, track.told.gap_to)
+    first = max(track.order.base_offset, track.told.to, track.told.gap_to)
     lost = clip_gaps([OffsetGap(*run) for run in seen.unseen], first, track.fetched)
     if not lost:
         return []
@@ -142,7 +142,7 @@ def _filled_to(track: PartitionReplicator, seen: TargetState) -> int:
     begin, order = track.fetched, track.order
     if track.mapped or order.inherited or seen.uncut:
         return begin
-    return max(begin, min(seen.source_start, order.anchor_offset))
+    return max(begin, min(seen.source_start, order.base_offset))
 
 
 def _too_long(
@@ -167,7 +167,7 @@ def _too_long(
 
 
 def _pieces(track: PartitionReplicator, begin: int, filled_to: int, end: int) -> Iterator[OffsetGap | OutgoingBatch]:
-    first = 0 if track.order.inherited else track.order.anchor_offset
+    first = 0 if track.order.inherited else track.order.base_offset
     while begin < filled_to:
         made = make_filler(min(FILLER_RECORDS_MAX, filled_to - begin))
         yield make_outgoing_batch(made.header._replace(base_offset=begin), made.body)
@@ -428,7 +428,7 @@ class TaskPartitions(TaskPartitionsBase):
         )
         if go.position > track.acked:
             track.clear_trouble(track.troubles.target)  # The request has landed; only its response was lost.
-        cut_to = log_start_limit(seen, track.order.anchor_offset, never=self._never_cut)
+        cut_to = log_start_limit(seen, track.order.base_offset, never=self._never_cut)
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         self.incidents += report_unreported_gap(track, seen)
         track.note_untold(now_ms, seen.wrote_epoch)

@@ -271,7 +271,7 @@ def judge_position(
         return InspectAgain("the log moved between two readings")
     # A new epoch begins with sequence 0, and so does a producer that the broker does not know.
     known = None if inherited and seen.producer_epoch < stamp.producer_epoch else seen.producer
-    following = 0 if inherited else sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+    following = 0 if inherited else sequence_of(stamp.base_offset, stamp.base_sequence, end)
     own = tail is not None and tail.last_offset < inherited
     ours = tail is not None and tail.producer_id == stamp.producer_id and not own
     wrote = known is not None
@@ -298,7 +298,7 @@ def judge_position(
             return InspectAgain(f"the broker's next sequence is {remembered}, the log's end asks for {following}")
         following = remembered
     if _impossible(following, end, stamp, inherited):
-        expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+        expected = sequence_of(stamp.base_offset, stamp.base_sequence, end)
         sentence = f"the twin's next sequence is {following}; at offset {end} it should be {expected} at most"
         return StopAt(IncidentKind.POSITION_DISAGREEMENT, tail.base_offset if tail else end, end, sentence)
     gap_to = seen.source_start if seen.source_start > end else -1
@@ -348,7 +348,7 @@ def _parted(seen: TargetState, stamp: SequenceMap, following: int, inherited: in
     if not seen.unlike:
         return StopAt(IncidentKind.TRUNCATION, seen.parted, end, describe_divergence(seen.parted))
     # The count is ours but not the position: another producer wrote below. Else the source's history changed.
-    expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+    expected = sequence_of(stamp.base_offset, stamp.base_sequence, end)
     kind = IncidentKind.TRUNCATION if inherited or following == expected else IncidentKind.POSITION_DISAGREEMENT
     begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
     what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
@@ -366,8 +366,8 @@ def _impossible(following: int, end: int, stamp: SequenceMap, inherited: int) ->
     """
     if inherited:
         return (end - following) % SEQUENCE_SPAN > end
-    markers = (sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end) - following) % SEQUENCE_SPAN
-    return markers > max(0, end - stamp.anchor_offset)
+    markers = (sequence_of(stamp.base_offset, stamp.base_sequence, end) - following) % SEQUENCE_SPAN
+    return markers > max(0, end - stamp.base_offset)
 
 
 class ErrorAction(Enum):
