@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from testkit.log_lines import LogLines, keep_log_lines
 from twinshore.config.model import Cluster
+from twinshore.kafka.pool import RetryPolicy
 from twinshore.lab.clients import create_admin_client, forget_links
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.databases import DatabaseServer, MariaDbServer, PostgresServer
@@ -25,6 +26,8 @@ _numbers = itertools.count(1)
 
 # Brokers of tests live for seconds: the JVM's second compiler would cost more than it saves.
 _QUICK = ("-XX:TieredStopAtLevel=1",)
+
+PATIENCE_S = 0.3
 
 _shared: list[LabCluster] = []
 _databases: list[DatabaseServer] = []
@@ -199,6 +202,16 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
             report.sections.append((f"{server.kind} died; the end of its log", server.read_log_tail()))
             server.revive()
     return report
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that does not answer is given up within a moment, and not after the seconds that an operator waits."""
+
+    def policy(place: str, limit_s: float, *ways: Any) -> RetryPolicy:
+        return RetryPolicy(place, min(limit_s, PATIENCE_S), *ways)
+
+    monkeypatch.setattr("twinshore.kafka.cluster.RetryPolicy", policy)
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ from twinshore.replication.sync.core.lifecycle import (
 )
 from twinshore.state.core.values import Incident, TwinRow
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

@@ -16,6 +16,8 @@ from twinshore.lab.databases import PostgresServer
 from twinshore.state.schema_version import SCHEMA_VERSION
 from twinshore.state.store import open_store
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 SETTINGS = """\
 [store]
 url = "sqlite:///store.db"

@@ -35,11 +35,13 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.replication.task.core.position import marker_producer_id
 
+pytestmark = pytest.mark.long
+
 WEEK_MS = 7 * 24 * 3600 * 1000
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000"}
 
 
-@pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
 def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
     with LabCluster(
         "markers", version=request.param, brokers=1, jvm_flags=QUICK, heap_mb=384, settings=SETTINGS

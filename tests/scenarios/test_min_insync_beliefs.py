@@ -20,7 +20,7 @@ from twinshore.lab.jars import KAFKA_3, KAFKA_OLDEST
 POWER = ExplorationRequest(records=1, faults_max=1, kinds=("power",))
 
 
-@pytest.fixture(params=["newest", KAFKA_3, KAFKA_OLDEST])
+@pytest.fixture(params=["newest", *(pytest.param(one, marks=pytest.mark.long) for one in (KAFKA_3, KAFKA_OLDEST))])
 def lab(request: pytest.FixtureRequest, cluster_factory: ClusterFactory) -> Iterator[tuple[LabCluster, bool]]:
     """One broker, and whether it is of 3.7 or newer."""
     if request.param == "newest":

@@ -37,7 +37,9 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER_FLAG
 
 WEEK_MS = 7 * 24 * 3600 * 1000
-VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
+pytestmark = pytest.mark.long
+
+VERSIONS = [KAFKA_NEWEST, KAFKA_3]
 # Swept each second, so that the default of 24 hours can be seen at work.
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000", "unclean.leader.election.enable": "true"}
 
@@ -369,7 +371,7 @@ def test_who_appended_reads_all_that_came_before(kafka: KafkaCluster, lab: LabCl
     assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(sorted(seen, key=len)))
 
 
-@pytest.mark.parametrize("lab", [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)], indirect=True)
+@pytest.mark.parametrize("lab", VERSIONS, indirect=True)
 def test_a_throttled_fetch_brings_nothing_and_counts_for_nothing(kafka: KafkaCluster, writer: RawWriter) -> None:
     """And its session goes on. A fetch brings a whole batch at least, and the quota of ten seconds at most."""
     size = 100_000

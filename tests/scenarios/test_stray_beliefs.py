@@ -20,11 +20,13 @@ from twinshore.lab.clients import create_admin_client
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, ONE_COMPILER_FLAG
 
+pytestmark = pytest.mark.long
+
 LAG_S = 6.0  # so long a follower is waited for
 SETTINGS = {"replica.lag.time.max.ms": str(int(1000 * LAG_S))}
 
 
-@pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
 def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
     with LabCluster(
         "strays", version=request.param, brokers=3, heap_mb=256, settings=SETTINGS, jvm_flags=(ONE_COMPILER_FLAG,)

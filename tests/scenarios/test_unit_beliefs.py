@@ -32,6 +32,8 @@ from twinshore.replication.task.lookups import (
     transactional_id_prefix,
 )
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = 4
 TIMEOUT_S = 20.0
 PREFIX = transactional_id_prefix("a->b", 17)
@@ -45,7 +47,7 @@ class Stage(NamedTuple):
     bob: KafkaCluster
 
 
-@pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     with LabCluster(
         "units",

@@ -29,6 +29,8 @@ from twinshore.switch.operations.plan import (
     match_topics_without_twins,
 )
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:

@@ -24,6 +24,8 @@ from twinshore.switch import old_home as companion_module
 from twinshore.switch.old_home import OldHomeGuard
 from twinshore.switch.write_access import WriteBlockKeeper
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 IDS = {"east": "ea" * 16, "west": "be" * 16, "north": "0a" * 16}
 
 

@@ -41,6 +41,8 @@ from twinshore.switch.operations.plan import (
 from twinshore.switch.operations.run import SwitchCaller, keep_own_topics, resume, roll_back, run_switch
 from twinshore.switch.operations.show import SwitchView, find_switch, list_switches, mark_lifeless
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:

@@ -12,6 +12,8 @@ from twinshore.replication.operations.homes import SetHome, SetHomeStep, act, li
 from twinshore.state.core.values import HomeRow, TwinRow
 from twinshore.state.store import Store
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 PAIR = "east<>west"
 SETTINGS = settings_of(f'[links."{LINK}"]\n[links."{BACK}"]\ntopics = ["orders.*"]\n')
 ROW = HomeRow(PAIR, "orders", "east", 1, 1, f"link {LINK}")
