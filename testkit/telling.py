@@ -13,6 +13,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -35,11 +36,14 @@ _GENERATED: Final = {"settings.md", "cli.md", "metrics.md", "incidents.md", "com
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceFile:
     path: Path
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
 
     @property
     def lines(self) -> int:
@@ -99,8 +103,7 @@ def _tracked(root: Path, *patterns: str) -> list[Path]:
 
 
 def read_file(path: Path) -> SourceFile:
-    text = path.read_text("utf-8")
-    return SourceFile(path, text, ast.parse(text))
+    return SourceFile(path, path.read_text("utf-8"))
 
 
 def per_thousand(pattern: re.Pattern[str], text: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -38,10 +37,6 @@ TEST = """def test_reading() -> None:
 """
 
 
-def file_of(name: str, text: str) -> SourceFile:
-    return SourceFile(Path(name), text, ast.parse(text))
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -65,10 +60,17 @@ def file_of(name: str, text: str) -> SourceFile:
     ],
 )
 def test_a_figure_counts_what_it_names(key: str, value: float) -> None:
-    modules = [file_of(f"{folder}/reader.py", MODULE) for folder in "ab"]
-    files = (*modules, file_of("a/__init__.py", FACE), file_of("a/model.py", "\n" * 901), file_of("b/model.py", ""))
+    modules = [SourceFile(Path(f"{folder}/reader.py"), MODULE) for folder in "ab"]
+    files = (
+        *modules,
+        SourceFile(Path("a/__init__.py"), FACE),
+        SourceFile(Path("a/model.py"), "\n" * 901),
+        SourceFile(Path("b/model.py"), ""),
+    )
     sizes = {"ARCHITECTURE.md": 3.0, "CONTRIBUTING.md": 2.0, "CHANGELOG.md": 1.0}
-    tree = SourceTree(files, (file_of("test_reader.py", TEST),), "A word of whom\n```sh\nls whoever\n```\n", sizes)
+    tree = SourceTree(
+        files, (SourceFile(Path("test_reader.py"), TEST),), "A word of whom\n```sh\nls whoever\n```\n", sizes
+    )
     (figure,) = [one for one in FIGURES if one.key == key]
     assert figure.measure(tree) == pytest.approx(value)
 

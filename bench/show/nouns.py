@@ -40,7 +40,8 @@ def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
 
 def _measured(figure: FormFigure, tree: Callable[[], SourceTree], _long: bool) -> Finding:
     value = figure.measure(tree())
-    return Finding(f"{value:,.4g}", figure.holds(value), ((figure.key.replace("-", "_"), round(value, 2)),))
+    words = f"{value:,.2f}".removesuffix(".00")
+    return Finding(words, figure.holds(value), ((figure.key.replace("-", "_"), round(value, 2)),))
 
 
 def _contracts(_long: bool) -> Finding:

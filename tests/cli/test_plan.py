@@ -19,14 +19,11 @@ from twinshore.replication.core.incident_kinds import stop_policy
 from twinshore.state.core.values import Incident
 from twinshore.state.store import open_store
 
-pytestmark = [
-    pytest.mark.usefixtures("short_patience"),
-    pytest.mark.claim(
-        "groups",
-        "plan-as-run",
-        "mirror plan refuses what mirror run refuses, in the same words, and carries nothing that is paused or stopped",
-    ),
-]
+pytestmark = pytest.mark.claim(
+    "groups",
+    "plan-as-run",
+    "mirror plan refuses what mirror run refuses, in the same words, and carries nothing that is paused or stopped",
+)
 
 LINK = "east->west"
 

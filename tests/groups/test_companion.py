@@ -17,6 +17,8 @@ from twinshore.runtime.logging import OutageLog
 from twinshore.runtime.scheduler import process_scheduler
 from twinshore.state.store import Store, open_store
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 
 def settings(folder: Path, rules: str = "") -> Settings:
     text = f"""

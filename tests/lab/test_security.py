@@ -35,11 +35,12 @@ def comes_in(cluster: Cluster) -> bool:
 @pytest.mark.parametrize(
     ("kind", "tls", "version"),
     [
-        (LabSecurity.MTLS, False, KAFKA_NEWEST),
+        # tests/kafka/test_security.py tries certificates and tokens of the same listeners each day.
+        pytest.param(LabSecurity.MTLS, False, KAFKA_NEWEST, marks=pytest.mark.long),
         (LabSecurity.SASL_PLAIN, False, KAFKA_NEWEST),
         (LabSecurity.SASL_SCRAM_256, True, KAFKA_NEWEST),
         pytest.param(LabSecurity.SASL_SCRAM_512, False, KAFKA_3, marks=pytest.mark.long),
-        (LabSecurity.SASL_OAUTHBEARER, True, KAFKA_NEWEST),
+        pytest.param(LabSecurity.SASL_OAUTHBEARER, True, KAFKA_NEWEST, marks=pytest.mark.long),
         pytest.param(LabSecurity.SASL_OAUTHBEARER, False, KAFKA_3, marks=pytest.mark.long),
     ],
 )

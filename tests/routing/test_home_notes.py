@@ -192,7 +192,7 @@ def test_a_cluster_that_does_not_answer_is_an_error_within_the_bound_that_was_gi
 ) -> None:
     gone, mute = unused_tcp_ports
     address = f"127.0.0.1:{mute if silent else gone}"
-    with closing(KafkaCluster(Cluster("east", (address,)), patience_s=1.0)) as away:
+    with closing(KafkaCluster(Cluster("east", (address,)), patience_s=0.3)) as away:
         notes, followers = HomesTopic(away), SubscribersTopic(away)
         for ask in (
             notes.read,

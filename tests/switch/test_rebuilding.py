@@ -11,6 +11,8 @@ from twinshore.config.settings import Settings
 from twinshore.state.store import Store
 from twinshore.switch.operations.rebuilding import RebuildRequest, plan
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 
 @pytest.mark.parametrize(
     ("link", "topic", "words"),

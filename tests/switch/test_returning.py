@@ -13,6 +13,8 @@ from twinshore.config.settings import Settings
 from twinshore.state.store import Store
 from twinshore.switch.operations.returning import FailbackRequest, plan, rescue_folder
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 POINTS = (7,)
 
 

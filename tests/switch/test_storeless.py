@@ -24,6 +24,8 @@ from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanRequest, buil
 from twinshore.switch.operations.run import ClusterSwitchRecord, SwitchCaller, read_switch_records, switch_state_values
 from twinshore.switch.operations.storeless import WithoutStore
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 FORCED = replace(record(SwitchKind.FORCED), kept="west", deed=SwitchStep.FENCE)
 ASKED = build_switch_request(["orders"], "west", force=True)
 

@@ -19,6 +19,8 @@ from twinshore.state.store import Store, open_store
 from twinshore.switch.announce import claim_topics, describe_other_claims, read_homes, refuse_claimed_topics
 from twinshore.switch.operations.plan import build_switch_request, plan, topic_move_of
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 IDS = {"east": "a" * 32, "west": "b" * 32, "north": "c" * 32}
 NORTH = Link("east", "north")
 

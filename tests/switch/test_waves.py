@@ -28,6 +28,8 @@ from twinshore.switch.operations.dispatch import plan_switch
 from twinshore.switch.operations.plan import SwitchPlan, build_switch_request
 from twinshore.switch.operations.waves import describe_waves, find_unfinished_waves, plan, topics_moved_by
 
+pytestmark = pytest.mark.usefixtures("short_patience")
+
 __all__ = ["settings", "store"]
 NAMES = st.sampled_from([f"topic-{number}" for number in range(12)])
 
