@@ -21,11 +21,12 @@ def raises(kind: type[CodedError], code: str, **values: object) -> Iterator[pyte
     assert (error.code, {**error.values, **values}) == (code, error.values), str(error)
 
 
-def mentions(sentence: str, *values: object) -> bool:
-    """Whether the sentence has each of these values as a word of its own."""
-    return all(re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", sentence) for value in values)
-
-
 def has_code(error: Exception | None, code: str, **values: object) -> bool:
     """Whether this is an error with this code, and with these values among others."""
     return isinstance(error, CodedError) and (error.code, {**error.values, **values}) == (code, error.values)
+
+
+def mentions(text: str, *values: object) -> bool:
+    """Whether a line of the text has each of these values as a word of its own."""
+    wanted = [re.compile(rf"(?<!\w){re.escape(str(value))}(?!\w)") for value in values]
+    return any(all(one.search(line) for one in wanted) for line in text.splitlines())

@@ -69,5 +69,5 @@ def test_before_there_is_anything_nothing_is_shown_and_nothing_made() -> None:
 
 @pytest.mark.usefixtures("url")
 def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there is no such policy"):
+    with pytest.raises(ConfigError, match="policy"):
         said("fuse", "open", "orders", "--reason", "x", "--policy", "lose")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.client.discovery.http import Apollo
 from twinshore.config.errors import ConfigError
 from twinshore.lab.jars import MavenModule, compile_java, fetch_jars, find_java
@@ -64,7 +65,7 @@ def heard(source: Apollo, wanted: str) -> bool:
 def test_a_push_is_heard_of_by_the_long_poll(tmp_path: Path) -> None:
     with apollo(tmp_path) as server:
         source = Apollo(server.address, "someAppId", cluster="someCluster")
-        with pytest.raises(ConfigError, match=f"has no key {KEY}"):
+        with raises(ConfigError, "client.apollo-key-missing", key=KEY):
             source.news(threading.Event())
         for text in ('{"home": "east"}', '{"home": "west", "of": "caf\N{LATIN SMALL LETTER E WITH ACUTE}"}'):
             server.push(text)
@@ -79,5 +80,5 @@ def test_a_push_is_heard_of_by_the_long_poll(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_none_is_told() -> None:
-    with pytest.raises(ConfigError, match="no http"):
+    with raises(ConfigError, "client.url-invalid"):
         Apollo("file:///etc/passwd", "app")

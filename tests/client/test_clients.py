@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from testkit.errors import raises
 from twinshore.client import FailoverConsumer, FailoverProducer
 from twinshore.client.core.delivered import ConsumerMode, consumer_mode
 from twinshore.client.group_member import ConsumerCloser, Member
@@ -59,7 +60,7 @@ def test_where_no_cluster_answers_calls_wait_and_are_told_why() -> None:
             producer.produce("orders", 3)  # type: ignore[arg-type]
         producer.produce("orders", b"one")
         producer.produce("orders", b"two")
-        with pytest.raises(BufferError, match="has no leader: a cluster that could carry it is silent"):
+        with pytest.raises(BufferError, match=r"no leader: .* silent.*: away"):
             producer.produce("orders", b"three")
         assert len(producer) == 2
         assert producer.close(0.2) == 2, "nobody is told that they were sent"
@@ -86,17 +87,17 @@ def test_nothing_goes_to_another_cluster_than_is_expected(east: LabCluster, uniq
 
 
 def test_what_cannot_be_followed_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="transactions"):
+    with raises(UnsupportedError, "client.transactional", cluster="away"):
         FailoverProducer({"transactional.id": "one"}, clusters={"away": AWAY})
     with FailoverProducer({}, clusters={"away": AWAY}, topics=["orders", "bills-*"]) as producer:
-        with pytest.raises(ConfigError, match="payments is none of those"):
+        with raises(ConfigError, "client.topic-not-followed", topic="payments"):
             producer.produce("payments", b"one")
         producer.produce("bills-of-may", b"one")
         producer.kill()
-    with pytest.raises(ConfigError, match=r"group\.id"):
+    with raises(ConfigError, "client.setting-missing", key="group.id"):
         FailoverConsumer({}, clusters={"away": AWAY})
     consumer = FailoverConsumer({"group.id": "readers"}, clusters={"away": AWAY})
-    with pytest.raises(ConfigError, match="an expression"):
+    with raises(ConfigError, "client.topic-is-an-expression"):
         consumer.subscribe(["^orders.*"])
     with pytest.raises(RuntimeError, match="subscribed to nothing"):
         consumer.poll(0.0)
@@ -110,7 +111,7 @@ def test_how_a_consumer_is_set_is_what_its_own_cluster_says() -> None:
     found = {name: consumer_mode(site.settings()) for name, site in consumer._reach.sites.items()}
     assert found == {"one": ConsumerMode(False, True, True), "two": ConsumerMode(True, True, False)}
     assert consumer._name == "of one"
-    with pytest.raises(ConfigError, match=r"cluster two: group\.id is not set"):
+    with raises(ConfigError, "client.setting-missing", cluster="two", key="group.id"):
         FailoverConsumer({}, clusters={"one": clusters["one"], "two": AWAY})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from testkit.errors import mentions
 from tests.client.test_consumer_moves import HANDED_OUT, PLACE, PlayedReader, follow, hears
 from tests.client.turning import CLUSTERS, ByHand
 from twinshore.client import FailoverConsumer
@@ -147,10 +148,7 @@ def test_what_was_read_before_a_forced_switch_is_committed_to_the_point_alone(mu
         follow(consumer)
         consumer.commit(offsets=[TopicPartition("orders", 0, 100)], asynchronous=False)
         assert mute.commits == [("127.0.0.1:2", 60)]
-        assert said == [
-            "billing commits orders-0 to 60 alone, not to 100: that was read at a home that it has left, and other"
-            " records have these offsets now"
-        ]
+        assert [mentions(one, "billing", "orders-0", 60, 100) for one in said] == [True]
 
 
 @pytest.mark.usefixtures("mute")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from testkit.errors import mentions
 from twinshore.client import FailoverProducer
 from twinshore.client.discovery import routing_topic
 from twinshore.client.discovery.routing_topic import HomeTracker
@@ -58,7 +59,7 @@ def test_a_cluster_that_was_the_expected_one_is_written_to_no_more_once_another_
     asks(centre, "east", "a stranger's")
     asks(centre, "west", "W")
     assert isinstance(centre.order("orders"), Pause)
-    assert said == ["east is cluster a stranger's, and E was expected: it is not followed"]
+    assert [mentions(one, "east", "a stranger's", "E") for one in said] == [True]
     asks(centre, "east", "E")
     assert centre.order("orders") == WriteTo("east", 0)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from testkit.errors import mentions
 from tests.client.turning import CLUSTERS, Stage, fault, stage
 from twinshore.client import producer_routing
 from twinshore.client.spool.spool import Spool
@@ -108,10 +109,9 @@ def test_kept_calls_stay_where_a_client_does_not_take_them_and_only_one_that_is_
     assert producer.poll() == 1
     assert heard == [(KafkaError.MSG_SIZE_TOO_LARGE, "payments", b"too large")]
     assert len(producer) == 2
-    assert sorted(stage.said) == [
-        "producer: a record of topic payments is refused after it was kept back: Broker: Message size too large",
-        "producer: what was kept of topic orders cannot be sent and waits: Local: Erroneous state",
-    ]
+    refused, waits = sorted(stage.said)
+    assert mentions(refused, "payments", "Message size too large")
+    assert mentions(waits, "orders", "Erroneous state")
     east.refuses = {}
     stage.turn()
     assert east.log[-2:] == [("orders", b"1"), ("orders", b"2")]
@@ -133,9 +133,7 @@ def test_a_client_that_met_a_fatal_error_is_replaced_and_nothing_is_lost(stage: 
     stage.turn(2)
     assert stage.at("east") is not dead
     assert stage.at("east").log == [("orders", b"on its way"), ("orders", b"later")]
-    assert [one for one in stage.said if "fatal" in one] == [
-        "producer: the client of east met a fatal error, and another one goes on"
-    ]
+    assert [mentions(one, "east") for one in stage.said if "fatal" in one] == [True]
     stage.turn(2)
     assert len(stage.at("east").log) == 2
 
@@ -178,11 +176,11 @@ def test_a_kept_call_that_no_client_takes_keeps_nobody_waiting(stage: Stage) -> 
     stage.turn()
     for topic in ("orders", "payments"):
         producer.produce(topic, b"held")
-    stage.at("east").refuses["orders"] = OverflowError("as of an earlier version")
+    stage.at("east").refuses["orders"] = OverflowError("too large")
     stage.hears("east", 1, "orders", "payments", step=2)
     stage.turn(2)
     assert (stage.at("east").log[-1], len(producer)) == (("payments", b"held"), 1)
-    assert ["as of an earlier version" in one for one in stage.said] == [True]
+    assert ["too large" in one for one in stage.said] == [True]
 
 
 def test_a_switch_that_is_heard_of_in_the_middle_of_a_turn_is_told_no_sooner_than_nothing_is_sent(stage: Stage) -> None:
@@ -319,7 +317,7 @@ def test_a_refusal_is_told_to_whoever_called_and_else_to_an_operator(stage: Stag
     stage.turn()
     producer.poll()
     assert (len(heard), len(producer)) == (1, 0)
-    assert stage.said == ["producer: a record of topic orders is refused by east: Broker: Message size too large"]
+    assert [mentions(one, "orders", "east", "Message size too large") for one in stage.said] == [True]
     producer.produce("orders", b"on its way as the producer is closed")
     east.lives = False
     assert producer.close(0) == 1, "which tells of it"
@@ -336,7 +334,7 @@ def test_a_push_makes_a_producer_forget_no_switch(stage: Stage) -> None:
     assert producer.where("orders") == "west"
     stage.pushes("stage", {"stage": {"bootstrap.servers": "127.0.0.1:3"}})
     stage.turn()
-    assert producer.where("orders") == "topic orders is at home on west, which this client has not met"
+    assert mentions(producer.where("orders"), "orders", "west")
 
 
 def test_whoever_is_warned_may_call_the_producer(stage: Stage) -> None:

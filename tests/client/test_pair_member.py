@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from testkit.errors import mentions
 from twinshore.client.core.pushes import PushedSettings
 from twinshore.client.log_ends import LogEndAnswer
 from twinshore.client.paired_consumer import ASSIGNMENT_STRATEGY, FailoverPairConsumer
@@ -205,9 +206,7 @@ def test_what_is_committed_of_another_cluster_s_log_is_not(stage: Stage) -> None
         looks(consumer)
         consumer.commit(offsets=[ClientTopicPartition("orders", 0, 300), ClientTopicPartition("east.orders", 0, 7)])
         assert stage.commits == [{"east.orders": 7}]
-        assert stage.said == [
-            "ours does not commit orders-0 to 300: that much of it has not been handed out on west",
-        ]
+        assert [mentions(one, "ours", "orders-0", 300, "west") for one in stage.said] == [True]
 
 
 def test_a_callback_has_the_places_of_what_was_handed_out_and_commits_them(stage: Stage) -> None:
@@ -304,14 +303,14 @@ def test_a_pushed_pair_that_cannot_join_for_a_moment_joins_as_soon_as_it_can(
             [],
             [7],
         )
-        with pytest.raises(RuntimeError, match="ours has not joined its group on west yet: poll tries again"):
+        with pytest.raises(RuntimeError, match=r"ours has not joined .* west"):
             consumer.commit()
         until_s = steady_s() + 10
         while len(stage.made) < 2 and steady_s() < until_s:
             assert consumer.consume(1, 0.01) == []
         looks(consumer)
         assert {one.topic: one.offset for one in stage.at.assigned} == {"east.orders": 7, "orders": GROUP}
-        assert stage.said == ["ours cannot join its group on west yet: ssl.ca.location failed: No such file"]
+        assert [mentions(one, "ours", "west", "ssl.ca.location failed") for one in stage.said] == [True]
 
 
 def test_a_place_that_has_crossed_is_sought(stage: Stage) -> None:
@@ -342,9 +341,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(stage: Stage) -> 
         assert stage.takes(consumer, 5, 6) == [5, 6]
         assert stage.takes(consumer, 0, 1) == [0, 1]
         assert offsets(consumer.position([ClientTopicPartition("orders", 0)])) == [2]
-        assert stage.said == [
-            "ours: orders-0 begins anew at offset 0, and was read further before: what lies there now is handed out"
-        ]
+        assert [mentions(one, "ours", "orders-0", "offset 0") for one in stage.said] == [True]
 
 
 def test_what_was_not_taken_is_committed_again(stage: Stage) -> None:

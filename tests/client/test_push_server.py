@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.client.core.pushes import PushTag, digest_of, read_tag
 from twinshore.client.discovery import http
 from twinshore.client.discovery.http import PushServer
@@ -74,7 +75,7 @@ GO_ON = threading.Event()
 
 def test_an_answer_that_is_cut_off_is_asked_for_again(lying: Lying, source: PushServer) -> None:
     lying.says("north", 1, cut=2)
-    with pytest.raises(ConfigError, match="cut off"):
+    with raises(ConfigError, "client.push-cut-off"):
         source.news(GO_ON)
     lying.says("north", 1)
     assert source.news(GO_ON) == "north"
@@ -100,7 +101,7 @@ def test_a_server_that_is_behind_takes_nobody_back(
 
 def test_a_token_goes_to_nobody_else_and_is_not_told(lying: Lying, source: PushServer, tmp_path: Path) -> None:
     lying.answers.append((302, {"Location": f"{lying.address}/elsewhere"}, b""))
-    with pytest.raises(ConfigError, match="302"):
+    with raises(ConfigError, "client.http-status", status=302):
         source.news(GO_ON)
     assert [one["Authorization"] for one in lying.asked] == ["Bearer abc"]
     file = tmp_path / "token"
@@ -118,7 +119,7 @@ def test_what_answers_without_a_tag_is_no_push_server(lying: Lying, source: Push
     without: list[dict[str, str]] = [{}, {"ETag": '"abc"'}]
     for headers in without:
         lying.answers.append((200, headers, b"{}"))
-        with pytest.raises(ConfigError, match="without a tag"):
+        with raises(ConfigError, "client.push-without-tag"):
             source.news(GO_ON)
 
 

@@ -15,7 +15,7 @@ from twinshore.config.messages import MESSAGES
 SRC = Path(__file__).resolve().parents[2] / "src" / "twinshore"
 CODED = {"CodedError", "ConfigError", "RefusedError", "UnsupportedError", "StoreError", "LabError"}
 # Packages whose errors all have codes.
-DONE: tuple[str, ...] = ("replication", "switch")
+DONE: tuple[str, ...] = ("client", "proxy", "replication", "switch")
 
 
 def calls() -> Iterator[tuple[Path, ast.Call]]:

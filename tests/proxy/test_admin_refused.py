@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import mentions
 from tests.proxy.admin_talks import POLICY, TIMED_OUT, Clusters, played
 from tests.proxy.talks import EAST, WEST, answer, asked, asked_part, by_kio, said_part, seen, session, told, view
 from twinshore.kafka.protocol.apis import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS
@@ -179,4 +180,5 @@ def test_moves_of_replicas_are_told_by_the_topic_s_home_in_the_client_s_numbers(
         found = played(asked(key, 0, **named), Clusters(moving, silent=silent), now=now)
         assert (int(found.error_code), [str(one.name) for one in found.topics]) == (0, ["orders"])
     nobody = played(asked(key, 0, topics=None), Clusters(moving), now=seen(away=("east", "west")))
-    assert (int(nobody.error_code), nobody.error_message) == (TIMED_OUT, "cluster east or west does not answer")
+    assert int(nobody.error_code) == TIMED_OUT
+    assert mentions(nobody.error_message, "east", "west")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import mentions
 from tests.proxy.admin_talks import (
     BAD_ASSIGNMENT,
     EXISTS,
@@ -104,7 +105,7 @@ def test_a_topic_that_is_being_moved_does_not_grow() -> None:
         clusters = Clusters(GROWN)
         (found,) = played(asks, clusters, now=now).results
         assert (int(found.error_code), clusters.heard) == (TIMED_OUT, [])
-        assert found.error_message.startswith("topic orders may not be changed now")
+        assert mentions(found.error_message, "orders")
     found = played(asks, Clusters(GROWN), now=led("orders", None))
     assert codes(found.results) == {"orders": UNKNOWN_TOPIC}, "what is here is a twin"
 
@@ -124,19 +125,20 @@ def test_brokers_are_named_by_the_client_s_numbers_and_must_be_the_cluster_s() -
     for number in (1, 104, 909):
         found = played(creation(5, "app-1", brokers=(number,)), clusters)
         assert codes(found.topics) == {"app-1": BAD_ASSIGNMENT}
-        assert found.topics[0].error_message == f"broker {number} is none of cluster west, where topic app-1 belongs"
+        assert mentions(found.topics[0].error_message, f"broker {number}", "west", "app-1")
 
 
 def test_a_cluster_that_is_away_costs_its_own_topics_alone() -> None:
     clusters = Clusters(CREATED)
     found = played(creation(5, "new", "app-1"), clusters, now=seen(away=("west",)))
     assert codes(found.topics) == {"new": 0, "app-1": TIMED_OUT}
-    assert {one.error_message for one in found.topics} == {None, "cluster west does not answer"}
+    told = {str(one.name): str(one.error_message or "") for one in found.topics}
+    assert told["new"] == "" and mentions(told["app-1"], "west")
     silent = Clusters(CREATED, silent=("west",))
     found = played(creation(5, "new", "app-1", "bills"), silent)
     assert codes(found.topics) == {"new": 0, "app-1": TIMED_OUT, "bills": EXISTS}
     (why,) = [one.error_message for one in found.topics if one.name == "app-1"]
-    assert why == "cluster west did not answer in time, and it is not known what became of it"
+    assert mentions(why, "west", "in time")
 
 
 def test_another_controller_has_a_client_ask_again_what_was_not_done() -> None:
@@ -163,12 +165,11 @@ def test_topics_are_deleted_where_they_are_unless_they_are_mirrored(version: int
     assert clusters.asked("topic_names") == {EAST: ["orders", "none"], WEST: ["bills", "young"]}
     if version >= 5:
         (why,) = [one.error_message for one in found.responses if one.name == "shared"]
-        says = "it is deleted at its cluster's own address only"
-        assert why == f"topic shared counts as mirrored, as it is on east and west: {says}"
+        assert mentions(why, "shared", "mirrored", "east", "west")
         found = played(
             asked(DELETE_TOPICS, version, topic_names=("orders",)), clusters, now=seen(homes={"orders": "east"})
         )
-        assert found.responses[0].error_message == f"topic orders counts as mirrored, as it has a home: {says}"
+        assert mentions(found.responses[0].error_message, "orders", "mirrored")
 
 
 def test_a_twin_on_a_cluster_that_is_away_keeps_a_topic_from_being_deleted() -> None:
@@ -212,9 +213,7 @@ def test_while_a_cluster_has_not_answered_yet_no_topic_is_made_or_deleted() -> N
         clusters = Clusters(CREATED if told == "topics" else DELETED)
         (found,) = getattr(played(asks, clusters, now=UNSEEN), told)
         assert int(found.error_code) == TIMED_OUT
-        assert found.error_message.endswith(
-            "cluster west has not answered since this proxy began, and may have it: ask again"
-        )
+        assert mentions(found.error_message, "cluster west")
         assert not clusters.heard
 
 

@@ -241,7 +241,7 @@ def test_an_answer_that_cannot_be_read_ends_the_client_s_connection() -> None:
         client = await stage.client()
         client.ask(PRODUCE, 9, 5, records("orders"))
         assert await client.is_hung_up_on()
-        assert "an answer of its broker cannot be used: a produce response ends too early" in stage.said[0]
+        assert "a produce response" in stage.said[0]
 
     on_stage(play, answers)
 

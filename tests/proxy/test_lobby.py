@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from tests.proxy.stage import Client, Stage, nothing, on_stage
 from tests.proxy.test_gate import rig
 from tests.proxy.test_proxy_header import SIGNATURE, binary
@@ -83,7 +84,7 @@ def test_a_balancer_that_sends_no_header_is_hung_up_on(sent: bytes, says: str) -
         client.writer.write(sent)
         assert await client.is_hung_up_on()
         (told,) = stage.said
-        assert "a client at 127.0.0.1 was disconnected: it is in [proxy] balancers, and must send a PROXY h" in told
+        assert mentions(told, "127.0.0.1", "[proxy] balancers")
         assert says in told
 
     balanced(play)
@@ -123,9 +124,7 @@ def test_a_header_from_elsewhere_is_not_believed(header: bytes, networks: str | 
         client = await stage.client()
         client.writer.write(header)
         assert await client.is_hung_up_on()
-        assert stage.said == [
-            "a client at 127.0.0.1 was disconnected: it sends a PROXY header, and is not in [proxy] balancers"
-        ]
+        assert [mentions(one, "127.0.0.1", "not in [proxy] balancers") for one in stage.said] == [True]
 
     if networks:
         balanced(play, networks)

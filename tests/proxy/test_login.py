@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testkit.errors import mentions
 from tests.proxy.talks import by_kio, view
 from twinshore.config.errors import WireError
 from twinshore.config.model import SaslMechanism
@@ -32,6 +33,7 @@ from twinshore.proxy.core.model import DisconnectClient, Parts
 SCRAM = SaslMechanism.SCRAM_SHA_512.value
 KEYS = derive_scram_keys("sesame", SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096)
 OTHER_KEYS = derive_scram_keys("nobody has it", SaslMechanism.SCRAM_SHA_512, b"of the sky", 4096)
+UNTOLD = "Authentication failed: user or password is wrong"
 
 
 def login(*mechanisms: str) -> ClientLogin:
@@ -91,8 +93,7 @@ def test_plain(version: int) -> None:
     assert "sesame" not in repr(step.who)
     assert by_kio(SASL_AUTHENTICATE, version, said(SASL_AUTHENTICATE, version, step.entered)[1]).error_code == 0
     told = by_kio(SASL_AUTHENTICATE, version, said(SASL_AUTHENTICATE, version, step.refused)[1])
-    assert told.error_code == Code.SASL_AUTHENTICATION_FAILED
-    assert told.error_message == "Authentication failed: user or password is wrong"
+    assert (told.error_code, told.error_message) == (Code.SASL_AUTHENTICATION_FAILED, UNTOLD)
 
 
 def test_scram() -> None:
@@ -141,14 +142,13 @@ def test_a_login_that_is_refused_hears_nothing_of_why(content: bytes, why: str) 
     assert isinstance(step, RefuseLogin)
     assert why in step.why
     told = by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1])
-    assert told.error_code == Code.SASL_AUTHENTICATION_FAILED
-    assert told.error_message == "Authentication failed: user or password is wrong"
+    assert (told.error_code, told.error_message) == (Code.SASL_AUTHENTICATION_FAILED, UNTOLD)
 
 
 def test_a_mechanism_that_is_not_taken_is_answered_with_those_that_are() -> None:
     step = login(SCRAM).step(chosen("PLAIN"), HANDLED_API_VERSIONS)
     assert isinstance(step, RefuseLogin)
-    assert step.why == "it wants to log in by 'PLAIN', and [proxy] sasl has no such"
+    assert mentions(step.why, "'PLAIN'", "[proxy] sasl")
     told = by_kio(SASL_HANDSHAKE, 1, said(SASL_HANDSHAKE, 1, step.frame)[1])
     assert (told.error_code, told.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, (SCRAM,))
 
@@ -157,7 +157,6 @@ def test_nothing_else_is_answered_before() -> None:
     for early in (sent(METADATA, 9, [b"\0" * 8]), message(b"\0anna\0sesame"), sent(SASL_HANDSHAKE, 9, [b""])):
         step = login().step(early, HANDLED_API_VERSIONS)
         assert isinstance(step, DisconnectClient)
-        assert "before it had logged in" in step.why
 
 
 @given(st.lists(st.binary(max_size=120), max_size=4), st.sampled_from(["PLAIN", SCRAM]), st.booleans())

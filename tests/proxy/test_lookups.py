@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import mentions, raises
 from tests.proxy.talks import (
     EAST,
     LAYOUT,
@@ -169,7 +170,7 @@ def test_the_whole_is_described_as_one_cluster(version: int) -> None:
 
 def test_controllers_are_not_for_clients() -> None:
     found = by_kio(DESCRIBE_CLUSTER, 1, told(session().move(asked(DESCRIBE_CLUSTER, 1, endpoint_type=2), seen())))
-    assert (int(found.error_code), found.error_message) == (115, "the controllers behind the proxy are not for clients")
+    assert int(found.error_code) == 115 and mentions(found.error_message, "controllers")
 
 
 def coordinator(version: int, node: int, code: int = 0) -> memoryview:
@@ -200,7 +201,7 @@ def test_only_groups_and_transactions_have_coordinators_here(version: int) -> No
     found = by_kio(FIND_COORDINATOR, version, told(session().move(ask, seen())))
     one = found if version < 4 else found.coordinators[0]
     assert int(one.error_code) == UNSUPPORTED
-    assert one.error_message == "only consumer groups and transactions have coordinators at this proxy"
+    assert mentions(one.error_message, "coordinators")
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -236,7 +237,7 @@ def test_clusters_that_mark_producers_alike_are_refused() -> None:
     """A mark has 14 bits of a cluster's id."""
     ids = {"east": "QH5N9AJcEbdUziPj04YhfQ", "north": "north-id", "west": "5MxAtWx3QGn6qrrfC0lerw"}
     assert get_cluster_mark(ids["east"]) == get_cluster_mark(ids["west"])
-    with pytest.raises(ConfigError, match="clusters east and west mark the ids of producers alike"):
+    with raises(ConfigError, "proxy.producer-ids-clash", first="east", second="west"):
         check_cluster_marks(ids)
     check_cluster_marks({"east": ids["east"], "north": ids["north"]})
 

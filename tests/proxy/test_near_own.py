@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from tests.proxy.near_stage import ELSEWHERE, PARIS, client, near
 from tests.proxy.talks import EAST, WEST, asked, asked_part, request, seen
 from tests.proxy.test_near import passed, wanted
@@ -109,7 +110,7 @@ def test_a_rack_names_no_log_since_it_comes_with_a_fetch_alone() -> None:
 def test_places_in_topics_of_each_site_are_not_reset_by_the_proxies(tmp_path: Path) -> None:
     text = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[near]\nown_topics = ["sha*"]\n'
     settings = parse_settings(text, name="it", env={})
-    with pytest.raises(RefusedError, match=r"each site has topic shared for itself, by \[near\] own_topics"):
+    with raises(RefusedError, "proxy.topic-at-each-site", topic="shared"):
         check_no_site_topics(["orders", "shared"], seen(homes={}), settings)
     check_no_site_topics(["orders", "bills"], seen(homes={}), settings)
     check_no_site_topics(["shared"], seen(homes={"shared": "east"}), settings)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.proxy.core.offset_reset import ResetTarget, ResetTargetKind
 from twinshore.proxy.operations.reset_offsets import ResetOffsets, UnfinishedResetAction, parse_reset_request
@@ -20,12 +19,12 @@ def test_options_are_one_thing() -> None:
     assert parse_reset_request("billing", [], undo=True) == ResetOffsets(
         "billing", {}, None, UnfinishedResetAction.UNDO
     )
-    with pytest.raises(ConfigError, match="--resume and --undo are two things"):
+    with raises(ConfigError, "proxy.reset-targets-many"):
         parse_reset_request("billing", [], resume=True, undo=True)
-    with pytest.raises(ConfigError, match="knows its places by itself"):
+    with raises(ConfigError, "proxy.reset-with-topics"):
         parse_reset_request("billing", ["orders"], undo=True)
-    with pytest.raises(ConfigError, match="one thing at a time"):
+    with raises(ConfigError, "proxy.reset-targets-many"):
         parse_reset_request("billing", [], undo=True, offset=3)
     for name in ("", "x" * 256):
-        with pytest.raises(ConfigError, match="a name of 1 to 255 characters"):
+        with raises(ConfigError, "proxy.group-name-invalid", max=255):
             parse_reset_request(name, [], latest=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from testkit.errors import mentions
 from tests.proxy.served import ProxyProcess
 from tests.proxy.talks import LAYOUT, seen
 from twinshore.config.frozen import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC
@@ -26,7 +27,7 @@ def test_a_topic_of_two_clusters_that_nobody_knows_the_home_of_clashes() -> None
     clash = prospect(seen(homes={}))
     assert clash.clashes == {"shared": ["east", "west"]}
     (told,) = [one for one in clash.sentences() if one.startswith("CLASH")]
-    assert told.endswith("say where it is at home: no client can write or read it")
+    assert mentions(told, "shared", "east", "west")
     assert (clash.exit_code, clash.values()["exit_code"]) == (1, 1)
     for quiet in (
         prospect(seen(homes={"shared": "west"})),
@@ -57,26 +58,19 @@ def test_of_many_clashes_those_that_were_asked_for_come_first() -> None:
 
 def test_where_topics_are_led_and_why() -> None:
     now = replace(seen(homes={"shared": "west"}), leads={"bills": HomeRoute("west", 2)})
-    told = list(prospect(now, "orders", "bills", "shared", "none").sentences())
-    assert [one for one in told if one.startswith("topic ")] == [
-        "topic orders: led to east, the only one that has it",
-        "topic bills: led to west, where the clusters say that it is at home",
-        "topic shared: led to west, its home by the store or by links",
-        "topic none: no cluster has it",
-    ]
+    asked = prospect(now, "orders", "bills", "shared", "none")
+    assert asked.values()["routes"] == {"orders": "east", "bills": "west", "shared": "west", "none": None}
+    told = [one for one in asked.sentences() if one.startswith("topic ")]
+    assert [mentions(one, topic) for one, topic in zip(told, asked.asked, strict=True)] == [True] * 4
     assert prospect(now, "none").exit_code == 1
     assert prospect(now, "orders").values()["routes"] == {"orders": "east"}
 
 
 def test_clusters_ports_and_how_clients_come_in() -> None:
     told = list(prospect(seen(away=("west",)), tls=True, logins=("PLAIN",)).sentences())
-    assert told[:4] == [
-        "clients are given proxy.example:19092, speak TLS, and log in by PLAIN",
-        "ports to open: 19092 to 19292, one for each broker that there may be",
-        "east: 2 topics; broker 1 at proxy.example:19094, 3 at proxy.example:19096",
-        "west: does not answer; its topics wait until it does",
-    ]
-    assert any(one.startswith("versions that clients may speak: Produce ") for one in told)
+    assert mentions(told[0], "proxy.example:19092", "TLS", "PLAIN") and mentions(told[1], 19092, 19292)
+    assert mentions(told[2], "east", "2 topics", "1 at proxy.example:19094", "3 at proxy.example:19096")
+    assert mentions(told[3], "west") and any("Produce" in one for one in told)
     assert prospect(seen(away=("west",), homes={"shared": "west"})).exit_code == 1
 
 
@@ -90,8 +84,7 @@ def test_what_two_real_clusters_look_like(
     served = ProxyProcess(tmp_path, [east.cluster, west.cluster])
     found = preview_proxy(load_settings(served.settings, {}), (only, both))
     text = "\n".join(found.sentences())
-    assert f"topic {only}: led to east, the only one that has it" in text
-    assert f"CLASH: {both} is on east and west" in text
+    assert found.values()["routes"] == {only: "east", both: None}
     assert f"1 at 127.0.0.1:{served.port_of('east', 1)}" in text
     values = found.values()
     assert values["exit_code"] == 1 and both in values["clashes"] and values["versions"]["Produce"][1] >= 9
@@ -102,12 +95,12 @@ def test_what_two_real_clusters_look_like(
     served = ProxyProcess(tmp_path / "other", [east.cluster, silent])
     found = preview_proxy(load_settings(served.settings, {}), (only,))
     assert (found.seen.route(only), found.unknown, found.exit_code) == ("east", [], 1)
-    assert "silent: does not answer; its topics wait until it does" in list(found.sentences())
+    assert any(mentions(one, "silent") for one in found.sentences())
 
 
 def test_it_says_whether_groups_of_the_new_protocol_are_served() -> None:
-    assert "groups: at home on east; those of the new protocol too" in [*prospect(seen()).sentences()]
+    assert not [one for one in prospect(seen()).sentences() if mentions(one, "groups", "refused")]
     old = without_consumer_protocol(HANDLED_API_VERSIONS)
     clusters = {**seen().clusters, "west": replace(seen().clusters["west"], offers=old)}
-    told = [*prospect(RoutingTable(clusters, {}, old)).sentences()]
-    assert "groups: at home on east; those of the new protocol are refused, as west does not have them" in told
+    told = prospect(RoutingTable(clusters, {}, old)).sentences()
+    assert [mentions(one, "east", "west") for one in told if mentions(one, "groups", "refused")] == [True]

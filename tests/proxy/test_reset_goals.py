@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.proxy.core.offset_reset import (
     ResetPartition,
@@ -53,7 +52,7 @@ def test_what_lies_outside_of_a_log_is_named() -> None:
     )
     assert places(ResetTarget(ResetTargetKind.SHIFT, 61), SPOT, NEW) == (
         [],
-        ["orders-0 has 10 to 100, and 101 lies outside", "orders-1 has no place that could be shifted"],
+        ["orders-0 has 10 to 100, and 101 lies outside", "orders-1 has no committed offset"],
     )
 
 
@@ -76,26 +75,26 @@ def test_a_reset_is_taken_back_where_there_was_a_place() -> None:
 
 def asked(**options: object) -> ResetTarget | None:
     usual: dict[str, object] = {"earliest": False, "latest": False, "offset": None, "time": "", "shift": None}
-    return parse_target(**{**usual, "undone": False, **options})  # type: ignore[arg-type]
+    return parse_target(**{**usual, "unfinished": 0, **options})  # type: ignore[arg-type]
 
 
 def test_options_say_one_thing() -> None:
     assert asked() is None
-    assert asked(undone=True) is None
+    assert asked(unfinished=1) is None
     assert asked(offset=0) == ResetTarget(ResetTargetKind.OFFSET, 0)
     assert asked(shift=-5) == ResetTarget(ResetTargetKind.SHIFT, -5)
     assert asked(earliest=True) == ResetTarget(ResetTargetKind.EARLIEST)
     assert asked(latest=True) == ResetTarget(ResetTargetKind.LATEST)
     assert asked(time="1970-01-01T00:01:00") == ResetTarget(ResetTargetKind.TIME, 60_000)
-    for options in ({"earliest": True, "latest": True}, {"offset": 3, "undone": True}, {"shift": 1, "offset": 1}):
-        with pytest.raises(ConfigError, match="one thing at a time"):
+    for options in ({"earliest": True, "latest": True}, {"offset": 3, "unfinished": 1}, {"shift": 1, "offset": 1}):
+        with raises(ConfigError, "proxy.reset-targets-many"):
             asked(**options)
 
 
 def test_a_time_has_a_zone_or_is_utc() -> None:
     assert parse_time_ms("1970-01-01T01:00:00+01:00") == 0
     assert parse_time_ms("1970-01-01T00:00:01Z") == 1000
-    with pytest.raises(ConfigError, match="yesterday: that is no time"):
+    with raises(ConfigError, "proxy.time-invalid", text="yesterday"):
         parse_time_ms("yesterday")
 
 
@@ -104,5 +103,5 @@ def test_topics_are_named_whole_or_by_partitions() -> None:
     assert parse_topics(["orders", "bills:0,2", "bills:3"]) == {"orders": None, "bills": frozenset({0, 2, 3})}
     assert parse_topics(["bills:1", "bills"]) == {"bills": None}
     for word in ("bills:", "bills:a", ":1", "bills:1,", "bills:-1"):
-        with pytest.raises(ConfigError, match="that is no topic"):
+        with raises(ConfigError, "proxy.topic-option-invalid"):
             parse_topics([word])

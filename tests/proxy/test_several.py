@@ -22,6 +22,7 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry
 
+from testkit.errors import mentions
 from tests.proxy.served import ProxyProcess
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
@@ -108,7 +109,7 @@ def test_a_part_that_has_ended_is_started_again_and_later_each_time(
         for starts, again in ((2, "0.2"), (3, "0.4")):
             os.kill(one.pid, signal.SIGKILL)
             watched(one, lambda: one.pid == 0, "its end is seen")
-            assert f"process 1 has ended unasked, by signal 9: it is started again in {again} s" in said
+            assert any(mentions(line, "process 1", "signal 9", f"{again} s") for line in said)
             assert (one.port, one.serves) == (0, False)
             watched(one, partial(is_back, one, starts), "it is back")
 
@@ -119,7 +120,7 @@ def test_a_part_that_is_ended_by_hand_ends_in_good_order_and_is_started_again(tm
         watched(one, lambda: one._heard_s <= time.monotonic(), "its loop goes round")
         os.kill(one.pid, signal.SIGTERM)
         watched(one, partial(is_back, one, 2), "it is back")
-        assert "process 1 has ended unasked, with exit code 0: it is started again in 1 s" in said
+        assert any(mentions(one, "process 1", "exit code 0", "1 s") for one in said)
         assert "process 1: ended" in said
 
 
@@ -130,7 +131,7 @@ def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatc
         without.setattr(sys, "executable", str(tmp_path / "gone"))
         made.start()
     assert (made.pid, made.starts) == (0, 0)
-    assert said == ["process 1 cannot be started: No such file or directory; it is tried again in 1 s"]
+    assert [mentions(one, "process 1", "No such file", "1 s") for one in said] == [True]
     try:
         watched(made, partial(is_back, made, 1), "it is there")
     finally:
@@ -152,7 +153,7 @@ def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.
             time.sleep(0.2)
         os.kill(first, signal.SIGSTOP)
         watched(one, lambda: one.pid != first, "it is ended")
-        assert "process 1 stands still, and keeps its clients waiting: it is killed" in said
+        assert any(mentions(one, "process 1", "killed") for one in said)
 
 
 def test_a_part_whose_keeper_is_gone_ends_in_good_order(tmp_path: Path) -> None:

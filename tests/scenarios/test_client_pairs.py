@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from testkit.errors import mentions
 from tests.conftest import ClusterFactory
 from tests.scenarios.pair_rig import (
     KEYS,
@@ -120,7 +121,7 @@ def test_a_place_that_has_not_crossed_yet_is_waited_for(east: LabCluster, west: 
         until(lambda: read(writers.total()), 60, "it reads on east")
         reader.move("west")
         until(lambda: read(0) and bool(reader.awaits()), 60, "it waits on west")
-        assert "has not reached the group's place 15 yet" in reader.awaits()[0]
+        assert mentions(reader.awaits()[0], 15)
         with crossing(topic, east, west, 0.5):
             writers.write("east", rounds=5)
             until(lambda: read(writers.total()), 60, "it reads on")
@@ -162,7 +163,7 @@ def test_a_home_that_dies_is_waited_for_and_then_its_twin_s_own_end_counts(
         assert time.monotonic() < began_s + 2.5, "it is known to be away"
     assert sorted(reads) == sorted((f"key-{key}", number) for key in range(KEYS) for number in (0, 1, 3, 4))
     assert in_order([(key, number - (number > 2)) for key, number in reads])
-    assert len(said) == 1 and f"north does not say where {topic} ends" in said[0]
+    assert [mentions(one, "north", topic) for one in said] == [True]
 
 
 @pytest.mark.long
@@ -285,7 +286,7 @@ def test_topics_that_are_not_alike_are_refused_until_they_are(east: LabCluster, 
     create_topic(west.cluster, topic, partitions=PARTITIONS - 1)
     with pair_consumer(topic, east, west, config={"topic.metadata.refresh.interval.ms": 500}) as reader:
         reader.subscribe([topic])
-        with pytest.raises(ConfigError, match="a pair is read in order only where both topics are there") as told:
+        with pytest.raises(ConfigError, match=r"\bboth topics\b") as told:
             reader.poll(60)
         assert f"partitions 0, 1, 2, 3 of {topic}, and partitions 0, 1, 2 of west.{topic} on east" in str(told.value)
         assert reader.assignment() == []

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from testkit.errors import mentions
 from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
@@ -267,7 +268,7 @@ def test_a_reader_without_membership_on_the_target_is_left_alone_until_it_is_ask
         follows(west, rig, "assigns", "grp-plain", on_source, 1)
         assert committed(west, "assigns", "grp-plain") == at
     shown = rig.verb("groups", "--group", "assigns")
-    assert "assigns reads on west on its own, and is left alone there" in shown
+    assert mentions(shown, "assigns", "west", "left alone")
     (view,) = json.loads(rig.verb("groups", "--group", "assigns", "--json"))["groups"]
     assert view["state"] == "on its own"
 
@@ -343,7 +344,7 @@ def test_operators_translate_offsets_and_move_groups_by_hand(rig: Rig, clusters:
     commit(east, "by-hand", {("grp-plain", 0): 60})
     follows(west, rig, "by-hand", "grp-plain", 60)
     commit(west, "by-hand", {("grp-plain", 0): 90})
-    with pytest.raises(AssertionError, match=r"further on on west than on east, by 30 offsets .*`--backwards`"):
+    with pytest.raises(AssertionError, match=r"west .* east.* 30 offsets .*`--backwards`"):
         rig.verb("groups", "move", "by-hand", "--link", "east->west")
     with pytest.raises(ConfigError, match="no group called by-hnad") as caught:
         rig.verb("groups", "move", "by-hnad")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from testkit.raw_writer import RawWriter
 from tests.scenarios.incident_stage import LINK, QUICK, IncidentStage
 from tests.scenarios.mirror_rig import read_all
@@ -122,7 +123,7 @@ def test_a_twin_that_may_not_be_cut_shows_nothing_but_its_sources_records(stage:
 )
 def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_its_lane(stage: IncidentStage) -> None:
     row = stage.row("uncut", "rights lost", within_s=3 * LOG_START_INTERVAL_S)
-    assert "Grant Delete on topic uncut" in row.incident.sentence
+    assert mentions(row.incident.sentence, "Delete", "uncut")
     assert (row.incident.partition, row.incident.to_offset) == (-1, 60)
     before = len(stage.rig.process.said)
     time.sleep(2 * FOLLOW_S)
@@ -164,7 +165,7 @@ def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> 
     print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
     code, said = stage.resume("riddle")
     assert code != 0
-    assert "riddle-0: the record at offset 3 of the twin is not the source's" in said
+    assert mentions(said, "riddle-0", "offset 3")
 
 
 def fill(path: Path, size: int) -> None:
@@ -185,7 +186,6 @@ def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_byt
         fill(ballast, step_bytes * 5 // 2)
         stage.until(lambda: len(stage.rows("", "disk near full")) == 2, 30, "a second row")
         full = stage.rows("", "disk near full")[-1]
-        assert "nothing is written to its twins; " in full.incident.sentence
         assert "partitions rest" in full.incident.sentence
         stage.rig.until_said("partitions rest")
         stage.until(lambda: "0 partitions on 1 lane" in stage.rig.process.said, 20, "all have left their lane")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from testkit.errors import raises
+from testkit.errors import mentions, raises
 from testkit.log_kinds import seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
@@ -83,17 +83,17 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
 ) -> None:
     made_topics(east, west)
     rig = rig_of(tmp_path / "rig", ended, east, west, "lost-(orders|late|tx|empty|mapped)")
-    assert "nothing on west names the store" in asked(rig, "link", "recover", LINK, "--dry-run")[1]
+    assert mentions(asked(rig, "link", "recover", LINK, "--dry-run")[1], "west", LINK)
     rig.process.start()
     until(lambda: level(east, west), 120, "all crosses", rig)
     until(lambda: spans(west.cluster, "lost-mapped", 1) == [(0, 25)], 60, "the mapped one crosses too", rig)
     code, said = asked(rig, "link", "recover", LINK)
     assert code != 0
-    assert "a mirror runs it now" in said
+    assert mentions(said, "a mirror runs it")
     assert rig.process.end() == 0
     for more in ((), ("--dry-run",)):
         code, said = asked(rig, "link", "recover", LINK, *more)
-        assert code == 0 and "nothing is lost and nothing is to be done" in said, said
+        assert code == 0 and mentions(said, "nothing is lost"), said
         assert "lost for good" not in said and "put back" not in said
     ends = {topic: spans(west.cluster, topic, count) for topic, count in EXACT.items()}
 
@@ -108,17 +108,17 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
     assert code == 0, said
     end = ends["lost-orders"][0][1]
     assert f"would be put back: lost-orders-0 stands at {end}, the source at {end + 11}" in said
-    assert "lost-mapped is mapped: where its records lie was known to the lost store alone" in said
+    assert mentions(said, "lost-mapped is mapped")
     assert "lost for good" in said and "words of `twinshore mirror keep`" in said and "delete the twin" not in said
     for file in rig.folder.glob("store.db*"):
         file.unlink()
     for words in (("link", "recover", LINK, "--dry-run"), ("mirror", "plan")):
         said = asked(rig, *words)[1]
-        assert f"{rig.folder / 'store.db'}, which is not there yet" in said and "empty.db" not in said, said
+        assert mentions(said, rig.folder / "store.db") and "empty.db" not in said, said
     assert not positions(rig), "a dry run changes nothing"
     assert asked(rig, "link", "recover", LINK)[0] == 0
     code, said = asked(rig, "link", "recover", LINK)
-    assert code == 0 and "nothing is lost and nothing is to be done" in said, said
+    assert code == 0 and mentions(said, "nothing is lost"), said
     assert ": put back" not in said and "not put back: lost-mapped is mapped" in said, said
     found = positions(rig)
     assert {place[0] for place in found} == set(EXACT)

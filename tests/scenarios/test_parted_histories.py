@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from testkit.errors import mentions
 from testkit.raw_writer import RawWriter
 from twinshore.config.model import OffsetRun, SourceOffset, TargetOffset
 from twinshore.kafka.cluster import KafkaCluster
@@ -168,7 +169,7 @@ def test_of_a_fresh_queue_too_a_record_that_the_source_has_not_stops_it(both: Bo
     both.write(["a", "b", "c"], ["a", "x"])
     seen = look_at_fresh(both, position_after(OffsetRun(SourceOffset(0), TargetOffset(0), 1, 0)))
     assert isinstance(seen.verdict, StopAt)
-    assert "is not on the source from offset 1 on" in seen.verdict.sentence
+    assert mentions(seen.verdict.sentence, "offset 1")
 
 
 def test_a_gap_in_which_nobody_sees_anything_was_not_dropped(both: Both) -> None:
@@ -202,7 +203,6 @@ def test_where_the_source_has_no_more_what_landed_untold_a_mapped_twin_is_stoppe
     verdict = inspect_mapped_target(*asked, position_after(OffsetRun(SourceOffset(0), TargetOffset(0), 2, 0))).verdict
     assert isinstance(verdict, StopAt)
     assert (verdict.offset, verdict.end) == (2, 3)
-    assert "the source's log now begins at 3, behind 2, up to which was told what the link wrote" in verdict.sentence
     told_of_all = inspect_mapped_target(
         *asked, position_after(OffsetRun(SourceOffset(0), TargetOffset(0), 4, 0))
     ).verdict

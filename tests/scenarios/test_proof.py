@@ -15,6 +15,7 @@ import pytest
 from pyspark import SparkContext
 
 from testkit import log_kinds
+from testkit.errors import mentions
 from testkit.raw_writer import RawWriter
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.pair_of_logs import (
@@ -265,7 +266,7 @@ def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
     for _ in range(2):
         code, text = said(tmp_path, east, west, topic, *how)
         assert code == 1 and text.startswith("NOT identical: 0 of 1 partitions identical, 1 differ")
-        assert "DIFFERS at offset 0: missing record: the target's log begins at offset 20" in text
+        assert mentions(text, "DIFFERS at offset 0: missing record", "offset 20")
         assert "it lacks offsets 0 to 19" in text
     delete_records(pair[0].cluster, {named: 25})
     code, text = said(tmp_path, east, west, topic, *how, "--all")

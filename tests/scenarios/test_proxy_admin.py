@@ -25,6 +25,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from testkit.errors import mentions
 from tests.conftest import ClusterFactory
 from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.pages.shell import kafka_tools, play
@@ -191,7 +192,7 @@ def test_what_is_refused_says_so_in_a_sentence(proxy: ProxyProcess) -> None:
         AclPermissionType.ALLOW,
     )
     name, says = refused(admin.create_acls([binding]))
-    assert (name, says.startswith("ACLs are changed at a cluster's own address")) == ("POLICY_VIOLATION", True)
+    assert (name, mentions(says, "ACLs")) == ("POLICY_VIOLATION", True)
     every: Any = None
     rights = (AclOperation.ANY, AclPermissionType.ANY)
     anything = AclBindingFilter(ResourceType.ANY, every, ResourcePatternType.ANY, every, every, *rights)
@@ -199,7 +200,7 @@ def test_what_is_refused_says_so_in_a_sentence(proxy: ProxyProcess) -> None:
     assert refused(admin.describe_user_scram_credentials())[0] == "_UNSUPPORTED_FEATURE", "it is not offered"
     told = one(admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("padm-shared", 0)]))
     ((_, error),) = told.items()
-    assert error.str().startswith("leaders are elected at the cluster's own address")
+    assert mentions(error.str(), "leaders")
     assert proxy.metrics()["twinshore_proxy_hung_up_total"] == hung_up
 
 
@@ -334,11 +335,11 @@ def test_kafka_s_own_tools_work_as_on_one_cluster(stage: tuple[ProxyProcess, Pat
 
     run("kafka-acls.sh WHERE --list")
     line = "--add --allow-principal User:me --operation Read --topic padm-tool"
-    assert "ACLs are changed at a cluster's own address" in run(f"! kafka-acls.sh WHERE {line}")
+    assert mentions(run(f"! kafka-acls.sh WHERE {line}"), "ACLs", "own address")
     told = run("! kafka-leader-election.sh WHERE --election-type preferred --topic padm-tool --partition 0")
-    assert "leaders are elected at the cluster's own address" in told
+    assert mentions(told, "leaders", "own address")
     assert "padm-tool" in run("kafka-transactions.sh WHERE find-hanging --broker-id 1; kafka-topics.sh WHERE --list")
     told = run("! kafka-topics.sh WHERE --delete --topic padm-both")
-    assert "padm-both counts as mirrored, as it is on guarded and west: it is deleted at its cluster's own" in told
+    assert mentions(told, "padm-both", "mirrored", "guarded", "west")
     run("kafka-topics.sh WHERE --delete --topic 'padm-.*tool'")
     until(lambda: "padm-app-tool" not in topics_of(west.bootstrap[0]), WITHIN_S, "it is gone")

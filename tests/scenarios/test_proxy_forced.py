@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from testkit.errors import mentions
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess
 from tests.scenarios.mirror_rig import Rig, settings_text, spans
@@ -155,7 +156,7 @@ def test_what_the_mirror_had_not_told_is_counted(cluster_factory: ClusterFactory
         found, unsure = stage.there(acked), stage.counted("unsure")
         assert (found.lost, found.doubled > 0) == (0, True), "or nothing was at stake"
         assert found.doubled <= unsure, stage.proxy.said()
-        assert "it is not known who wrote them: as much may be written twice" in stage.proxy.said()
+        assert mentions(stage.proxy.said(), "written twice")
         print(f"told: {found.doubled} records are there twice, {unsure} were counted that might be")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from tests.conftest import ClusterFactory
 from tests.kafka.protocol.serving.java_clients import java_clients
 from tests.scenarios.mirror_rig import Rig, settings_text, spans
@@ -25,6 +26,7 @@ from twinshore.config.model import Cluster
 from twinshore.lab.clients import read_group_offsets
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_NEWEST
+from twinshore.proxy.operations.groups_move import GroupsMoveStage
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
 
@@ -113,13 +115,13 @@ def test_a_topic_and_then_groups_move_under_groups_of_the_newer_protocol(
                 for one in groups:
                     one.reads(100)
             assert told_ids(address)[topic] == before == ids(east.cluster)[topic], "ids stay while a topic moves"
-            with pytest.raises(RefusedError, match=f"only while they have no members: {topic}-java, {topic}-rdkafka"):
+            with raises(RefusedError, "proxy.move-needs-empty-groups", groups=f"{topic}-java, {topic}-rdkafka"):
                 move_groups(rig, "west")
             for one in groups:
                 one.reads(50)
         reads = {one.group: one.read for one in groups}
         until(partial(crossed, west, f"{topic}-java", topic), 60, "places cross")
-        assert move_groups(rig, "west")[-1] == "groups are at home on west"
+        assert move_groups(rig, "west")[-1] is GroupsMoveStage.MOVE
         with reading(address, topic) as groups:
             for one in groups:
                 one.reads(100)
@@ -160,7 +162,7 @@ def test_members_go_on_elsewhere_when_the_home_of_groups_is_gone(
                 until(partial(crossed, west, one.group, topic), 60, "places cross")
             for broker in east.brokers:
                 broker.kill()
-            assert move_groups(rig, "west", force=True) == ["groups are at home on west"]
+            assert move_groups(rig, "west", force=True) == [GroupsMoveStage.MOVE]
             for one in groups:
                 one.reads(200)
             acked = writer.stop()

@@ -162,14 +162,14 @@ def test_a_spoilt_twin_is_rebuilt_while_its_home_is_under_load(stage: Stage) -> 
         before = [row.target_topic_id for row in stage.store.twins.of(LINK)]
         code, said = stage.rebuild("--dry-run")
         assert code == 0, said
-        assert f"deleted on west and filled again from east: topic {TOPIC}, 2 partitions" in said
+        assert mentions(said, "deleted on west", "east", f"topic {TOPIC}", "2 partitions")
         assert f"to be rescued: {FOREIGN} records that east lacks, {FOREIGN} of them committed, of {TOPIC}-0" in said
-        assert f"put back on west where they stand: {LOCAL}, {GROUP}" in said
+        assert mentions(said, "west", f"{LOCAL}, {GROUP}")
         assert [row.target_topic_id for row in stage.store.twins.of(LINK)] == before
         code, said = stage.rebuild("--yes")
         assert code == 0, said
         assert f"done: {FOREIGN} records rescued to" in said
-        assert f"{TOPIC} on west is filled anew from east" in said
+        assert mentions(said, f"{TOPIC} on west", "filled", "from east")
     assert [row.target_topic_id for row in stage.store.twins.of(LINK)] != before
     stage.same()
     assert at(stage.east, GROUP) == [20, 30], "nothing changes at the home"
@@ -181,7 +181,7 @@ def test_a_spoilt_twin_is_rebuilt_while_its_home_is_under_load(stage: Stage) -> 
     assert [(one.topic, one.partition) for one in told] == [(TOPIC, 0)]
     (deleted,) = [row for row in stage.store.audit.rows(LINK) if row.kind == "twin"]
     assert (deleted.subject, deleted.before) == (TOPIC, f"id {before[0]}"), "what was deleted is in the audit, once"
-    assert deleted.after == "deleted on west, to be filled anew from east"
+    assert mentions(deleted.after, "deleted on west", "from east")
 
     (path,) = (stage.rig.folder / "rescued").iterdir()
     listed = CliRunner().invoke(app, ["switch", "rescue", "list", "--settings", str(stage.rig.process.settings)])

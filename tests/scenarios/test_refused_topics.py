@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from testkit.errors import mentions
 from tests.scenarios.incident_stage import LINK, QUICK
 from tests.scenarios.test_status_says_so import Watched
 from twinshore.kafka.admin import create_acls, delete_acls
@@ -64,7 +65,7 @@ def test_a_proof_names_each_admitted_topic_that_does_not_cross(stage: Watched) -
     code, said = stage.twinshore("prove", "--here")
     first, *rest = said.splitlines()
     assert (code, first.partition(":")[0]) == (2, "cannot tell"), said
-    assert "2 topics or partitions cannot be compared" in first, said
+    assert mentions(first, "2 topics"), said
     for topic, kind in ((LATE, "rights lost"), (HELD, "foreign write")):
         (line,) = [line for line in rest if line.startswith(f"{LINK}: {topic}: not compared: the mirror refuses it")]
         assert f", {kind}: " in line, line

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_switched_home import read
 from tests.switch.flips import flip_of
@@ -85,7 +86,7 @@ def test_what_was_agreed_to_is_looked_at_again(
     planned = plan(asked, settings, store)
     assert [one.cluster for one in planned.steps] == ["west"]
     at_home(store, TOPIC, "east", 3)
-    with pytest.raises(RefusedError, match=f"{TOPIC} is at home on east by now"):
+    with pytest.raises(RefusedError, match=f"{TOPIC} .*east"):
         list(replay_records(planned, settings, store, by="anna"))
     path.write_text(path.read_text().replace('"first": 10', '"first": 9').replace('"first":10', '"first":9'))
     at_home(store, TOPIC, "west", 4)
@@ -140,7 +141,7 @@ def test_files_of_several_topics_are_written_to_their_topics_at_once(
     for name in names[:2]:
         west.create_topic(name)
     planned = plan(ReplayRequest([saved(tmp_path, name) for name in names]), settings, store)
-    assert planned.refused and planned.refused.message == "west has no topic rescued-nowhere"
+    assert planned.refused and mentions(planned.refused.message, "west", "rescued-nowhere")
     assert [step.topic for step in replay_records(planned, settings, store, by="anna")] == names[:2]
     for name in names[:2]:
         until(partial(is_there, west, name), 30, f"{name} is written")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testkit.errors import mentions
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write, remove_user
@@ -32,6 +33,8 @@ pytestmark = pytest.mark.claim(
 )
 
 LINK = "east->west"
+BERTS = "allow User:bert all on topic orders and all it begins"
+ANNA_READS = "allow User:anna read on topic"
 QUOTA = QuotaEntity((("user", "anna"),))
 TOPICS = ("orders", "orders-eu", "secret")
 
@@ -126,9 +129,9 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
     words = ["audit", "--json", "--settings", str(rig.process.settings)]
     audit = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).output)
     outcomes = {(row["subject"], row["after"]): row["outcome"] for row in audit}
-    assert outcomes["allow User:anna read on topic orders", "given"] == "done"
-    held = outcomes["allow User:bert all on topic orders and all it begins", ""]
-    assert held == "held back: it would let others change a twin"
+    assert outcomes[f"{ANNA_READS} orders", "given"] == "done"
+    held = outcomes[BERTS, ""]
+    assert held.startswith("held back: ")
 
 
 @pytest.mark.claim(
@@ -176,16 +179,13 @@ def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_
 def said_before_it_is_done(rig: Rig) -> None:
     said = plan(rig)
     lines = {(line["kind"], line["subject"]) for line in said if line["step"] == "change"}
-    assert ("acl", "allow User:anna read on topic orders-eu") in lines
-    assert ("acl", "allow User:anna read on every topic") not in lines
-    assert ("acl", "deny User:anna all on topic secret") in lines
+    assert ("acl", f"{ANNA_READS} orders-eu") in lines
+    assert not [subject for _, subject in lines if mentions(subject, "User:anna", "every topic")]
+    assert [kind for kind, subject in lines if mentions(subject, "deny User:anna", "secret")] == ["acl"]
     assert ("quota", "producer_byte_rate of user anna") in lines
     assert ("scram user", "bert") in lines
     remarks = {line["subject"]: line["sentence"] for line in said if line["step"] == "remark"}
-    assert (
-        "held back: it would let others change a twin"
-        in remarks["allow User:bert all on topic orders and all it begins"]
-    )
+    assert "held back: " in remarks[BERTS]
     assert "missing on the target" in remarks["carl"]
 
 

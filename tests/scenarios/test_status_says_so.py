@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import mentions
 from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
 from tests.scenarios.mirror_rig import until
 from twinshore.config.settings import load_settings
@@ -188,7 +189,7 @@ def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage:
     assert (said_then["last_lag_records"], said_then["lag_seen_by"]) == (0, "store")
     assert said_then["lag_age_s"] > 5
     assert re.search(r"^twinshore_link_unseen_partitions\{[^}]*\} 3\.0$", stage.metrics(), re.MULTILINE)
-    assert re.search(r"lag unknown: east cannot be asked from here: .*; last seen 0, ", stage.rig.verb("status"))
+    assert mentions(stage.rig.verb("status"), "lag unknown", "east", "last seen 0")
     east.restart()
     stage.until_all_say("flowing", 0, UP_S)
 
@@ -218,7 +219,7 @@ def test_without_a_mirror_the_source_is_asked_and_a_stopped_one_is_called_so(sta
     stage.write(8)
     left = stage.status()
     assert (left["state"], left["lag_records"], left["lag_seen_by"]) == ("stopped", 8, "source")
-    assert left["says"].startswith("the mirror was stopped in good order, ")
+    assert mentions(left["says"], "in good order")
     stage.east.brokers[0].kill()
     left = stage.status()
     assert (left["state"], left["lag_records"], left["last_lag_records"]) == ("stopped", None, 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import forced, verdict_in
 from tests.scenarios.test_mirror_basic import fill
@@ -56,16 +57,16 @@ def alike(rig: Rig, labs: tuple[LabCluster, LabCluster], ends: list[int]) -> Non
 @pytest.mark.claim("switch", "there-and-back", "a topic moves and comes home again: equal on both, no offset moved")
 def test_a_topic_moves_and_comes_home_again(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     code, said = switch(rig, "drill", "switch-.*", "--to", "west")
-    assert (code, "nothing stands in the way" in said) == (0, True)
+    assert code == 0, said
     assert not json.loads(rig.verb("link", "homes", "--json"))["topics"], "a drill changes nothing, no link either"
 
     code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes", *PATIENT)
     assert code == 0, said
-    assert verdict_in(said).startswith(f"done: {TOPIC} is at home on west; writers that follow waited"), said
+    assert verdict_in(said).startswith("done: ") and mentions(verdict_in(said), TOPIC, "west"), said
     fill(west, TOPIC, 7, partition=1)
     alike(rig, (east, west), [51, 58, 51])  # the fence takes one offset of each partition
     code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes", expected=RefusedError)
-    assert "at home on west already" in said
+    assert code != 0 and mentions(said, "at home on west")
 
     code, said = switch(rig, "run", "switch-.*", "--to", "east", "--yes", *PATIENT)
     assert code == 0

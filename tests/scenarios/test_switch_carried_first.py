@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import verdict_in
 from tests.scenarios.test_mirror_basic import fill
@@ -35,30 +36,30 @@ def rig(no_topics_before: None, east: LabCluster, west: LabCluster, tmp_path: Pa
 def test_a_topic_that_no_link_carries_gets_a_twin_first(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     code, said = switch(rig, "plan", FRESH, "--to", "west")
     assert code == 0, said
-    assert f"{FRESH} is carried by no link: east->west takes it first, with the 50 offsets that east holds" in said
+    assert mentions(said, FRESH, "no link", "east->west", "50 offsets")
     assert CARRIED in rig.verb("link", "list")
     assert "invoices" not in rig.verb("link", "list"), "a plan changes nothing"
 
     code, said = switch(rig, "run", CARRIED, "first-odrers", "--to", "west", "--yes", expected=ConfigError)
-    assert "no link to west carries first-odrers" in said, "a slip of the pen moves nothing"
+    assert mentions(said, "west", "first-odrers"), "a slip of the pen moves nothing"
     assert "did you mean" in said
 
     code, said = switch(rig, "run", FRESH, "--to", "west", "--yes", *PATIENT)
     assert code == 0, said
-    assert verdict_in(said).startswith(f"done: {FRESH} is at home on west"), said
+    assert verdict_in(said).startswith("done: ") and mentions(verdict_in(said), FRESH, "west"), said
     fill(west, FRESH, 7)
     for lab in (east, west):
         until(lambda lab=lab: spans(lab.cluster, FRESH, 1) == [(0, 58)], 60, "equal on both", rig)  # type: ignore[misc]
     assert read(east, FRESH, 0, "read_committed") == read(west, FRESH, 0, "read_committed")
 
     code, said = switch(rig, "run", FRESH, "--to", "west", "--yes", expected=RefusedError)
-    assert "at home on west already" in said
+    assert code != 0 and mentions(said, "at home on west")
 
     for lab in (east, west):
         lab.create_topic("first.own")
     fill(west, "first.own", 3)
     _, said = switch(rig, "run", "first.own", "--to", "west", "--yes", expected=RefusedError)
-    assert "west has 3 offsets of its own in first.own" in said
+    assert mentions(said, "west", "3 offsets", "first.own")
 
 
 @pytest.mark.long
@@ -76,4 +77,4 @@ def test_a_topic_that_has_no_twin_yet_goes_along_by_its_pattern(rig: Rig, east: 
     assert code == 0, said
     code, said = switch(rig, "run", "first-.*", "--to", "west", "--yes", *PATIENT)
     assert code == 0, said
-    assert verdict_in(said).startswith(f"done: first-new, {CARRIED} are at home on west"), said
+    assert verdict_in(said).startswith("done: ") and mentions(verdict_in(said), f"first-new, {CARRIED}", "west"), said

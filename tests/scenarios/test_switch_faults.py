@@ -109,7 +109,7 @@ def test_who_writes_during_the_hold_turns_it_back(rig: SwitchRig) -> None:
         over.set()
         thread.join()
     print("told:", rig.record()["held_s"], said.text)
-    assert "nobody can be kept from writing" in said.text
+    assert mentions(said.text, "no authorizer")
     turned_back(rig, said, before, f"somebody still writes to {TOPIC}-2")
 
 
@@ -206,7 +206,7 @@ def test_a_command_that_fails_turns_it_back_and_its_fellow_hears_of_it(rig: Swit
         said = rig.move(twin.name)
     finally:
         rig.settings.write_text(kept)
-    assert f"`{program}` is run before anybody is held" in said.text
+    assert mentions(said.text, f"`{program}`", "before")
     assert heard.read_text().split() == ["before", home.name, "after", home.name]
     assert rig.record()["held_s"] == 0.0, "nobody waited for it"
     turned_back(rig, said, where, "ended with 1")
@@ -244,7 +244,7 @@ def test_a_drill_says_whom_nothing_can_hold_and_whether_he_wrote(rig: SwitchRig)
 def test_a_plan_names_what_the_target_lacks_and_what_no_link_carries(rig: SwitchRig) -> None:
     home, twin = rig.sides()
     known = len(json.loads(rig.switch("history", "--json").text))
-    assert "has no authorizer: nobody can be kept from writing" in rig.switch("plan", TOPIC, "--to", twin.name).text
+    assert mentions(rig.switch("plan", TOPIC, "--to", twin.name).text, "no authorizer")
     try:
         # The mirror gives the twin what the home has, and so takes this away again.
         def planned() -> str:
@@ -265,7 +265,7 @@ def test_a_plan_names_what_the_target_lacks_and_what_no_link_carries(rig: Switch
         finally:
             rig.settings.write_text(kept)
         assert f" of {twin.name} has " in said.text, said.text
-        assert bool(said.code) is ("nothing is written to its twins" in said.text) is bool(pause_percent), said.text
+        assert bool(said.code) is mentions(said.text, "nothing is written") is bool(pause_percent), said.text
     said = rig.switch("plan", "nobody-carries", "--to", twin.name)
     assert mentions(said.text, twin.name, "nobody-carries", f"a topic of {home.name}")
     assert len(json.loads(rig.switch("history", "--json").text)) == known

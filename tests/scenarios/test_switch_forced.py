@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message, Producer
 
+from testkit.errors import mentions
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.switch_rig import SwitchRig, ended
@@ -108,7 +109,7 @@ def test_a_home_that_is_killed_under_load_and_comes_back(stage: SwitchRig) -> No
     writable_s = time.monotonic() - began
     assert home_line(stage.west) == ("west", 2, "settled")
     assert "had not crossed" in said, said
-    assert "east does not say whether it has an authorizer" in said, said
+    assert mentions(said, "east", "authorizer"), said
     assert f"`twinshore switch failback {TOPIC} --old east` saves what never crossed" in said, said
     print(f"told: done after {done_s:.1f} s, written to after {writable_s:.1f} s")
     assert writable_s < WRITABLE_S
@@ -130,7 +131,7 @@ def test_a_home_that_is_killed_under_load_and_comes_back(stage: SwitchRig) -> No
     assert home_line(stage.east) == ("west", 2, "settled"), "though nobody asked for a fail-back"
     status = stage.rig.verb("status", "--json")
     open_to_all = {one["link"]: one["open_home"] for one in json.loads(status)["links"]}
-    assert open_to_all["west->east"].startswith("a switch has left it the old home: east has no authorizer: nobody")
+    assert mentions(open_to_all["west->east"], "east has no authorizer")
     assert not open_to_all["east->west"]
     until(lambda: stage.ends(stage.east)[2] == stage.ends(stage.west)[2] == points[2] + 6, 90, "it goes on", stage.rig)
     ours, theirs = (read(lab, TOPIC, 2, "read_uncommitted") for lab in (stage.east, stage.west))

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from testkit.errors import mentions
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_write
 from tests.scenarios.switch_rig import SwitchRig, ended
@@ -74,7 +75,7 @@ def test_a_drill_changes_nothing(rig: SwitchRig) -> None:
     rig.level()
     before = at_rest(state)  # a mirror that has just begun is done with what it does once
     said = rig.switch("drill", TOPIC, "--to", "west")
-    assert (said.code, "nothing stands in the way" in said.text) == (0, True), said.text
+    assert said.code == 0, said.text
     after = state()
     differs = [
         f"{name}: {one.get(name)} became {other.get(name)}"
@@ -109,8 +110,8 @@ def stand(lab: LabCluster, group: str, topic: str) -> None:
 def test_a_super_user_who_writes_turns_it_back_and_no_rule_stays(rig: SwitchRig) -> None:
     before = rules(rig.east), rules(rig.west)
     planned = rig.switch("plan", TOPIC, "--to", "west")
-    assert f"super users can still write to {TOPIC}" in planned.text, planned.text
-    assert "where an end moves while writers are held, the switch turns back" in planned.text
+    assert mentions(planned.text, "super users", TOPIC), planned.text
+    assert mentions(planned.text, "turns back")
     over = threading.Event()
 
     def write() -> None:
@@ -126,7 +127,7 @@ def test_a_super_user_who_writes_turns_it_back_and_no_rule_stays(rig: SwitchRig)
         thread.join()
     print("told:", said.text)
     assert (said.code, said.last.startswith("turned back: ")) == (1, True), said.text
-    assert "super users can still write" in said.text
+    assert mentions(said.text, "super users")
     assert (rules(rig.east), rules(rig.west)) == before
     rig.settled("east", 1)
     assert may_write(rig.east.cluster_as("anna"), TOPIC)

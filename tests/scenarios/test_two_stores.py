@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.errors import raises
+from testkit.errors import mentions, raises
 from testkit.log_lines import LogLines
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
@@ -228,7 +228,7 @@ def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(
         notes.hold("a source")
         notes.publish_writer(ids)
         notes.tell()
-        assert "was delete, so that its lines would expire: it is compact now" in log_lines.pop()
+        assert mentions(log_lines.pop(), "delete", "compact")
         until(
             lambda: kafka.admin.topic_settings([TWINS_TOPIC])[TWINS_TOPIC][CLEANUP_POLICY].value == "compact",
             30,
@@ -240,8 +240,8 @@ def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(
         _, end = StateTopic(kafka, TWINS_TOPIC).bounds()
         until(lambda: delete_records(west.cluster, {place: end}) == {place: end}, 30, "the log is empty")
         notes.check()
-        assert "its notes in twinshore.twins on west are gone: they are made anew" in log_lines[0]
-        assert "was compact,delete, so that its lines would expire" in log_lines[1]
+        assert mentions(log_lines[0], "twinshore.twins", "west", "gone")
+        assert mentions(log_lines[1], "compact,delete")
         with raises(RefusedError, "replication.link-of-another-store", store=store.links.own_id("")[:8]):
             LinkClaim(link, other, kafka).hold("a source")
         told = LinkClaim(link, other, kafka).look("a source")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from testkit.errors import mentions
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
 from twinshore.config.errors import KafkaError
 from twinshore.config.model import Cluster, TopicPartition
@@ -270,13 +271,13 @@ def test_who_may_not_change_rules_begins_nothing(lab: LabCluster, unique_topic: 
     with client(lab) as admin, closing(KafkaCluster(lab.cluster_as("bert"))) as kafka:
         with pytest.raises(KafkaError) as caught:
             write_access.read_acl_snapshot(kafka, [unique_topic])
-        assert caught.value.hint == "grant Describe on the cluster"
+        assert mentions(caught.value.hint, "Describe")
         create_acls(admin, [describe])
         until_shown(admin, lab, describe)
         before = read_acls(admin)
-        with pytest.raises(KafkaError, match="old: we may not change its ACLs") as caught:
+        with pytest.raises(KafkaError, match="old: ") as caught:
             write_access.read_acl_snapshot(kafka, [unique_topic])
-        assert caught.value.hint == "grant Alter on the cluster"
+        assert mentions(caught.value.hint, "Alter")
         plan = plan_denial(write_access.read_acl_snapshot(admin, [unique_topic]))
         with pytest.raises(KafkaError, match="add ACL: deny"):
             write_access.apply_rules_plan(kafka, plan)

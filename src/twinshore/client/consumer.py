@@ -337,7 +337,7 @@ class FailoverConsumer(AssignmentCalls):
         """
         names = check_topic_names(topics)
         if wild := [topic for topic in names if topic.startswith("^")]:
-            raise ConfigError(f"{wild[0]} is an expression: a FailoverConsumer follows topics by their names")
+            raise ConfigError("client.topic-is-an-expression", topic=wild[0], consumer=self._name)
         self._moves.end()
         assigned, revoked, lost = self._telling(on_assign, deals=True), self._telling(on_revoke), self._telling(on_lost)
         self._moves.begin(names, RebalanceCallbacks(assigned, revoked, lost))
@@ -441,7 +441,7 @@ class FailoverConsumer(AssignmentCalls):
         """
         where = partition.topic, partition.partition
         if partition.topic not in self._moves.topics:
-            raise ConfigError(f"{self._name} has not subscribed to topic {partition.topic}")
+            raise ConfigError("client.not-subscribed", consumer=self._name, topic=partition.topic)
         member = self._moves.reader(partition.topic)
         if self._dealt is not None and (dealt := [one for one in self._dealt if (one.topic, one.partition) == where]):
             dealt[0].offset = partition.offset

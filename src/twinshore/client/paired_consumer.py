@@ -84,7 +84,7 @@ class PairMember:
         self._commits = consumer_mode(settings).commits
         self._every_s = int(settings.get("auto.commit.interval.ms", 5_000)) / 1_000
         self._committed_s = steady_s()
-        self._refused = ""
+        self._uneven = ""
         self._errors = deque[Message]()
         self._forget()
         # With equal timestamps the first-named home goes first; homes are sorted.
@@ -138,9 +138,8 @@ class PairMember:
     def _deal(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         self._forget()
         dealt = [(one.topic, one.partition) for one in partitions]
-        uneven = explain_unequal_assignment(self._wish.topics, self._homes, self._at, dealt)
-        self._refused = f"{self._wish.name} is given {uneven}" if uneven else ""
-        if self._refused:
+        self._uneven = explain_unequal_assignment(self._wish.topics, self._homes, self._at, dealt)
+        if self._uneven:
             consumer.assign([])
             return
         for one in partitions:
@@ -231,8 +230,8 @@ class PairMember:
         self._wish.warned.tell()
         if (refusal := self._ends.refusal()) is not None:
             raise refusal
-        if self._refused:
-            raise ConfigError(self._refused)
+        if self._uneven:
+            raise ConfigError("client.pair-uneven", consumer=self._wish.name, cause=self._uneven)
 
     def take(self, count: int) -> list[Message]:
         """Take records to deliver now, from the partitions in turn."""
@@ -479,10 +478,10 @@ class FailoverPairConsumer(AssignmentCalls):
         """
         for topic in check_topic_names(topics):
             if topic.startswith("^"):
-                raise ConfigError(f"{topic} is an expression: a FailoverPairConsumer follows topics by their names")
+                raise ConfigError("client.topic-is-an-expression", topic=topic, consumer=self._name)
             for home in self._sites:
                 if topic in (local_topic_name(one, home, "") for one in topics):
-                    raise ConfigError(f"{topic} is the twin that {home} has of another topic, and is read with it")
+                    raise ConfigError("client.twin-named", topic=topic, cluster=home)
         self._leave()
         self._wish = PairSubscription(
             self._name,
@@ -597,17 +596,17 @@ class FailoverPairConsumer(AssignmentCalls):
     def _must_suit(self, cluster: str, sites: Mapping[str, Site]) -> None:
         """Raises where these are not two sites, not the known ones, or rejected by librdkafka."""
         if len(sites) != 2:
-            raise ConfigError(f"a pair is of two clusters, and {len(sites)} are named")
+            raise ConfigError("client.pair-of-two", count=len(sites))
         for name in (cluster, *self._sites):
             if name and name not in sites:
-                raise ConfigError(f"{name} is none of the clusters {' and '.join(sites)}")
+                raise ConfigError("client.no-such-cluster", cluster=name, clusters=", ".join(sites))
         for site in sites.values():
             _must_be_dealt_alike(site)
             Consumer(site.settings()).close()
 
     def _known(self, cluster: str) -> str:
         if cluster not in self._sites:
-            raise ConfigError(f"{cluster} is none of the clusters {' and '.join(self._sites)}")
+            raise ConfigError("client.no-such-cluster", cluster=cluster, clusters=", ".join(self._sites))
         return cluster
 
     def _reader(self) -> PairMember:
@@ -671,10 +670,7 @@ def _must_be_dealt_alike(site: Site) -> None:
     check_group_id(site)
     for key, needed in (("group.protocol", "classic"), (ASSIGNMENT_STRATEGY, "range")):
         if str(settings.get(key, needed)).lower() != needed:
-            raise ConfigError(
-                f"cluster {site.name}: {key} {settings[key]} deals out the two names of a topic apart",
-                hint=f"leave it out: with {needed} one member has the same partitions of both",
-            )
+            raise ConfigError("client.pair-assigned-apart", cluster=site.name, key=key, needed=needed)
 
 
 def _in_words(error: Exception) -> str:

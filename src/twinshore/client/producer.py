@@ -77,7 +77,7 @@ class FailoverProducer:
         # Check all arguments before a thread, a file or a connection is opened.
         _must_make_sense(when_full, kept_max, max_block_s, recognise, warn)
         if spool is None and spool_bytes_max != SPOOL_BYTES_MAX:
-            raise ConfigError("spool_bytes_max is set, and no spool", hint="spool= names its folder")
+            raise ConfigError("client.spool-not-named")
         check_lease(lease_s)
         self._tells_at_once = when_full == "tell"
         self._topics = check_topic_names(topics)
@@ -280,7 +280,7 @@ class FailoverProducer:
         if topic not in self._moves.waiting.topics():
             if not self._follows(topic):
                 raise ConfigError(
-                    f"topic {topic} is none of those that {self._name} follows: {', '.join(self._topics)}"
+                    "client.topic-not-followed", topic=topic, producer=self._name, topics=", ".join(self._topics)
                 )
             self._moves.waiting.begin(topic)
             self._moves.wake.set()
@@ -308,13 +308,13 @@ class FailoverProducer:
 
 def _must_make_sense(when_full: object, kept_max: int, max_block_s: float, recognise: object, warn: object) -> None:
     if when_full not in ("wait", "tell"):
-        raise ConfigError(f"when_full is wait or tell, not {when_full}")
+        raise ConfigError("client.when-full-invalid", when_full=when_full)
     if kept_max < 1:
-        raise ConfigError(f"kept_max is {kept_max}, and 1 is the least")
+        raise ConfigError("client.argument-too-low", name="kept_max", value=kept_max, min=1)
     if not max_block_s >= 0:
-        raise ConfigError(f"max_block_s is {max_block_s}, and 0 is the least")
+        raise ConfigError("client.argument-too-low", name="max_block_s", value=max_block_s, min=0)
     if not isinstance(recognise, bool) or not callable(warn):
-        raise ConfigError("recognise is True or False, and warn is called with a sentence")
+        raise ConfigError("client.argument-invalid")
 
 
 def _opened(spool: str | Path | Spool, bytes_max: int, warn: Callable[[str], None]) -> Spool:

@@ -65,7 +65,7 @@ def sites_of(given: Mapping[str, Mapping[str, Any] | Cluster], shared: Mapping[s
     acknowledgements; UnsupportedError for a transactional producer.
     """
     if not given:
-        raise ConfigError("no cluster is named", hint='clusters={"east": {"bootstrap.servers": "..."}, "west": {...}}')
+        raise ConfigError("client.no-clusters")
     return {name: _site(name, one, shared) for name, one in given.items()}
 
 
@@ -75,40 +75,35 @@ def check_topic_names(topics: Iterable[str]) -> tuple[str, ...]:
         raise TypeError(f"topics are given as a list of names, not as {topics!r}")
     named = tuple(topics)
     if not named:
-        raise ConfigError("no topic is named", hint="all of them are *")
+        raise ConfigError("client.no-topics")
     for one in named:
         if "*" in one[:-1]:
-            raise ConfigError(f"topic {one}: a * stands for what comes behind, so only at the end")
+            raise ConfigError("client.star-not-last", topic=one)
     return named
 
 
 def check_group_id(site: Site) -> None:
     """ConfigError where `group.id` is not set."""
     if not site.settings().get("group.id"):
-        raise ConfigError(f"cluster {site.name}: group.id is not set")
+        raise ConfigError("client.setting-missing", cluster=site.name, key="group.id")
 
 
 def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, Any]) -> Site:
     every = dict(shared) if isinstance(given, Cluster) else {**shared, **given}
     if "transactional.id" in every:
-        raise UnsupportedError(
-            f"cluster {name}: a producer of transactions cannot follow its topics yet", hint="stop it for the switch"
-        )
+        raise UnsupportedError("client.transactional", cluster=name)
     _must_be_answered(name, every)
     if isinstance(given, Cluster):
         return Site(given, every)
     clients = {key: value for key, value in every.items() if key not in _KNOWN}
     if strange := sorted(key for key in clients if key.startswith(_SAFE)):
-        raise ConfigError(
-            f"cluster {name}: {strange[0]} is not known here: the client asks this cluster by connections of its own",
-            hint=f"known are {', '.join(sorted(_KNOWN))}",
-        )
+        raise ConfigError("client.setting-unknown", cluster=name, key=strange[0], known=", ".join(sorted(_KNOWN)))
     told = every.get("bootstrap.servers", "")
     if not isinstance(told, str):
-        raise ConfigError(f"cluster {name}: bootstrap.servers is {told!r}, and not a text", hint="host:port,host:port")
+        raise ConfigError("client.bootstrap-invalid", cluster=name)
     bootstrap = tuple(one.strip() for one in told.split(",") if one.strip())
     if not bootstrap:
-        raise ConfigError(f"cluster {name}: bootstrap.servers is not set")
+        raise ConfigError("client.setting-missing", cluster=name, key="bootstrap.servers")
     for one in bootstrap:
         parse_address(one, name)
     cluster = Cluster(name, bootstrap, _security(name, every))
@@ -121,16 +116,13 @@ def _must_be_answered(name: str, every: Mapping[str, Any]) -> None:
     for some in (every, of_topics if isinstance(of_topics, Mapping) else {}):
         for key in ("acks", "request.required.acks"):
             if key in some and not _ANSWERED.fullmatch(str(some[key])):
-                raise ConfigError(
-                    f"cluster {name}: {key} is {some[key]}, and a producer that follows its topics needs answers",
-                    hint="acks is all, or 1 or more with enable.idempotence set to false",
-                )
+                raise ConfigError("client.acks-needed", cluster=name, key=key, value=str(some[key]))
 
 
 def _security(name: str, given: Mapping[str, Any]) -> Security:
     protocol = str(given.get("security.protocol", "PLAINTEXT")).upper()
     if protocol not in PROTOCOLS:
-        raise ConfigError(f"cluster {name}: security.protocol {protocol} is none of {', '.join(PROTOCOLS)}")
+        raise ConfigError("client.protocol-unknown", cluster=name, protocol=protocol, known=", ".join(PROTOCOLS))
     sasl = _mechanism(name, given) if protocol.startswith("SASL") else None
     return Security(
         tls=protocol.endswith("SSL"),
@@ -151,10 +143,8 @@ def _mechanism(name: str, given: Mapping[str, Any]) -> SaslMechanism:
     for one in known:
         if asked == one.value:
             return one
-    raise ConfigError(
-        f"cluster {name}: sasl.mechanism {asked or '(none)'} is none of {', '.join(one.value for one in known)}",
-        hint="for another one, give the cluster as a twinshore.config.model.Cluster",
-    )
+    names = ", ".join(one.value for one in known)
+    raise ConfigError("client.sasl-mechanism-unknown", cluster=name, mechanism=asked or "(none)", known=names)
 
 
 THREAD_NAME_PREFIX = "twinshore"

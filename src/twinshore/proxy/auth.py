@@ -145,14 +145,13 @@ def create_server_context(asked: ProxySettings) -> ssl.SSLContext:
         context.load_cert_chain(asked.certificate_file, asked.key_file, password="")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ConfigError(
-            f"[proxy] certificate_file {asked.certificate_file} with key_file {asked.key_file} cannot be used: {error}",
-            hint="PEM files that belong together, and that this user can read",
+            "proxy.certificate-unusable", certificate=asked.certificate_file, key=asked.key_file, cause=str(error)
         ) from error
     if asked.client_ca_file:
         try:
             context.load_verify_locations(asked.client_ca_file)
         except (ssl.SSLError, OSError) as error:
-            raise ConfigError(f"[proxy] client_ca_file {asked.client_ca_file} cannot be used: {error}") from error
+            raise ConfigError("proxy.client-ca-unusable", file=asked.client_ca_file, cause=str(error)) from error
         context.verify_mode = ssl.CERT_REQUIRED
     if asked.node_hosts:
         context.sslobject_class, context.sni_callback = _Inside, _remember
@@ -373,13 +372,13 @@ def read_users(file: str) -> UsersOfFile:
         text = Path(file).read_text(encoding="utf-8")
         raw: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
-        raise ConfigError(f"[proxy] users_file {file} cannot be read: {error.strerror}") from error
+        raise ConfigError("proxy.users-file-unreadable", file=file, cause=error.strerror) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"[proxy] users_file {file} is not TOML: {error}") from error
+        raise ConfigError("proxy.users-file-not-toml", file=file, cause=str(error)) from error
     complaints = Complaints()
     users = {name: _user(section, f'["{name}"]', complaints) for name, section in raw.items()}
     if complaints.lines:
-        raise ConfigError(f"[proxy] users_file {file}: {'; '.join(complaints.lines)}")
+        raise ConfigError("proxy.users-file-wrong", file=file, errors="; ".join(complaints.lines))
     return UsersOfFile(users, hashlib.sha256(text.encode()).digest())
 
 

@@ -49,7 +49,7 @@ from twinshore.proxy.core.model import (
     build_producer_tails,
     build_routes,
 )
-from twinshore.proxy.lazy_store import NO_STORE_MESSAGE, LazyStore, describe_unknown_tails, read_replicated_tails
+from twinshore.proxy.lazy_store import LazyStore, describe_unknown_tails, read_replicated_tails
 from twinshore.proxy.offset_reset_run import StoredHomes, list_cluster_pairs, read_stored_homes, select_same_named_links
 from twinshore.routing.core.leader_cluster import Leader, LeaderDecision, NoLeader, NoLeaderReason
 from twinshore.routing.core.leader_cluster import describe_decision as led_in_words
@@ -265,7 +265,7 @@ class HomeWatcher:
     async def _crossed(self, link: str, topics: Mapping[str, HomeRoute]) -> dict[str, ReplicatedTails]:
         """Read the store with a timeout."""
         if self._store is None or self._loop is None:
-            raise StoreError(NO_STORE_MESSAGE)
+            raise StoreError("proxy.no-store")
         asked = self._loop.run_in_executor(
             self._store_thread, partial(read_replicated_tails, self._store, link, topics)
         )
@@ -273,7 +273,7 @@ class HomeWatcher:
             async with asyncio.timeout(PRODUCER_STATES_TIMEOUT_S):
                 return await asked
         except TimeoutError as error:
-            raise StoreError(f"the store does not answer within {PRODUCER_STATES_TIMEOUT_S:g} s") from error
+            raise StoreError("proxy.store-timeout", seconds=PRODUCER_STATES_TIMEOUT_S) from error
 
     def _learnt(self, topics: Mapping[str, HomeRoute], learnt: Mapping[str, _Learnt]) -> None:
         for topic, lead in topics.items():

@@ -110,7 +110,7 @@ class ProxyContext:
         nodes = {one.name: one.brokers for one in self.seen.clusters.values()}
         place = self.layout.place_of(number, nodes)
         if place is None:
-            raise ConfigError(f"it came by the name {name!r:.260}, and no cluster here has brokers of such numbers")
+            raise ConfigError("proxy.no-such-broker", name=name)
         return place
 
     def number(self) -> int:

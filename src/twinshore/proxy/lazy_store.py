@@ -21,7 +21,6 @@ WITHOUT_STORE_CONSEQUENCE: Final = (
     "each topic is led to where links and clusters say, else to the first cluster that has it"
 )
 NAMED_MAX = 5
-NO_STORE_MESSAGE = "there is no store, which the mirror tells who wrote what"
 
 
 class LazyStore:
@@ -74,7 +73,7 @@ def read_replicated_tails(store: LazyStore, link: str, topics: Mapping[str, Home
     """Read the tails that `link` replicated. StoreError if the store does not have them."""
     there = store.get()
     if there is None:
-        raise StoreError(NO_STORE_MESSAGE)
+        raise StoreError("proxy.no-store")
     known = there.replicated_prefixes.of(link, {topic: lead.term for topic, lead in topics.items()})
     return {topic: build_replicated_tails(topic, lead, known) for topic, lead in topics.items()}
 

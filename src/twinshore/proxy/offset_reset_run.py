@@ -167,13 +167,13 @@ def read_group_positions(
     seen, silent = read_routing_table(clusters, settings, store)
     home = seen.group_home()
     if home not in clusters or home in silent:
-        raise RefusedError(f"groups are at home on {home}, which does not answer")
+        raise RefusedError("proxy.reset-home-silent", home=home)
     if seen.groups_gathering:
-        raise RefusedError("groups are about to move", hint="`twinshore proxy groups` shows where they are")
+        raise RefusedError("proxy.groups-moving")
     if lacking := [topic for topic in wanted if topic in seen.leaderless]:
-        raise RefusedError(led_in_words(lacking[0], seen.leaderless[lacking[0]]))
+        raise RefusedError("proxy.topic-without-leader", cause=led_in_words(lacking[0], seen.leaderless[lacking[0]]))
     if away := [topic for topic in wanted if seen.route(topic) is None]:
-        raise ConfigError(f"there is no topic {away[0]}{did_you_mean(away[0], sorted(seen.routes))}")
+        raise ConfigError("proxy.no-such-topic", topic=away[0], nearest=did_you_mean(away[0], sorted(seen.routes)))
     groups = {name: _groups(clusters[name]) for name in clusters if name not in silent}
     places: dict[tuple[str, str, int], int] = {}
     for name, known in groups.items():
@@ -195,10 +195,7 @@ def check_no_site_topics(topics: Iterable[str], seen: RoutingTable, settings: Se
     for topic in sorted(topics):
         several = sum(topic in one.topics for one in seen.clusters.values()) > 1
         if several and rules.is_own(topic) and not seen.has_home(topic):
-            raise RefusedError(
-                f"each site has topic {topic} for itself, by [near] own_topics",
-                hint="set it with Kafka's own tools at the address of the cluster that is meant, while nobody reads it",
-            )
+            raise RefusedError("proxy.topic-at-each-site", topic=topic)
 
 
 def _groups(cluster: KafkaCluster) -> dict[str, GroupListing]:
@@ -206,7 +203,7 @@ def _groups(cluster: KafkaCluster) -> dict[str, GroupListing]:
     with closing(ConsumerGroups(cluster)) as groups:
         found = groups.listed()
     if found.away:
-        raise RefusedError(f"which groups {cluster.name} has is not known: {next(iter(found.away.values())).message}")
+        raise RefusedError("proxy.groups-unlisted", cluster=cluster.name, cause=next(iter(found.away.values())).message)
     return found.groups
 
 
@@ -214,7 +211,7 @@ def _places(cluster: KafkaCluster, group: GroupListing) -> dict[TopicPartitionTu
     with closing(ConsumerGroups(cluster)) as groups:
         found, away = groups.places({group.coordinator: {group.group: None}}, {})
     if away or group.group not in found or found[group.group].error:
-        raise RefusedError(f"{cluster.name}: where group {group.group} stands is not known")
+        raise RefusedError("proxy.offsets-unread", cause=f"group {group.group} on {cluster.name}")
     return {where: place.offset for where, place in found[group.group].places.items()}
 
 
@@ -235,15 +232,13 @@ def find_coordinator_node(cluster: KafkaCluster, groups: ConsumerGroups, group: 
 def _members(cluster: KafkaCluster, group: str, there: Mapping[str, GroupListing], *, known: bool) -> GroupMembers:
     if group not in there:
         if not known:
-            raise ConfigError(f"there is no group {group} on {cluster.name}{did_you_mean(group, sorted(there))}")
+            nearest = did_you_mean(group, sorted(there))
+            raise ConfigError("proxy.no-such-group", group=group, cluster=cluster.name, nearest=nearest)
         return GroupMembers(DEAD_STATE, {})
     if there[group].kind == CONSUMER_TYPE and there[group].live:
-        raise RefusedError(
-            f"group {group} is of the new protocol, and is set to other places only while it has no members",
-            hint="stop its members, which have group.protocol=consumer, and start them again behind it",
-        )
+        raise RefusedError("proxy.reset-needs-empty-group", group=group)
     if not _is_ours(there[group]):
-        raise RefusedError(f"{group} is a group of another kind: proxies offer classic groups of consumers only")
+        raise RefusedError("proxy.not-a-consumer-group", group=group)
     return read_group_members(cluster, there[group].coordinator, group)
 
 
@@ -254,10 +249,7 @@ def _is_ours(group: GroupListing) -> bool:
 
 def _none_past(cluster: KafkaCluster, group: GroupListing) -> None:
     if read_group_members(cluster, group.coordinator, group.group).members:
-        raise RefusedError(
-            f"group {group.group} has members on {cluster.name}, who came past the proxies",
-            hint="stop them first, or let them come through one",
-        )
+        raise RefusedError("proxy.members-without-proxy", group=group.group, cluster=cluster.name)
 
 
 def _spots(
@@ -277,7 +269,7 @@ def _spots(
         numbers = range(len(there.partitions)) if there is not None else range(0)
         chosen = wanted.get(topic) if wanted else frozenset(number for name, number in have if name == topic)
         if lacking := sorted((chosen or frozenset()) - set(numbers) if wanted else ()):
-            raise ConfigError(f"topic {topic} has {len(numbers)} partitions, and none of number {lacking[0]}")
+            raise ConfigError("proxy.no-such-partition", topic=topic, count=len(numbers), partition=lacking[0])
         some = numbers if chosen is None else sorted(chosen & set(numbers))
         by_route.setdefault(route, []).extend(TopicPartition(topic, number) for number in some)
     found: list[ResetPartition] = []
@@ -343,10 +335,12 @@ def is_reset_unfinished(row: ResetRow | None) -> bool:
 def check_no_reset_under_way(store: Store) -> None:
     """Raise RefusedError during a reset, which would set offsets where no client reads any more."""
     if rows := [row for row in store.proxy_resets.all()[1] if is_reset_under_way(row)]:
-        raise RefusedError(
-            f"{rows[0].set_by} sets group {rows[0].group} to other places since {format_time(rows[0].since_ms)}",
-            hint="try again once that is over",
-        )
+        raise reset_running(rows[0])
+
+
+def reset_running(row: ResetRow) -> RefusedError:
+    since, until = format_time(row.since_ms), format_time(row.until_ms)
+    return RefusedError("proxy.reset-running", group=row.group, by=row.set_by, since=since, until=until)
 
 
 @dataclass(slots=True)
@@ -414,10 +408,7 @@ class OffsetReset:
             seen, rows = self.store.proxy_resets.all()
             there = next((one for one in rows if one.group == self.group), None)
             if there is not None and there.run != known:
-                raise RefusedError(
-                    f"{there.set_by} sets group {self.group} to other places since {format_time(there.since_ms)}",
-                    hint="`twinshore proxy offsets` shows where it stands",
-                )
+                raise reset_running(there)
             if self.store.proxy_resets.change(row, seen=seen, told=told):
                 return
 
@@ -431,10 +422,7 @@ class OffsetReset:
             if not late:
                 return len(live)
             if time.monotonic() > began_s + PROXIES_TIMEOUT_S:
-                raise RefusedError(
-                    f"{join_names(late, _NAMED_MAX)} did not say in time that it holds the group: nothing has changed",
-                    hint="`twinshore proxy list` shows whether it serves",
-                )
+                raise RefusedError("proxy.commits-not-held", proxies=join_names(late, _NAMED_MAX))
             time.sleep(_PAUSE_S)
 
     def is_about_to_set(self) -> None:
@@ -449,9 +437,9 @@ class OffsetReset:
         """Read the positions. RefusedError if groups have moved or a goal is stale."""
         there = self.look()
         if (there.home, there.term) != (self.home, self.term):
-            raise RefusedError(f"groups have moved meanwhile: they are at home on {there.home}")
+            raise RefusedError("proxy.groups-moved", home=there.home)
         if why := find_stale_goals(self.goals, there.partitions, are_set=are_set):
-            raise RefusedError(join_names(why, _NAMED_MAX, "; "))
+            raise RefusedError("proxy.offsets-impossible", causes=join_names(why, _NAMED_MAX, "; "))
         return there
 
     def set_places(self) -> None:
@@ -468,7 +456,7 @@ class OffsetReset:
             return
         self.goals, why = refresh_goals(self.target, self.goals, there.partitions)
         if why:
-            raise RefusedError(join_names(why, _NAMED_MAX, "; "))
+            raise RefusedError("proxy.offsets-impossible", causes=join_names(why, _NAMED_MAX, "; "))
         assert self._row is not None
         self._row = replace(self._row, goals=tuple(self.goals))
         self._put(self._row, self.run)

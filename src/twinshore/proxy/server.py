@@ -157,7 +157,7 @@ def select_clusters(settings: Settings) -> list[Cluster]:
     """Returns the clusters behind the proxy. ConfigError if there are none."""
     clusters = [settings.cluster(name) for name in settings.of(SECTION).clusters]
     if not clusters:
-        raise ConfigError("[proxy] clusters: there is no cluster in the settings", hint="docs/proxy.md has an example")
+        raise ConfigError("proxy.no-clusters")
     return clusters
 
 
@@ -606,7 +606,7 @@ def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]
 def _must_be_free(asked: ProxySettings) -> None:
     """Check that the port is free, by a socket without SO_REUSEPORT, which would share it."""
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise ConfigError("[proxy] processes: this system lets no two processes serve at one port", hint="take 1")
+        raise ConfigError("proxy.port-not-shareable")
     kind = socket.AF_INET6 if ":" in asked.address else socket.AF_INET
     try:
         with socket.socket(kind) as sock:

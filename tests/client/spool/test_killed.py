@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from tests.client.spool.spooling import numbers, taken
 from twinshore.client.spool.admin import inspect_spool
 from twinshore.client.spool.spool import Spool
@@ -83,7 +84,7 @@ def play(folder: Path, kills: int) -> None:
 
 def test_a_second_process_is_told_which_one_has_the_folder(tmp_path: Path) -> None:
     with running(tmp_path / "spool", "two", tmp_path / "said", 1) as child:
-        with pytest.raises(RefusedError, match=f"is the spool of a producer that runs, in process {child.pid}"):
+        with raises(RefusedError, "client.spool-in-use", process=str(child.pid)):
             Spool(tmp_path / "spool")
         assert inspect_spool(tmp_path / "spool").holder == str(child.pid)
     Spool(tmp_path / "spool").close()

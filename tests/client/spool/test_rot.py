@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from testkit.errors import raises
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
 from twinshore.client.spool.admin import inspect_spool
 from twinshore.client.spool.spool import Spool
@@ -20,7 +19,7 @@ def flip(path: Path, at: int) -> None:
 
 def is_refused(folder: Path) -> None:
     assert inspect_spool(folder).damage
-    with pytest.raises(RefusedError, match="the records that they held are lost"):
+    with raises(RefusedError, "client.spool-damaged"):
         Spool(folder)
 
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from testkit.errors import raises
 from tests.client.spool.spooling import record
 from twinshore.client.core.spool_format import (
     BLOCK_BYTES,
@@ -144,7 +145,7 @@ def test_a_header_that_was_altered_is_not_read_and_one_of_a_later_version_is_ref
     from crc32c import crc32c
 
     body = later[: HEADER_BYTES - 4]
-    with pytest.raises(UnsupportedError, match="version 2, and this is version 1"):
+    with raises(UnsupportedError, "client.spool-of-another-version", version=2, known=1):
         read_header(body + struct.pack(">I", crc32c(body)))
 
 
@@ -161,7 +162,7 @@ def test_headers_as_the_client_takes_them() -> None:
     assert normalize_headers({"a": "x", "b": b"y"}) == (("a", b"x"), ("b", b"y"))
     assert normalize_headers([("a", None), ("a", "x")]) == (("a", None), ("a", b"x"))
     assert normalize_headers(None) == ()
-    with pytest.raises(TypeError, match="a header is a name and a value"):
+    with pytest.raises(TypeError, match="bytes, str or None"):
         normalize_headers([("a", 3)])
     with pytest.raises(ValueError, match="cannot be kept"):
         body_bytes(record(1)._replace(partition=1 << 40))

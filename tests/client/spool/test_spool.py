@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import mentions, raises
 from tests.client.spool.spooling import done, numbers, put, record, segments, taken
 from twinshore.client.core.spool_format import HEADER_BYTES, OPEN_NUMBERS_MAX
 from twinshore.client.spool.spool import READ_BYTES, SPOOL_BYTES_MIN, Spool
@@ -57,7 +58,7 @@ def test_what_was_cut_at_every_byte_behind_the_last_sync_loses_nothing_that_was_
         assert found[2:] == [number for number in (2, 3) if text[:cut].count(b"value %d" % number)][: len(found) - 2]
         put(torn, record(4))
         torn.close(mark=False)
-        assert all("no call that returned is lost" in one for one in said)
+        assert all(mentions(one, "never ended") for one in said)
         after = Spool(folder, warn=said.append)
         assert numbers(taken(after)) == [*found, 4], "what was torn is gone, and nothing lies behind it"
         after.close(mark=False)
@@ -73,7 +74,7 @@ def test_a_damaged_record_is_never_passed_over_in_silence(tmp_path: Path) -> Non
     text = bytearray(path.read_bytes())
     text[HEADER_BYTES + (len(text) - HEADER_BYTES) // 2] ^= 1  # in the middle one
     path.write_bytes(text)
-    with pytest.raises(RefusedError, match="were on the disk and cannot be read now") as refused:
+    with raises(RefusedError, "client.spool-damaged", count=1) as refused:
         Spool(tmp_path)
     assert "--past-damage" in refused.value.hint
     said: list[str] = []
@@ -90,7 +91,7 @@ def test_the_end_of_a_segment_that_another_follows_was_whole(tmp_path: Path) -> 
         spool.close(mark=False)
     first, _ = segments(tmp_path)
     first.write_bytes(first.read_bytes()[:-1])
-    with pytest.raises(RefusedError, match="cannot be read now"):
+    with raises(RefusedError, "client.spool-damaged"):
         Spool(tmp_path)
 
 
@@ -101,7 +102,7 @@ def test_a_header_that_is_damaged_costs_no_record(tmp_path: Path) -> None:
     (path,) = segments(tmp_path)
     text = path.read_bytes()
     path.write_bytes(b"\0" * HEADER_BYTES + text[HEADER_BYTES:])
-    with pytest.raises(RefusedError, match="cannot be read now"):
+    with raises(RefusedError, "client.spool-damaged"):
         Spool(tmp_path)
     past = Spool(tmp_path, past_damage=True)
     assert numbers(taken(past)) == [0, 1]
@@ -157,7 +158,7 @@ def test_marks_that_cannot_be_read_mean_that_all_is_sent_again(tmp_path: Path) -
     said: list[str] = []
     again = Spool(tmp_path, warn=said.append)
     assert numbers(taken(again)) == [0, 1]
-    assert "all that is there is sent again" in said[0]
+    assert len(said) == 1
     again.close()
 
 
@@ -196,19 +197,19 @@ def test_it_holds_no_more_than_it_may_and_has_room_again_once_sent(tmp_path: Pat
     spool.commit(late)
     assert len(taken(spool)) == kept - 20 + 60
     spool.close()
-    with pytest.raises(ConfigError, match="is the least"):
+    with raises(ConfigError, "client.argument-too-low", value=10):
         Spool(tmp_path, bytes_max=10)
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(ConfigError, match="cannot be opened: Not a directory"):
+    with raises(ConfigError, "client.spool-unreadable", cause="Not a directory"):
         Spool(tmp_path / "file" / "spool")
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
-    with pytest.raises(RefusedError, match=rf"is the spool of a producer that runs, in process {os.getpid()}"):
+    with raises(RefusedError, "client.spool-in-use", process=str(os.getpid())):
         Spool(tmp_path)
     spool.close()
     Spool(tmp_path).close()
@@ -237,7 +238,7 @@ def test_a_sync_that_fails_is_told_and_nothing_of_it_is_believed(tmp_path: Path,
     put(spool, record(0))
     disk.fails = fails
     for number in range(1, 1 + fails):
-        with pytest.raises(BufferError, match=r"not written to the spool .*: Input/output error"):
+        with pytest.raises(BufferError, match=r"spool .*: Input/output error"):
             put(spool, record(number))
         if not disk.fails:
             break
@@ -269,7 +270,6 @@ def test_a_disk_that_is_full_is_told_and_what_was_kept_before_stays(tmp_path: Pa
                 put(spool, record(number, value=b"%d" % number * 4_500))
                 kept.append(number)
             except BufferError as error:
-                assert "not written to the spool" in str(error)
                 assert "File too large" in str(error)
                 refused.append(number)
         spool.close(mark=False)

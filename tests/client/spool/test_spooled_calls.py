@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
+from testkit.errors import mentions, raises
 from tests.client.spool.spooling import numbers, put, record, segments, taken
 from twinshore.client import AsyncFailoverProducer, FailoverProducer
 from twinshore.client.pending import DiskQueue, PendingSend
@@ -50,7 +51,7 @@ def test_what_is_kept_back_is_on_the_disk_once_the_call_returns(tmp_path: Path) 
         producer.produce("orders", 3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a header is"):
         producer.produce("orders", b"x", headers=[("a", 1)])
-    with pytest.raises(ConfigError, match="is none of those"):
+    with raises(ConfigError, "client.topic-not-followed", topic="bills"):
         producer.produce("bills", b"x")
     producer.produce("orders", "one", key="ключ", headers={"a": "b"}, timestamp=77, partition=2)
     producer.produce("orders", None, on_delivery=print)
@@ -59,7 +60,7 @@ def test_what_is_kept_back_is_on_the_disk_once_the_call_returns(tmp_path: Path) 
     assert b"one" in on_disk
     assert "ключ".encode() in on_disk
     assert len(producer) == 2
-    with pytest.raises(RefusedError, match="is the spool of a producer that runs, in process"):
+    with raises(RefusedError, "client.spool-in-use", process=str(os.getpid())):
         away(tmp_path)
     assert producer.flush(0.05) == 2
     assert producer.close(0.05) == 2, "so many are left for the next start"
@@ -80,7 +81,7 @@ def test_a_producer_that_is_killed_leaves_all_and_one_that_follows_other_topics_
     named: dict[str, Any] = {"clusters": {"away": AWAY}, "topics": ["bills"], "spool": tmp_path, "warn": said.append}
     with FailoverProducer({}, **named) as other:
         assert (len(other), other.close(0)) == (0, 0)
-    assert said == [f"{tmp_path}: 3 records of topic orders-7 stay: this producer does not follow it"]
+    assert [mentions(one, tmp_path, "3 records", "orders-7") for one in said] == [True]
     assert found_in(tmp_path, "orders-7") == [(0, b"0"), (1, b"1"), (2, b"2")]
 
 
@@ -95,7 +96,7 @@ def test_where_the_spool_is_full_a_call_waits_or_is_told_at_once(tmp_path: Path,
         assert (time.monotonic() - begun_s > 0.4) is (when_full == "wait")
         producer.produce("orders", b"a small one has room")
         assert producer.close(0) == 7
-    with pytest.raises(ConfigError, match="when_full is wait or tell"):
+    with raises(ConfigError, "client.when-full-invalid", when_full="later"):
         away(tmp_path, when_full="later")
 
 
@@ -103,7 +104,7 @@ def test_whom_to_tell_is_in_memory_and_so_bounded(tmp_path: Path) -> None:
     with away(tmp_path, kept_max=2, when_full="tell") as producer:
         for _ in range(2):
             producer.produce("orders", b"x", on_delivery=lambda *_: None)
-        with pytest.raises(BufferError, match="2 calls that want to be told"):
+        with pytest.raises(BufferError, match=r"\b2 calls\b"):
             producer.produce("orders", b"x", on_delivery=lambda *_: None)
         for _ in range(5):
             producer.produce("orders", b"x")
@@ -284,7 +285,7 @@ def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_othe
     kept.again(bad)
     kept.close(goodbye=True)
     assert kept.left() == 2, "what is in memory is not there for the next start"
-    assert said[-1] == f"1 call that the spool {tmp_path} does not take end with the producer"
+    assert mentions(said[-1], "1 call", tmp_path)
 
 
 def test_with_asyncio_it_is_the_same(tmp_path: Path) -> None:

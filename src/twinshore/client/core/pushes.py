@@ -55,19 +55,18 @@ def read_pushed(text: str, own: ApplicationSettings, topics: Iterable[str]) -> P
     """Parse a push for an application with these `topics`. ConfigError, without secrets, for anything else."""
     raw = _object(text)
     if strange := sorted(raw.keys() - set(PUSH_KEYS)):
-        raise ConfigError(f"{strange[0]!r} is no part of a push", hint=f"known are {', '.join(PUSH_KEYS)}")
+        raise ConfigError("client.push-key-unknown", key=strange[0], known=", ".join(PUSH_KEYS))
     clusters, settings = _clusters(raw.get("clusters")), _settings("settings", raw.get("settings", {}))
     home = raw.get("home")
     if not isinstance(home, str) or home not in clusters:
-        raise ConfigError(f"home {home!r} is none of the clusters {join_names(sorted(clusters), NAMES_SHOWN_MAX)}")
+        known = join_names(sorted(clusters), NAMES_SHOWN_MAX)
+        raise ConfigError("client.push-home-unknown", home=str(home), clusters=known)
     meant = raw.get("topics", [])
     if not isinstance(meant, list) or not all(isinstance(one, str) and one for one in meant):
-        raise ConfigError("topics is no list of names")
+        raise ConfigError("client.push-topics-invalid")
     mine = list(topics)
     if foreign := [one for one in meant if not any_pattern_matches(one, mine)]:
-        raise ConfigError(
-            f"it is meant for topic {join_names(foreign, NAMES_SHOWN_MAX)}, which the application does not have"
-        )
+        raise ConfigError("client.push-for-other-topics", topics=join_names(foreign, NAMES_SHOWN_MAX))
     if own.in_clear:
         _must_be_known(clusters, own)
         made = {name: own.of(name) for name in clusters}
@@ -79,23 +78,18 @@ def read_pushed(text: str, own: ApplicationSettings, topics: Iterable[str]) -> P
 
 def _must_be_known(clusters: Iterable[str], own: ApplicationSettings) -> None:
     if strange := sorted(name for name in clusters if name not in own.clusters):
-        raise ConfigError(
-            f"cluster {strange[0]} is none of the application's own, and nothing else is taken from an http:// address",
-            hint="use https://, name its own clusters in Pushes(clusters=), or set insecure_http=True",
-        )
+        raise ConfigError("client.push-of-unknown-cluster", cluster=strange[0])
 
 
 def _own_first(own: Mapping[str, Any], cluster: str, pushed: Mapping[str, Any]) -> dict[str, Any]:
     """Merge settings. A push may not run code, nor send passwords in clear or to another server."""
     if owned := sorted(name for name in pushed if name.startswith(_ITS_OWN)):
-        raise ConfigError(f"cluster {cluster}: {owned[0]} cannot be pushed: the application sets it itself")
+        raise ConfigError("client.push-of-reserved-setting", cluster=cluster, key=owned[0])
     mine = tuple(one for one in _GROUPS if any(name.startswith(one) for name in own))
     asked = pushed.get("security.protocol")
     protocol = str(own.get("security.protocol", "SASL_SSL" if "sasl." in mine else "PLAINTEXT")).upper()
     if asked is not None and _guards(protocol) - _guards(str(asked).upper()):
-        raise ConfigError(
-            f"cluster {cluster}: security.protocol {asked} cannot be pushed: the application's own is {protocol}"
-        )
+        raise ConfigError("client.push-of-weaker-protocol", cluster=cluster, pushed=str(asked), own=protocol)
     return {**own, **{name: value for name, value in pushed.items() if not mine or not name.startswith(mine)}}
 
 
@@ -105,13 +99,13 @@ def _guards(protocol: str) -> set[str]:
 
 def _object(text: str) -> dict[str, Any]:
     if len(text) > PUSH_CHARS_MAX:
-        raise ConfigError(f"a push has {PUSH_CHARS_MAX:,} characters at most")
+        raise ConfigError("client.push-too-long", max=PUSH_CHARS_MAX)
     try:
         raw = json.loads(text, object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
-        raise ConfigError("it is no JSON, or not whole") from error
+        raise ConfigError("client.push-not-json") from error
     if not isinstance(raw, dict):
-        raise ConfigError("it is no JSON object")
+        raise ConfigError("client.push-not-json")
     return raw
 
 
@@ -119,21 +113,21 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse duplicate keys, which parsers read differently."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ConfigError("it names something twice")
+        raise ConfigError("client.push-key-twice")
     return found
 
 
 def _clusters(raw: object) -> dict[str, dict[str, Any]]:
     if not isinstance(raw, dict) or not 0 < len(raw) <= CLUSTERS_MAX:
-        raise ConfigError(f"clusters is no table of 1 to {CLUSTERS_MAX} clusters by name")
+        raise ConfigError("client.push-clusters-invalid", max=CLUSTERS_MAX)
     return {name: _settings(f"cluster {name}", one) for name, one in raw.items()}
 
 
 def _settings(what: str, raw: object) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        raise ConfigError(f"{what} is no table of settings")
+        raise ConfigError("client.push-settings-invalid", place=what)
     if odd := [name for name, value in raw.items() if not isinstance(value, str | int | float | bool)]:
-        raise ConfigError(f"{what}: {odd[0]} is neither a word nor a number")
+        raise ConfigError("client.push-value-invalid", place=what, key=odd[0])
     return raw
 
 

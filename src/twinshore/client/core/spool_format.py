@@ -92,9 +92,7 @@ def read_header(text: bytes) -> SegmentHeader | None:
     if magic != SPOOL_SEGMENT_MAGIC:
         return None
     if version != SPOOL_VERSION:
-        raise UnsupportedError(
-            f"the spool is of version {version}, and this is version {SPOOL_VERSION}", hint="update the client"
-        )
+        raise UnsupportedError("client.spool-of-another-version", version=version, known=SPOOL_VERSION)
     return SegmentHeader(sequence, first_number, salt)
 
 
@@ -220,10 +218,7 @@ def read_marks(text: bytes) -> SpoolMarks | None:
         return None
     found = json.loads(body)
     if found["version"] != SPOOL_VERSION:
-        raise UnsupportedError(
-            f"the spool's marks are of version {found['version']}, and this is version {SPOOL_VERSION}",
-            hint="update the client",
-        )
+        raise UnsupportedError("client.spool-of-another-version", version=found["version"], known=SPOOL_VERSION)
     topics = {name: TopicMark(below, tuple(still)) for name, (below, still) in found["topics"].items()}
     segment, at = found["end"]
     gaps = frozenset((sequence, begin) for sequence, begin in found.get("gaps", ()))

@@ -196,9 +196,7 @@ class Pushes:
         another thread with each later push. `check` raises where no client can be made of a push.
         """
         if self._thread is not None:
-            raise ConfigError(
-                "these pushes belong to another client", hint="one for each client, also for one that was refused"
-            )
+            raise ConfigError("client.pushes-in-use")
         self._shared, self._topics, self._warn, self._check = shared, tuple(topics), warn, check
         self._thread = client_thread("pushes", self._source.name, self._run)
         self._thread.start()
@@ -208,7 +206,7 @@ class Pushes:
             if found is None:
                 self._stopping.set()
                 why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
-                raise ConfigError(f"no settings: {why}")
+                raise ConfigError("client.no-push", cause=why)
             self._told = told
             return found
 

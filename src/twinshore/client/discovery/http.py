@@ -38,7 +38,7 @@ def parse_server_url(given: str, what: str) -> str:
     """Returns the URL without a trailing slash. ConfigError for anything but http:// or https://."""
     parts = urlsplit(given)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{what} address {given!r} is no http:// or https:// address")
+        raise ConfigError("client.url-invalid", server=what, url=given)
     return given.rstrip("/")
 
 
@@ -65,14 +65,14 @@ def http_get(
         with opener.open(request, timeout=timeout_s) as answer:
             found = answer.read(RESPONSE_BYTES_MAX + 1)
             if len(found) > RESPONSE_BYTES_MAX:
-                raise ConfigError(f"it answers with more than {RESPONSE_BYTES_MAX:,} bytes")
+                raise ConfigError("client.http-body-too-long", max=RESPONSE_BYTES_MAX)
             return found, answer.headers.get("ETag", "")
     except urllib.error.HTTPError as error:
         with error:
             if error.code == NOT_MODIFIED:
                 return None
             said = error.read(ERROR_BODY_BYTES_MAX).decode("utf-8", "replace").partition("\n")[0].strip()
-        raise ConfigError(f"it answers {error.code}: {said or error.reason}") from error
+        raise ConfigError("client.http-status", status=error.code, cause=said or str(error.reason)) from error
 
 
 LONG_POLL_TIMEOUT_S = 90.0  # Apollo answers after 60 s
@@ -98,7 +98,7 @@ class Apollo:
         access_key: str = "",
         insecure_http: bool = False,
     ) -> None:
-        self._server, self._app, self._namespace = parse_server_url(server, "Apollo's"), app_id, namespace
+        self._server, self._app, self._namespace = parse_server_url(server, "Apollo"), app_id, namespace
         self._cluster, self._key, self._secret = cluster, key, access_key
         self.in_clear = is_unencrypted(server) and not insecure_http
         self.name = f"Apollo {self._server}, {app_id}/{cluster}/{namespace}"
@@ -116,7 +116,7 @@ class Apollo:
             return None
         text = found.get("configurations", {}).get(self._key)
         if not isinstance(text, str):
-            raise ConfigError(f"{self.name} has no key {self._key}")
+            raise ConfigError("client.apollo-key-missing", key=self._key)
         self._read = number
         return text
 
@@ -133,10 +133,7 @@ class Apollo:
 
     def _get(self, path: str, timeout_s: float) -> Any:
         """Returns the response as JSON; None where nothing changed."""
-        try:
-            found = http_get(f"{self._server}{path}", self._signed(path), timeout_s)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error.message}") from error
+        found = http_get(f"{self._server}{path}", self._signed(path), timeout_s)
         return None if found is None else json.loads(found[0])
 
     def _signed(self, path: str) -> dict[str, str]:
@@ -172,8 +169,8 @@ class PushServer:
         insecure_http: bool = False,
     ) -> None:
         if bool(token) == bool(token_file):
-            raise ConfigError("a push server is asked with either token or token_file")
-        self._server = parse_server_url(server, "the push server's")
+            raise ConfigError("client.token-or-file")
+        self._server = parse_server_url(server, "push server")
         self._url = f"{self._server}{PUSH_PATH.format(app=app)}?wait_s={PUSH_WAIT_S}"
         self._given, self._token_file = token, Path(token_file) if token_file else None
         self._trust = ssl.create_default_context(cafile=str(ca_file)) if ca_file else None
@@ -211,15 +208,15 @@ class PushServer:
 def _whole(body: bytes, header: str) -> tuple[str, PushTag]:
     tag = read_tag(header)
     if tag is None:
-        raise ConfigError("it answers without a tag, as no push server does")
+        raise ConfigError("client.push-without-tag")
     text = body.decode("utf-8", "replace")
     if digest_of(text) != tag.digest:
-        raise ConfigError("its answer is cut off")
+        raise ConfigError("client.push-cut-off")
     return text, tag
 
 
 def _checked(token: str) -> str:
     token = token.strip()
     if not _TOKEN.fullmatch(token):
-        raise ConfigError("the token is none: one line of letters, digits and . _ ~ + / = -")
+        raise ConfigError("client.token-invalid")
     return token

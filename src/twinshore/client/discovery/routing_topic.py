@@ -52,7 +52,7 @@ LEASE_S_MAX = LEASE_MS_MAX / 1_000
 def check_lease(lease_s: float) -> None:
     """ConfigError for a lease that a switch does not accept."""
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not 0.001 <= lease_s <= LEASE_S_MAX:
-        raise ConfigError(f"lease_s is {lease_s!r}, and a switch believes in 0.001 to {LEASE_S_MAX:g}")
+        raise ConfigError("client.lease-out-of-range", lease_s=lease_s, max=LEASE_S_MAX)
 
 
 class HomeTracker:

@@ -9,7 +9,7 @@ from typing import Any
 
 from twinshore.client.core.spool_format import SegmentGapKind
 from twinshore.client.producer import FailoverProducer
-from twinshore.client.spool.spool import LoadedSpool, Spool, SpoolFiles, TopicBacklog, load_spool
+from twinshore.client.spool.spool import LoadedSpool, Spool, SpoolFiles, TopicBacklog, damage_error, load_spool
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Cluster, Plan
 from twinshore.config.sentences import count_phrase, format_time
@@ -94,11 +94,11 @@ def _loaded(folder: Path) -> tuple[SpoolFiles, LoadedSpool]:
         try:
             files = SpoolFiles(folder)
             if not files.salts and files.marks() is None:
-                raise ConfigError(f"{folder} holds no spool", hint="name the folder that the producer has as `spool`")
+                raise ConfigError("client.no-such-spool", folder=str(folder))
             return files, load_spool(files)
         except OSError as error:
             if not isinstance(error, FileNotFoundError) or not left:
-                raise ConfigError(f"the spool {folder} cannot be read: {error.strerror}") from error
+                raise ConfigError("client.spool-unreadable", folder=str(folder), cause=error.strerror) from error
     raise AssertionError("it returns or raises")
 
 
@@ -129,7 +129,7 @@ class SendSpool:
 def plan_send(asked: SendSpool, clusters: Mapping[str, Cluster]) -> Plan[SpoolStep]:
     """ConfigError where nothing matches; RefusedError where a producer holds the spool, or records are damaged."""
     if asked.first and asked.first not in clusters:
-        raise ConfigError(f"no cluster is called {asked.first}", hint=f"there are: {', '.join(clusters)}")
+        raise ConfigError("client.no-such-cluster", cluster=asked.first, clusters=", ".join(clusters))
     seen = _free(asked.folder, past_damage=asked.past_damage)
     steps = [SpoolStep(one, "is sent", "would be sent") for one in _of(seen, asked.topics)]
     shown = [*seen.notes, *(f"given up: {one}" for one in seen.damage)]
@@ -164,7 +164,7 @@ def send_spool(
     if lacking := [
         f"{topic}: {count_phrase(left[topic], 'record')} ({why[topic]})" for topic in topics if topic in left
     ]:
-        raise RefusedError(f"not sent within {within_s:g} s, and still there: {'; '.join(lacking)}")
+        raise RefusedError("client.spool-not-sent", seconds=within_s, left="; ".join(lacking))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +200,15 @@ def drop_topic(planned: Plan[SpoolStep], asked: DropTopic) -> Iterator[SpoolStep
 def _free(folder: Path, *, past_damage: bool) -> SpoolReport:
     seen = inspect_spool(folder)
     if seen.holder:
-        raise RefusedError(f"{folder} is the spool of a producer that runs, in process {seen.holder}")
+        raise RefusedError("client.spool-in-use", folder=str(folder), process=seen.holder)
     if seen.damage and not past_damage:
-        raise RefusedError(
-            f"{folder / seen.damage[0]}", hint="--past-damage gives up what cannot be read, and goes on with the rest"
-        )
+        raise damage_error(folder, seen.damage)
     return seen
 
 
 def _of(seen: SpoolReport, topics: Collection[str]) -> list[SpoolTopic]:
     there = {one.topic: one for one in seen.topics}
     if strange := [topic for topic in topics if topic not in there]:
-        raise ConfigError(
-            f"{seen.folder} holds nothing of topic {strange[0]}", hint=f"there are: {', '.join(there) or 'none'}"
-        )
+        known = ", ".join(there) or "none"
+        raise ConfigError("client.spool-without-topic", folder=str(seen.folder), topic=strange[0], topics=known)
     return [there[topic] for topic in topics or there]

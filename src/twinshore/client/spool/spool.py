@@ -90,17 +90,12 @@ class SpoolFiles:
         """RefusedError where another producer has the folder, or it holds other files."""
         self._make_folder()
         if strange := sorted(path.name for path in self.folder.iterdir() if not _is_ours(path.name)):
-            raise RefusedError(
-                f"{self.folder} is no spool: it holds {strange[0]}", hint="give the spool a folder of its own"
-            )
+            raise RefusedError("client.spool-with-other-files", folder=str(self.folder), file=strange[0])
         tries = LOCK_TRIES
         while (holder := self._try_lock()) is not None and (tries := tries - 1):
             time.sleep(LOCK_RETRY_DELAY_S)  # `twinshore spool show` takes the lock for a moment
         if holder is not None:
-            raise RefusedError(
-                f"{self.folder} is the spool of a producer that runs, in process {holder}",
-                hint="give each producer a folder of its own, or stop that one",
-            )
+            raise RefusedError("client.spool-in-use", folder=str(self.folder), process=holder)
         self._process = os.getpid()
         _LOCKED.add(self)
         os.truncate(self._lock, 0)
@@ -352,6 +347,11 @@ class LoadedSpool:
             self.left[record.topic].add(record)
 
 
+def damage_error(folder: Path, damage: Sequence[str]) -> RefusedError:
+    """Refuses a spool with damage. `damage`: sentences that begin with a file of the folder."""
+    return RefusedError("client.spool-damaged", folder=str(folder), damage=str(folder / damage[0]), count=len(damage))
+
+
 def load_spool(files: SpoolFiles) -> LoadedSpool:
     """Read the whole spool, without changes. UnsupportedError for a later version."""
     text = files.marks()
@@ -487,7 +487,8 @@ class SpoolReader:
 
     def _readable(self, found: FramedRecord | None, segment: SpoolSegment, at: int) -> FramedRecord:
         if found is None:
-            raise RefusedError(f"{self._files.path(segment.sequence)}: the record at byte {at} cannot be read any more")
+            file = str(self._files.path(segment.sequence))
+            raise RefusedError("client.spool-record-unreadable", file=file, position=at)
         return found
 
 
@@ -525,7 +526,7 @@ class Spool:
         sync: Sync = DEFAULT_SYNC,
     ) -> None:
         if bytes_max < SPOOL_BYTES_MIN:
-            raise ConfigError(f"spool_bytes_max is {bytes_max}, and {SPOOL_BYTES_MIN} is the least")
+            raise ConfigError("client.argument-too-low", name="spool_bytes_max", value=bytes_max, min=SPOOL_BYTES_MIN)
         self.folder, self.bytes_max, self._warn = folder, bytes_max, warn
         self._segment_bytes = min(segment_bytes, bytes_max // 8)
         self._files = SpoolFiles(folder, sync=sync)
@@ -541,7 +542,7 @@ class Spool:
             self._open(past_damage)
         except OSError as error:
             self._files.close()
-            raise ConfigError(f"the spool {folder} cannot be opened: {error.strerror}") from error
+            raise ConfigError("client.spool-unreadable", folder=str(folder), cause=error.strerror) from error
         except BaseException:
             self._files.close()
             raise
@@ -549,11 +550,7 @@ class Spool:
     def _open(self, past_damage: bool) -> None:
         loaded = load_spool(self._files)
         if loaded.damage and not past_damage:
-            more = f"; and so {len(loaded.damage) - 1} times more" if len(loaded.damage) > 1 else ""
-            raise RefusedError(
-                f"{self.folder / loaded.damage[0].sentence()}{more}",
-                hint=f"twinshore spool show {self.folder}; twinshore spool send {self.folder} --past-damage",
-            )
+            raise damage_error(self.folder, [one.sentence() for one in loaded.damage])
         for trouble in loaded.troubles:
             self._warn(f"{self.folder / trouble.sentence()}")
         if not loaded.marks_are_readable:

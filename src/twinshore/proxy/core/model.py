@@ -143,10 +143,7 @@ def check_cluster_marks(ids: Mapping[str, str]) -> None:
     names: dict[int, str] = {}
     for name, cluster_id in ids.items():
         if (first := names.setdefault(get_cluster_mark(cluster_id), name)) != name:
-            raise ConfigError(
-                f"clusters {first} and {name} mark the ids of producers alike: two producers could have the same one",
-                hint="leave one of them out of [proxy] clusters",
-            )
+            raise ConfigError("proxy.producer-ids-clash", first=first, second=name)
 
 
 def extract_cluster_mark(producer_id: int) -> int:

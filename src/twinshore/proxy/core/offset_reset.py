@@ -95,21 +95,18 @@ class ResetPartition:
 
 
 def parse_target(
-    *, earliest: bool, latest: bool, offset: int | None, time: str, shift: int | None, undone: bool
+    *, earliest: bool, latest: bool, offset: int | None, time: str, shift: int | None, unfinished: int
 ) -> ResetTarget | None:
     """Returns the requested target, if any. ConfigError for more than one.
 
-    `undone`: an unfinished reset is taken up, with its own goals.
+    `unfinished`: how many options take up an unfinished reset, with its own goals.
     """
     since_ms = parse_time_ms(time) if time else None
     numbers = {ResetTargetKind.OFFSET: offset, ResetTargetKind.TIME: since_ms, ResetTargetKind.SHIFT: shift}
     numbers |= {ResetTargetKind.EARLIEST: 0 if earliest else None, ResetTargetKind.LATEST: 0 if latest else None}
     found = [ResetTarget(way, number) for way, number in numbers.items() if number is not None]
-    if len(found) + undone > 1:
-        raise ConfigError(
-            "places are set to one thing at a time",
-            hint="one of --to-earliest, --to-latest, --to-offset, --to-time, --shift-by, --resume and --undo",
-        )
+    if len(found) + unfinished > 1:
+        raise ConfigError("proxy.reset-targets-many")
     return found[0] if found else None
 
 
@@ -118,7 +115,7 @@ def parse_time_ms(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"--to-time {text}: that is no time", hint="as in 2026-11-26T10:00:00Z") from None
+        raise ConfigError("proxy.time-invalid", text=text) from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -129,7 +126,7 @@ def parse_topics(words: Iterable[str]) -> dict[str, frozenset[int] | None]:
         topic, colon, numbers = word.partition(":")
         parts = numbers.split(",")
         if not topic or (colon and not all(one.isascii() and one.isdigit() for one in parts)):
-            raise ConfigError(f"--topic {word}: that is no topic", hint="as in orders, or orders:0,2")
+            raise ConfigError("proxy.topic-option-invalid", text=word)
         some = frozenset(map(int, parts)) if colon else None
         before = found.get(topic, frozenset())
         found[topic] = before | some if some is not None and before is not None else None
@@ -142,7 +139,7 @@ def compute_goals(target: ResetTarget, spots: Sequence[ResetPartition]) -> tuple
     for spot in spots:
         to = _to(target, spot)
         if to is None:
-            why.append(f"{spot.name} has no place that could be shifted")
+            why.append(f"{spot.name} has no committed offset")
         elif not spot.begins <= to <= spot.ends:
             why.append(f"{spot.name} has {spot.begins} to {spot.ends}, and {to} lies outside")
         else:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.config.model import Plan
+from twinshore.config.schema import parse_member
 from twinshore.kafka.clock import wall_ms
 from twinshore.proxy.core.breakers import describe_unknown_name
 from twinshore.state.core.proxy_values import (
@@ -135,17 +136,14 @@ def build_limits(records_s: int, bytes_s: int, latency_ms: int, above_s: int, qu
 
 def parse_policy(text: str) -> BreakerPolicy:
     """Parse a policy. ConfigError if unknown."""
-    try:
-        return BreakerPolicy(text)
-    except ValueError:
-        raise ConfigError(f"--policy {text}: there is no such policy", hint="refuse or drop") from None
+    return parse_member(BreakerPolicy, "policy", text)
 
 
 def parse_seconds(text: str, option: str = "--for") -> int:
     """Parse 90s, 10m, 2h or 1d. ConfigError if invalid."""
     found = re.fullmatch(r"([1-9]\d{0,6})([smhd])", text.strip())
     if found is None:
-        raise ConfigError(f"{option} {text}: that is no time", hint="write 90s, 10m, 2h or 1d")
+        raise ConfigError("proxy.duration-invalid", option=option, text=text)
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -163,14 +161,11 @@ def plan_limits(asked: SetBreakerLimits, store: Store, *, by: str) -> Plan[Break
     """Plan limits. ConfigError for an invalid selection or limits, or an empty reason."""
     limits = asked.limits
     if not limits.any or min(limits.records_s, limits.bytes_s, limits.latency_ms) < 0:
-        raise ConfigError("no limit is given", hint="--records-s, --bytes-s or --latency-ms, each above 0")
+        raise ConfigError("proxy.no-limit")
     if limits.above_s < 1 or limits.quiet_s < 1:
-        raise ConfigError("--above-s and --quiet-s are seconds, 1 at least")
+        raise ConfigError("proxy.limit-seconds-low")
     if BreakerKind.FETCH in asked.named.kinds and (limits.records_s or limits.latency_ms):
-        raise ConfigError(
-            "what consumers read is measured in bytes alone, since records are not counted and brokers wait for them",
-            hint="add --produce, or give --bytes-s only",
-        )
+        raise ConfigError("proxy.limit-not-for-fetch")
 
     def becomes(old: BreakerRow | None, _: int) -> tuple[BreakerState, int, BreakerLimits]:
         return (old.state, old.until_ms, limits) if old else (BreakerState.CLOSED, 0, limits)
@@ -202,9 +197,7 @@ def plan_close(named: BreakerSelection, store: Store, *, by: str) -> Plan[Breake
     seen, rows = _known(store)
     ours = [row for kind in named.kinds if (row := rows.get((named.topic, named.client, kind))) is not None]
     if not ours:
-        raise ConfigError(
-            f"there is no such fuse of {named.topic}", hint="`twinshore proxy fuse list` shows those that there are"
-        )
+        raise ConfigError("proxy.no-such-breaker", topic=named.topic)
     steps = [
         BreakerStep(
             replace(row, state=BreakerState.CLOSED, set_by=by, since_ms=wall_ms(), until_ms=0, limits=BreakerLimits()),
@@ -219,11 +212,11 @@ def plan_close(named: BreakerSelection, store: Store, *, by: str) -> Plan[Breake
 
 def _check(named: BreakerSelection, reason: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}\*?|\*", named.topic):
-        raise ConfigError(f"{named.topic!r} is no topic, and no beginning of topics", hint="as in orders, or ord*")
+        raise ConfigError("proxy.breaker-topic-invalid", topic=named.topic)
     if not named.client:
-        raise ConfigError("--client: the client id is empty", hint="leave it out for all clients")
+        raise ConfigError("proxy.breaker-client-empty")
     if not reason.strip():
-        raise ConfigError("--reason is empty", hint="whoever finds the fuse wants to know why")
+        raise ConfigError("proxy.breaker-reason-empty")
 
 
 def _unseen(named: BreakerSelection, store: Store) -> tuple[str, ...]:
@@ -261,7 +254,7 @@ def act(planned: Plan[BreakerStep], store: Store, *, by: str) -> Iterator[Breake
         return
     told = [_told(step, by) for step in planned.steps]
     if not store.proxies.change(rows, seen=planned.steps[0].seen, told=told):
-        raise RefusedError("somebody else has changed fuses meanwhile", hint="look at them, and ask again")
+        raise RefusedError("proxy.breakers-changed")
     yield from planned.steps
 
 

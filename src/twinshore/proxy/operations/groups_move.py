@@ -143,10 +143,7 @@ class GroupsHomeRecords:
             notes.make()
             notes.say([line], wall_ms(), may)
             if not notes.log.is_current(line):
-                raise RefusedError(
-                    f"somebody else moves the groups at this very moment, as {name} says",
-                    hint="`twinshore proxy groups` shows where they are",
-                )
+                raise RefusedError("proxy.groups-record-changed", cluster=name)
         self._held_until_s = began_s + line.hold_ms / 1000 if line.hold_ms else inf
 
     def check_still_held(self) -> None:
@@ -155,7 +152,7 @@ class GroupsHomeRecords:
         Proxies count from reading the record, this process from before the write.
         """
         if steady_s() + WRITE_MARGIN_S > self._held_until_s:
-            raise RefusedError("it took too long: members go on where they were", hint="nothing has moved; try again")
+            raise RefusedError("proxy.move-too-slow")
 
     def move(self, line: HomeRecord, to: str, names: Sequence[str]) -> None:
         """Write the record to the new home first: from then on groups are there.
@@ -242,7 +239,7 @@ def plan(asked: MoveGroups, settings: Settings, store: Store | None) -> Plan[Gro
     """Plan the move. ConfigError if the cluster is not behind the proxy."""
     names = settings.of(SECTION).clusters
     if asked.to and asked.to not in names:
-        raise ConfigError(f"{asked.to} is none of the clusters behind the proxy: {join_names(names, NAMED_MAX)}")
+        raise ConfigError("proxy.cluster-not-behind", cluster=asked.to, clusters=join_names(names, NAMED_MAX))
     with ExitStack() as stack:
         words = _words(settings, stack, store)
         told, silent = words.told()
@@ -269,8 +266,7 @@ def plan(asked: MoveGroups, settings: Settings, store: Store | None) -> Plan[Gro
         )
         return Plan((GroupsMoveStep(GroupsMoveStage.MOVE, home, asked.to),), (shown,), tuple(remarks))
     if store is None:
-        why = RefusedError("there is no store: nobody knows where groups would stand", hint="name it in [store] url")
-        return Plan((), (shown,), tuple(remarks), why)
+        return Plan((), (shown,), tuple(remarks), RefusedError("proxy.no-store"))
     if (busy := _busy(store, home, settings)) is not None:
         return Plan((), (shown,), tuple(remarks), busy)
     seen = inspect_groups(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to, stable=False)
@@ -293,14 +289,11 @@ def _home(told: GroupsHome, first: str) -> tuple[str, str]:
 
 def _refused(asked: MoveGroups, home: str, silent: dict[str, KafkaError]) -> TwinshoreError | None:
     if asked.to in silent:
-        return RefusedError(f"{asked.to} does not answer: {silent[asked.to].message}")
+        return RefusedError("proxy.target-silent", cluster=asked.to, cause=silent[asked.to].message)
     if home in silent and not asked.force:
-        return RefusedError(
-            f"{home} does not answer, so nobody knows where groups stand there",
-            hint="--force: they go on at the places that the mirror has copied",
-        )
+        return RefusedError("proxy.groups-home-silent", home=home)
     if asked.force and home not in silent:
-        return RefusedError(f"{home} answers", hint="leave --force out: then nothing is read again")
+        return RefusedError("proxy.groups-home-answers", home=home)
     return None
 
 
@@ -316,15 +309,10 @@ def _busy(store: Store, home: str, settings: Settings) -> RefusedError | None:
 def _judged(seen: dict[str, GroupOnBothSides], old: str, to: str) -> tuple[RefusedError | None, list[str]]:
     unheard = [f"{name} ({one.unheard})" for name, one in seen.items() if one.unheard]
     if unheard:
-        return RefusedError(f"where groups stand is not known: {join_names(unheard, NAMED_MAX)}"), []
+        return RefusedError("proxy.offsets-unread", cause=join_names(unheard, NAMED_MAX)), []
     live = sorted(name for name, one in seen.items() if one.new_live)
     if live:
-        why = RefusedError(
-            f"there are members on {to} already: of {join_names(live, NAMED_MAX)}",
-            hint="they came past the proxies: stop them first; or it was away, and keeps those of before until"
-            " their sessions end (45 s by default)",
-        )
-        return why, []
+        return RefusedError("proxy.target-has-members", cluster=to, groups=join_names(live, NAMED_MAX)), []
     remarks = [f"{count_phrase(len(seen), 'group')} with places in topics that both clusters have"]
     lost = sorted(name for name, one in seen.items() if one.lost)
     if lost:
@@ -405,11 +393,7 @@ def _wait_for_members(words: GroupsHomeRecords, said: HomeRecord, gather_s: floa
     until_s = time.monotonic() + gather_s - GATHER_MIN_S
     while late := words.gathering(said):
         if time.monotonic() > until_s:
-            raise RefusedError(
-                f"members are at work on what they have read, and have not joined anew within {gather_s:g} s: of"
-                f" {join_names(late, NAMED_MAX)}",
-                hint="nothing has moved; try again when they ask for more, or give them longer with --gather-s",
-            )
+            raise RefusedError("proxy.members-not-rejoined", groups=join_names(late, NAMED_MAX), seconds=gather_s)
         time.sleep(RETRY_INTERVAL_S)
 
 
@@ -417,7 +401,7 @@ def _wait_for_proxies(words: GroupsHomeRecords, said: HomeRecord) -> None:
     until_s = time.monotonic() + PROXIES_TIMEOUT_S
     while waits := words.awaited(said):
         if time.monotonic() > until_s:
-            raise RefusedError(f"{join_names(waits, NAMED_MAX)} did not say in time that no place is on its way")
+            raise RefusedError("proxy.commits-not-held", proxies=join_names(waits, NAMED_MAX))
         time.sleep(RETRY_INTERVAL_S)
 
 
@@ -434,7 +418,7 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
         if not short:
             break
         if time.monotonic() > until_s:
-            raise RefusedError(short[0])
+            raise RefusedError("proxy.offsets-not-copied", cause=short[0])
         time.sleep(RETRY_INTERVAL_S)
     refused, _ = _judged(seen, old, to)
     if refused := refused or _left_behind(seen, old, to, settings):
@@ -442,7 +426,7 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
     moves = {name: [goal for goal in one.goals if goal.has is None or goal.has < goal.to] for name, one in seen.items()}
     steps = [step for some in set_offsets(links, settings, store, moves, by).values() for step in some]
     if bad := [step for step in steps if step.refused]:
-        raise RefusedError(bad[0].sentence(done=True))
+        raise RefusedError("proxy.offsets-not-copied", cause=bad[0].sentence(done=True))
     return seen, f"{count_phrase(len(steps), 'place')} of {count_phrase(len(seen), 'group')}"
 
 
@@ -474,7 +458,7 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
         both = (one.metadata().topics.keys() & other.metadata().topics.keys()) - INTERNAL_TOPICS
         _, places, why = stack.enter_context(closing(ConsumerGroups(one))).all_places()
     if why:
-        return RefusedError(f"where groups stand on {old} is not known: {why[0].message}")
+        return RefusedError("proxy.offsets-unread", cause=why[0].message)
     named = []
     for name, group in sorted(places.items()):
         taken = seen.get(name, GroupOnBothSides())
@@ -484,11 +468,7 @@ def _left_behind(seen: Mapping[str, GroupOnBothSides], old: str, to: str, settin
             named.append(f"{name} in {join_names(sorted(left), NAMED_MAX)}")
     if not named:
         return None
-    return RefusedError(
-        f"both clusters have topics of which no link takes places along: those of {join_names(named, NAMED_MAX, '; ')}",
-        hint='let a link with naming = "same" carry these topics and groups; or take away what nobody needs of these'
-        f" places on {old}, or of these topics on {to}",
-    )
+    return RefusedError("proxy.offsets-not-synced", groups=join_names(named, NAMED_MAX, "; "), old=old, new=to)
 
 
 def _none_newer(home: str, settings: Settings) -> None:
@@ -497,12 +477,9 @@ def _none_newer(home: str, settings: Settings) -> None:
         found = groups.listed()
     if found.away:
         why = next(iter(found.away.values())).message
-        raise RefusedError(f"which groups {home} has is not known: {why}")
+        raise RefusedError("proxy.groups-unlisted", cluster=home, cause=why)
     if live := sorted(one.group for one in found.groups.values() if one.kind == CONSUMER_TYPE and one.live):
-        raise RefusedError(
-            f"groups of the new protocol move only while they have no members: {join_names(live, NAMED_MAX)}",
-            hint="stop their members, which have group.protocol=consumer, until groups have moved",
-        )
+        raise RefusedError("proxy.move-needs-empty-groups", groups=join_names(live, NAMED_MAX))
 
 
 def _cluster(name: str, settings: Settings) -> KafkaCluster:
@@ -520,8 +497,7 @@ def plan_with_switch(to: str, settings: Settings, store: Store, switch: SwitchPl
     end.
     """
     if isinstance(switch, WavesPlan):
-        hint = f"switch without --groups, then `twinshore proxy groups --to {to}`"
-        return Plan(refused=RefusedError("groups do not go along with several waves", hint=hint))
+        return Plan(refused=RefusedError("proxy.groups-with-waves", to=to))
     return plan(MoveGroups(to), settings, store)
 
 

@@ -31,6 +31,7 @@ from twinshore.proxy.offset_reset_run import (
     is_reset_under_way,
     is_reset_unfinished,
     read_group_positions,
+    reset_running,
 )
 from twinshore.proxy.operations.breakers import list_serving_proxies
 from twinshore.state.core.proxy_values import ResetGoal, ResetRow
@@ -41,7 +42,7 @@ CLUSTER_TIMEOUT_S: Final = 5.0
 GATHER_TIMEOUT_S: Final = 10.0
 NAMED_MAX: Final = 5
 PARTITIONS_SHOWN_MAX: Final = 1000
-UNFINISHED_HINT: Final = "finish it with --resume, or have places as they were with --undo"
+UNFINISHED_HINT: Final = "finish it with --resume, or restore the earlier offsets with --undo"
 
 
 class UnfinishedResetAction(StrEnum):
@@ -78,15 +79,13 @@ def parse_reset_request(
     gather_s: float = GATHER_TIMEOUT_S,
 ) -> ResetOffsets:
     """Parse the options. ConfigError if they contradict."""
-    if resume and undo:
-        raise ConfigError("--resume and --undo are two things")
     target = parse_target(
-        earliest=earliest, latest=latest, offset=offset, time=time, shift=shift, undone=resume or undo
+        earliest=earliest, latest=latest, offset=offset, time=time, shift=shift, unfinished=resume + undo
     )
     if (resume or undo) and topics:
-        raise ConfigError("--topic: a reset that was not finished knows its places by itself")
+        raise ConfigError("proxy.reset-with-topics")
     if not group or len(group) > GROUP_LENGTH:
-        raise ConfigError(f"GROUP: a name of 1 to {GROUP_LENGTH} characters")
+        raise ConfigError("proxy.group-name-invalid", max=GROUP_LENGTH)
     taking = UnfinishedResetAction.RESUME if resume else UnfinishedResetAction.UNDO if undo else None
     return ResetOffsets(group, parse_topics(topics), target, taking, gather_s)
 
@@ -137,9 +136,9 @@ def plan(asked: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPl
     """Plan a reset. ConfigError if there is no such group, topic or partition."""
     before = next((row for row in store.proxy_resets.all()[1] if row.group == asked.group), None)
     if before is not None and is_reset_under_way(before) and _changes(asked):
-        raise RefusedError(_under_way(before), hint=f"it ends by {format_time(before.until_ms)} at the latest")
+        raise reset_running(before)
     if asked.unfinished_action is not None and not is_reset_unfinished(before):
-        raise ConfigError(f"no reset of group {asked.group} is unfinished")
+        raise ConfigError("proxy.no-unfinished-reset", group=asked.group)
     with ExitStack() as stack:
         clusters = _clusters(settings, stack)
         since_ms = (
@@ -152,10 +151,6 @@ def plan(asked: ResetOffsets, settings: Settings, store: Store) -> OffsetResetPl
 
 def _changes(asked: ResetOffsets) -> bool:
     return asked.target is not None or asked.unfinished_action is not None
-
-
-def _under_way(row: ResetRow) -> str:
-    return f"{row.set_by} sets group {row.group} to other places since {format_time(row.since_ms)}"
 
 
 def _topics(goals: Sequence[ResetGoal]) -> dict[str, frozenset[int]]:
@@ -171,13 +166,14 @@ def _meant(asked: ResetOffsets, there: GroupPositions, before: ResetRow | None, 
     count = len(there.members.members)
     shown = [f"group {asked.group} is at home on {there.home}, and has {count_phrase(count, 'member')}"]
     if before is not None and is_reset_under_way(before):
-        shown.append(_under_way(before))
-    unfinished = ""
+        shown.append(reset_running(before).message)
+    unfinished = None
     if before is not None and is_reset_unfinished(before):
-        unfinished = (
-            f"{before.set_by} began to set it to other places at {format_time(before.since_ms)}, and did not finish"
+        since = format_time(before.since_ms)
+        unfinished = RefusedError(
+            "proxy.reset-unfinished", hint=UNFINISHED_HINT, group=asked.group, by=before.set_by, since=since
         )
-        shown.append(unfinished)
+        shown.append(unfinished.message)
     goals, why = _goals(asked, there, before)
     if asked.unfinished_action is not None:
         remarks, why = [*remarks, *why], []
@@ -223,19 +219,16 @@ def _what_stays(asked: ResetOffsets, before: ResetRow | None) -> list[str]:
 
 
 def _refused(
-    asked: ResetOffsets, unfinished: str, why: Sequence[str], members: int, proxies: int
+    asked: ResetOffsets, unfinished: RefusedError | None, why: Sequence[str], members: int, proxies: int
 ) -> TwinshoreError | None:
     if not _changes(asked):
         return None
     if unfinished and asked.unfinished_action is None:
-        return RefusedError(unfinished, hint=UNFINISHED_HINT)
+        return unfinished
     if why:
-        return RefusedError(f"{join_names(why, NAMED_MAX, '; ')}", hint="nothing has changed")
+        return RefusedError("proxy.offsets-impossible", causes=join_names(why, NAMED_MAX, "; "))
     if members and not proxies:
-        return RefusedError(
-            f"group {asked.group} has {count_phrase(members, 'member')}, and no proxy is known to serve",
-            hint="proxies and this command must have the same store; or stop the members",
-        )
+        return RefusedError("proxy.no-proxy-serves", group=asked.group, members=count_phrase(members, "member"))
     return None
 
 

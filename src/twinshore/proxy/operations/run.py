@@ -86,6 +86,6 @@ def format_user_table(name: str, password: Secret) -> str:
     """Returns a user's table for the users file. ConfigError without a password."""
     plain = password.read()
     if not plain:
-        raise ConfigError(f"{password.file or password.env} holds no password")
+        raise ConfigError("proxy.password-empty", place=password.file or password.env)
     keys = derive_scram_keys(plain, SaslMechanism.SCRAM_SHA_512, secrets.token_bytes(SALT_BYTES), SCRAM_ITERATIONS)
     return f'[{json.dumps(name, ensure_ascii=False)}]\nscram_sha_512 = "{keys.text}"'

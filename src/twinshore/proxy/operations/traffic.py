@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from twinshore.config.errors import ConfigError
+from twinshore.config.schema import parse_member
 from twinshore.kafka.clock import wall_ms
 from twinshore.proxy.core.breakers import matches_name
 from twinshore.proxy.core.traffic import TrafficGrouping, TrafficLine, TrafficOrder, aggregate_traffic, describe_traffic
@@ -52,14 +52,8 @@ class TrafficPage:
 
 def parse_query(by: str, sort: str, last: str, topic: str, client: str, page: int, size: int) -> TrafficQuery:
     """Parse the options. ConfigError if invalid."""
-    try:
-        return TrafficQuery(
-            TrafficGrouping(by), TrafficOrder(sort), parse_seconds(last, "--last"), topic, client, page, size
-        )
-    except ValueError as error:
-        raise ConfigError(
-            f"{error}", hint=f"--by is one of {', '.join(TrafficGrouping)}; --sort one of {', '.join(TrafficOrder)}"
-        ) from None
+    grouping, order = parse_member(TrafficGrouping, "by", by), parse_member(TrafficOrder, "sort", sort)
+    return TrafficQuery(grouping, order, parse_seconds(last, "--last"), topic, client, page, size)
 
 
 def query_traffic(asked: TrafficQuery, store: Store) -> TrafficPage:
