@@ -65,7 +65,7 @@ def writers() -> dict[Path, Callable[[], str]]:
             _read("docs/any-log.md"), _read("docs/evidence/topics.md")
         ),
         ROOT / "docs" / "cli.md": render_cli_page,
-        ROOT / "docs" / "conduct.md": lambda: update_client_rules_table(_read("docs/conduct.md")),
+        ROOT / "docs" / "client-audit.md": lambda: update_client_rules_table(_read("docs/client-audit.md")),
         ROOT / "docs" / "delay.md": lambda: update_table(_read("docs/delay.md")),
         ROOT / "docs" / "incidents.md": render_incidents_page,
         ROOT / "docs" / "metrics.md": render_metrics_page,

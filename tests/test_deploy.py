@@ -29,7 +29,7 @@ SERVED = (
     {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.METRIC_HELP, proof.LABELS) | BY_PROMETHEUS
 )
 # By a proxy: tests/scenarios/test_switch_orphaned.py, tests/proxy/test_doors.py, tests/proxy/test_several.py.
-SERVED["twinshore_proxy_waiting_clients"] = SERVED["twinshore_proxy_clients_now"] = ()
+SERVED["twinshore_proxy_waiting_clients"] = SERVED["twinshore_proxy_connections"] = ()
 SERVED |= {f"twinshore_proxy_{name}": ("cluster",) for name in ("heard", "cluster_answers")}
 for family in DelayCollector(NOTHING, NOTHING).collect():
     SERVED[family.name + "_total" * (family.type == "counter")] = tuple(family._labelnames)  # type: ignore[attr-defined]
@@ -175,7 +175,7 @@ def test_no_rule_stands_for_good_where_nothing_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    "metric", ["twinshore_proxy_heard", "twinshore_proxy_cluster_answers", "twinshore_switches_open"]
+    "metric", ["twinshore_proxy_registered", "twinshore_proxy_cluster_up", "twinshore_switches_open"]
 )
 def test_what_keeps_writers_waiting_has_a_rule(metric: str) -> None:
     assert any(metric in rule["expr"] for rule in rules())

@@ -97,7 +97,7 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """`twinshore proxy run` before both clusters, with what it does by default. `guarded`: with a quota and fuses that
+    """`twinshore proxy run` before both clusters, with what it does by default. `guarded`: with a quota and breakers that
     measure every topic. `carried`: topics that count as
     carried from the second cluster to the first."""
 
@@ -139,7 +139,7 @@ class Ours:
 
 
 def guard_all(url: str) -> None:
-    """Fuses for every topic and client, whose limits nobody reaches: all that passes is measured."""
+    """Breakers for every topic and client, whose limits nobody reaches: all that passes is measured."""
     with open_store(url) as store:
         for asked, limits in (
             (select_breakers("*", "*", produce=True, fetch=False), build_limits(_RECORDS_S, _BYTES_S, 0, 5, 30)),

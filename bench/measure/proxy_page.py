@@ -39,7 +39,7 @@ counted, and then {repeats}, by turns; a figure is the median. CPU is the proxy'
 what brokers and clients take is not in it. All share the machine's cores, so a rate is what is left for a proxy beside
 its broker and its client.
 
-**Ours** stands before two clusters, follows homes, and has a quota and fuses with limits for all topics, so that all
+**Ours** stands before two clusters, follows homes, and has a quota and breakers with limits for all topics, so that all
 that passes is measured; no limit is reached. **The forwarder** is {uvloop}, in Python too, and reads nothing of what
 it passes on: it is the limit, not a peer. **The peers** are kafka-proxy, a
 program in Go, and Kroxylicious {kroxylicious} without filters; both know one cluster, and look at less."""

@@ -43,8 +43,8 @@ VERBS = (
     "delay",
     "prove",
     "proxy plan",
-    "proxy fuse list",
-    "proxy fuse open orders --produce --reason late --dry-run",
+    "proxy breaker list",
+    "proxy breaker open orders --produce --reason late --dry-run",
     "switch status",
     "switch run orders --to west --dry-run",
 )

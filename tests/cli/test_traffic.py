@@ -1,4 +1,4 @@
-"""`twinshore proxy traffic` and `proxy conduct`, as they are typed and read."""
+"""`twinshore proxy traffic` and `proxy client-audit`, as they are typed and read."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_traffic_is_shown_by_what_is_asked_for(url: str) -> None:
         said("traffic", "--by", "site")
 
 
-def test_conduct_is_told_and_written(url: str) -> None:
+def test_audit_is_told_and_written(url: str) -> None:
     with pytest.raises(ConfigError, match="no proxy has told anything here"):
-        said("conduct", "--here")
+        said("client-audit", "--here")
     tells(url)
-    lines = said("conduct", "--here", "--last", "10m", "--html", "conduct.html", code=1).splitlines()
+    lines = said("client-audit", "--here", "--last", "10m", "--html", "audit.html", code=1).splitlines()
     assert lines[2] == "WARNING single-records: a producer sends each record by itself"
     assert lines[4].startswith(r"  client a\nb, topic orders on east: 100% of its batches hold one record")
-    assert "single-records" in Path("conduct.html").read_text()
-    assert json.loads(said("conduct", "--here", "--json", code=1))["findings"][0]["rule"] == "single-records"
+    assert "single-records" in Path("audit.html").read_text()
+    assert json.loads(said("client-audit", "--here", "--json", code=1))["findings"][0]["rule"] == "single-records"

@@ -64,7 +64,7 @@ NAMES = {
     "DELAY_CLIENT_ID": ("twinshore-delay", CLIENTS),
     "STATUS_CLIENT_ID": ("twinshore-status", CLIENTS),
     "ADVISE_CLIENT_ID": ("twinshore-advise", CLIENTS),
-    "CONDUCT_CLIENT_ID": ("twinshore-conduct", CLIENTS),
+    "AUDIT_CLIENT_ID": ("twinshore-conduct", CLIENTS),
     "FOLLOWER_CLIENT_ID_PREFIX": ("follower-", CLIENTS),
     "ENDS_CLIENT_ID_PREFIX": ("ends-", CLIENTS),
     "SOFTWARE_NAME": ("twinshore", CLIENTS),

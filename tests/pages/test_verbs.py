@@ -46,7 +46,7 @@ REFUSED = {
     "twinshore link home orders": "no two links replicate topics from east and back",
     'twinshore link resume "east->west" --topic': "is not paused",
     "twinshore link turn": "has twins on west",
-    "twinshore proxy fuse close": "topic orders has no such circuit breaker",
+    "twinshore proxy breaker close": "topic orders has no such circuit breaker",
     "twinshore proxy user": "secret file orders.password cannot be read",
     "twinshore push remove": "nothing is pushed to shop",
     "twinshore push revoke": "0 tokens begin with",
@@ -136,7 +136,7 @@ def test_a_line_is_understood_and_answered(line: str, folder: Path, monkeypatch:
     monkeypatch.chdir(folder)
     words = shlex.split(line.partition(" > ")[0])[1:]
     # Without it these start Spark in this process.
-    starts_spark = words[0] == "prove" or words[:2] == ["proxy", "conduct"]
+    starts_spark = words[0] == "prove" or words[:2] == ["proxy", "client-audit"]
     words += ["--here"] if starts_spark and "--here" not in words else []
     # Two looks at groups, ten seconds apart where nobody says otherwise.
     words += ["--apart", "0.5"] if words[:2] == ["advise", "--cluster"] and "--apart" not in words else []

@@ -1,4 +1,4 @@
-"""A process hears of fuses from the store and says what they did; a store that is away changes nothing."""
+"""A process hears of breakers from the store and says what they did; a store that is away changes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from twinshore.state.store import Store, open_store
 
 OPEN = BreakerRow("orders", "*", BreakerKind.PRODUCE, BreakerState.OPEN, BreakerPolicy.DROP, "too much", "anna", 1_000)
 SERVES = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
-TOLD = AuditRow(1_000, "", "proxy fuse", "orders", "", "open", "done", "anna")
+TOLD = AuditRow(1_000, "", "proxy breaker", "orders", "", "open", "done", "anna")
 
 
 class Played:
@@ -94,7 +94,7 @@ def test_what_was_dropped_is_on_the_ledger_within_a_second_and_grows_there(store
     assert [(row.requests, row.records, row.bytes) for row in store.proxies.counts()] == [(2, 10, 140)]
 
 
-def test_a_store_that_is_away_is_said_once_and_fuses_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_said_once_and_breakers_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.proxies.change([OPEN], seen=0, told=[TOLD])
 
     def away(_: object) -> int:
@@ -114,7 +114,7 @@ def test_a_store_that_is_away_is_said_once_and_fuses_stay(store: Store, monkeypa
     play(store, scene)
 
 
-def test_a_store_that_hangs_holds_up_no_fuse_that_closes_at_its_time(
+def test_a_store_that_hangs_holds_up_no_breaker_that_closes_at_its_time(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = threading.Event()
@@ -137,7 +137,7 @@ def test_a_store_that_hangs_holds_up_no_fuse_that_closes_at_its_time(
 
 
 @pytest.mark.claim(
-    "proxy", "fuses-remembered", "a proxy that starts while the store is away has the fuses of the last one"
+    "proxy", "breakers-remembered", "a proxy that starts while the store is away has the breakers of the last one"
 )
 @pytest.mark.parametrize("remembers", [True, False])
 def test_a_process_that_starts_while_the_store_is_away(
@@ -145,7 +145,7 @@ def test_a_process_that_starts_while_the_store_is_away(
 ) -> None:
     limited = replace(OPEN, topic="bills", state=BreakerState.CLOSED, limits=BreakerLimits(bytes_s=5))
     assert store.proxies.change([OPEN, limited], seen=0, told=[TOLD])
-    memory = tmp_path / "fuses" if remembers else None
+    memory = tmp_path / "breakers" if remembers else None
     monkeypatch.setattr(controls, "FIRST_SYNC_TIMEOUT_S", 1.2)
 
     def away() -> Store:
@@ -170,7 +170,7 @@ def test_a_file_that_is_damaged_remembers_nothing(text: str) -> None:
     assert controls.parse_cached_breakers(text) is None
 
 
-def test_without_a_store_there_are_no_fuses() -> None:
+def test_without_a_store_there_are_no_breakers() -> None:
     async def scene(played: Played) -> None:
         await asyncio.sleep(0)
         assert played.box.cut(BreakerKind.PRODUCE, "orders", "app") is None
@@ -178,7 +178,7 @@ def test_without_a_store_there_are_no_fuses() -> None:
     play(None, scene)
 
 
-def test_a_fuse_that_trips_is_said_and_told(store: Store) -> None:
+def test_a_breaker_that_trips_is_said_and_told(store: Store) -> None:
     row = replace(OPEN, state=BreakerState.CLOSED, limits=BreakerLimits(records_s=10, above_s=1, quiet_s=1))
     assert store.proxies.change([row], seen=0, told=[TOLD])
 

@@ -50,7 +50,7 @@ def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free() -> No
         registry.register(collector)
         text = generate_latest(registry).decode()
         assert 'twinshore_proxy_requests_total{api="Produce"} 3.0' in text
-        assert 'twinshore_proxy_cluster_answers{cluster="east"} 0.0' in text
+        assert 'twinshore_proxy_cluster_up{cluster="east"} 0.0' in text
         doors.close()
         for guest in list(house.guests):
             guest.hang_up("the test ends")

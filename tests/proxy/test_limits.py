@@ -136,7 +136,7 @@ async def gets_in(stage: Stage, own: Rig) -> Client:
     raise AssertionError("nobody is let in any more")
 
 
-def test_brokers_that_answer_late_trip_a_fuse() -> None:
+def test_brokers_that_answer_late_trip_a_breaker() -> None:
     row = BreakerRow(
         "orders", "*", BreakerKind.PRODUCE, BreakerState.CLOSED, BreakerPolicy.REFUSE, "it is slow", "anna", 0, 0,
         BreakerLimits(latency_ms=40, above_s=1, quiet_s=60),
@@ -147,7 +147,7 @@ def test_brokers_that_answer_late_trip_a_fuse() -> None:
         return appended("orders", 1)
 
     async def play(stage: Stage) -> None:
-        box = stage.house.fuses
+        box = stage.house.breakers
         box.tick(0, 0)
         box.take([row], 1)
         client = await stage.client()
@@ -168,7 +168,7 @@ def test_a_consumer_that_is_cut_is_answered_once_it_would_have_waited() -> None:
     cuts = BreakerRow("orders", "*", BreakerKind.FETCH, BreakerState.OPEN, BreakerPolicy.REFUSE, "too much", "anna", 0)
 
     async def play(stage: Stage) -> None:
-        stage.house.fuses.take([cuts], 1)
+        stage.house.breakers.take([cuts], 1)
         client, hasty = await stage.client(), await stage.client()
         wanted = fetch.FetchRequest(300, 1, 1 << 20, 0, [fetch.FetchRequestPartition("orders", 0, 0, 1 << 20)])
         began_s = steady_s()

@@ -313,7 +313,7 @@ def test_who_leads_the_twin_is_told_as_a_replica_to_clients_of_its_site(
     assert (one.leader_id, one.replica_nodes, one.isr_nodes) == (1, replicas, (1,))
 
 
-def test_a_fuse_on_another_topic_leaves_it_all_as_it_is() -> None:
+def test_a_breaker_on_another_topic_leaves_it_all_as_it_is() -> None:
     made, now = near(), known()
     level_at(made, 100, now)
     row = BreakerRow(

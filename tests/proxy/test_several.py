@@ -184,10 +184,10 @@ def test_processes_end_together_and_are_told_of_as_one(tmp_path: Path, monkeypat
         assert len({one["pid"] for one in health["processes"].values()}) == 2
         found = proxy.metrics()
         assert found["twinshore_proxy_processes"] == 2
-        assert found["twinshore_proxy_processes_now"] == 0
+        assert found["twinshore_proxy_processes_running"] == 0
         for number in ("1", "2"):
-            assert found[f'twinshore_proxy_clients_now{{process="{number}"}}'] == 0
-            assert found[f'twinshore_proxy_cluster_answers{{cluster="east",process="{number}"}}'] == 0
+            assert found[f'twinshore_proxy_connections{{process="{number}"}}'] == 0
+            assert found[f'twinshore_proxy_cluster_up{{cluster="east",process="{number}"}}'] == 0
             assert found[f'twinshore_proxy_restarts_total{{process="{number}"}}'] == 0
         parts = proxy.process.children()
         assert len(parts) == 2

@@ -1,4 +1,4 @@
-"""Fuses trip where a limit is passed for long enough, close once all is quiet for longer, and do not flutter."""
+"""Breakers trip where a limit is passed for long enough, close once all is quiet for longer, and do not flutter."""
 
 from __future__ import annotations
 

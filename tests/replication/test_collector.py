@@ -90,7 +90,7 @@ def test_a_recovery_point_grows_though_no_pump_speaks_of_it(meters: Meters, stor
     found = scrape(meters, store)
     assert found['twinshore_link_recovery_point_seconds{link="east->west"}'] == pytest.approx(60, abs=5)
     assert found['twinshore_topic_recovery_point_seconds{link="east->west",topic="bills"}'] == 0
-    assert found['twinshore_link_look_age_seconds{link="east->west"}'] < 5
+    assert found['twinshore_link_source_age_seconds{link="east->west"}'] < 5
     told(meters, carried("orders", 0, 5, 8, 8))
     assert scrape(meters, store)['twinshore_link_recovery_point_seconds{link="east->west"}'] == 0
 
@@ -218,8 +218,8 @@ def test_states_pauses_and_throttles_are_told(meters: Meters, store: Store) -> N
     found = scrape(meters, store)
     assert found['twinshore_link_state{link="east->west",state="waiting"}'] == 1
     assert found['twinshore_link_state{link="east->west",state="flowing"}'] == 0
-    assert found['twinshore_link_word_age_seconds{link="east->west"}'] == pytest.approx(4, abs=3)
-    assert found['twinshore_link_acknowledged_seconds{link="east->west",quantile="0.5"}'] == 0.002
+    assert found['twinshore_link_status_age_seconds{link="east->west"}'] == pytest.approx(4, abs=3)
+    assert found['twinshore_link_produce_seconds{link="east->west",quantile="0.5"}'] == 0.002
     assert found['twinshore_topic_paused{link="east->west",topic="orders"}'] == 1
     assert found['twinshore_link_throttle_bytes_per_second{link="east->west"}'] == 700
 
@@ -237,8 +237,8 @@ def test_beyond_the_bounds_only_links_count(meters: Meters, store: Store) -> Non
     found = scrape(meters, store, SeriesLimits(topics=2, partitions=5))
     assert sum(name.startswith("twinshore_topic_records_total") for name in found) == 2
     assert sum(name.startswith("twinshore_partition_records_total") for name in found) == 5
-    assert found['twinshore_metrics_left_out{level="topic"}'] == 2
-    assert found['twinshore_metrics_left_out{level="partition"}'] == 7
+    assert found['twinshore_metrics_omitted{level="topic"}'] == 2
+    assert found['twinshore_metrics_omitted{level="partition"}'] == 7
     assert found['twinshore_link_records_total{link="east->west"}'] == 12
 
 

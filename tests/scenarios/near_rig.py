@@ -133,7 +133,7 @@ class NearRig:
         return made
 
     def near_bytes(self, cluster: str) -> float:
-        return self.proxy.metrics().get(f'twinshore_proxy_near_bytes_total{{cluster="{cluster}"}}', 0.0)
+        return self.proxy.metrics().get(f'twinshore_proxy_follower_bytes_total{{cluster="{cluster}"}}', 0.0)
 
     def reads_near(self, cluster: str, within_s: float = 120) -> None:
         """Returns once something was read at that cluster that was not read there before."""

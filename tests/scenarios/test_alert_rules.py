@@ -122,7 +122,7 @@ def test_a_dead_cluster_is_told_until_it_is_back(stage: Watched | None) -> None:
         return  # Not every system has it.
     stage.is_well()
     stage.rig.west.brokers[0].kill()
-    stage.fires(90, "TwinshoreProxyUnheard", cluster="west")
+    stage.fires(90, "TwinshoreProxyNotRegistered", cluster="west")
     stage.fires(120, "TwinshoreProxyClusterAway", cluster="west")
     stage.fires(180, "TwinshoreIncident", kind="target away")
     stage.rig.west.brokers[0].restart()

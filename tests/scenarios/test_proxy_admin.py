@@ -181,7 +181,7 @@ def test_records_are_deleted_at_the_leader(proxy: ProxyProcess) -> None:
 
 def test_what_is_refused_says_so_in_a_sentence(proxy: ProxyProcess) -> None:
     admin = admin_of(proxy.bootstrap)
-    hung_up = proxy.metrics()["twinshore_proxy_hung_up_total"]
+    hung_up = proxy.metrics()["twinshore_proxy_connections_closed_total"]
     binding = AclBinding(
         ResourceType.TOPIC,
         "padm-shared",
@@ -201,7 +201,7 @@ def test_what_is_refused_says_so_in_a_sentence(proxy: ProxyProcess) -> None:
     told = one(admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("padm-shared", 0)]))
     ((_, error),) = told.items()
     assert mentions(error.str(), "leaders")
-    assert proxy.metrics()["twinshore_proxy_hung_up_total"] == hung_up
+    assert proxy.metrics()["twinshore_proxy_connections_closed_total"] == hung_up
 
 
 def test_two_versions_are_administered_as_one_and_a_cluster_that_dies_costs_its_own_alone(
@@ -211,7 +211,7 @@ def test_two_versions_are_administered_as_one_and_a_cluster_that_dies_costs_its_
     rules = '[proxy.new_topics_by_name]\n"padm-app-*" = "west"\n'
     with proxy_before(tmp_path, old.cluster, west.cluster, more=rules) as ours:
         until_s = time.monotonic() + WITHIN_S
-        while not ours.metrics().get('twinshore_proxy_cluster_answers{cluster="old"}'):
+        while not ours.metrics().get('twinshore_proxy_cluster_up{cluster="old"}'):
             assert time.monotonic() < until_s, ours.said()
             time.sleep(0.2)
         admin = admin_of(ours.bootstrap)
@@ -235,12 +235,12 @@ def test_two_versions_are_administered_as_one_and_a_cluster_that_dies_costs_its_
 def test_clients_that_tell_of_themselves_send_nothing_and_are_left_alone(proxy: ProxyProcess) -> None:
     """They do so by default where a broker offers it. As it is not offered, they never ask."""
     made(admin_of(proxy.bootstrap), "padm-told")
-    before = proxy.metrics()["twinshore_proxy_hung_up_total"]
+    before = proxy.metrics()["twinshore_proxy_connections_closed_total"]
     with java_clients(KAFKA_NEWEST) as java:
         java.produce(proxy.bootstrap, "padm-told", ["one"], {"enable.metrics.push": "true"})
         assert java.consume(proxy.bootstrap, "padm-told", 1, 30) == ["one"]
     after = proxy.metrics()
-    assert after["twinshore_proxy_hung_up_total"] == before
+    assert after["twinshore_proxy_connections_closed_total"] == before
     assert not [name for name in after if "Telemetry" in name]
 
 

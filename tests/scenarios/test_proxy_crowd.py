@@ -112,12 +112,12 @@ def played(east: LabCluster, west: LabCluster, topic: str, folder: Path, more: s
             while time.monotonic() < until_s:
                 most_mb = max(most_mb, held_mb(proxy.process))
                 time.sleep(1)
-            assert proxy.metrics()["twinshore_proxy_clients_now"] == CLIENTS
+            assert proxy.metrics()["twinshore_proxy_connections"] == CLIENTS
             left = clients.leaves()
         assert came["clients"] == CLIENTS
         assert left["records"] > 0
         assert left["failed"] == 0
-        until(lambda: proxy.metrics()["twinshore_proxy_clients_now"] == 0, 20, "all are gone")
+        until(lambda: proxy.metrics()["twinshore_proxy_connections"] == 0, 20, "all are gone")
     print(
         f"told: {CLIENTS:,} clients came in {came['seconds']:.0f} s, {READING} read and {BUSY} wrote:"
         f" {most_mb:.0f} MB of proportional set size, {at_once_mb:.0f} MB as the last had come,"

@@ -92,7 +92,7 @@ def test_behind_a_dead_home_producers_and_groups_go_on(cluster_factory: ClusterF
             after = [one for one in acked if (one.key, one.number) not in before]
             there = written(west, topic, after, 3)
             until(lambda: len({place for place, _, _ in load.reader.read}) >= there.records, 60, "it reads all")
-            unsure = some[0].metrics()["twinshore_proxy_unsure_again_records_total"]
+            unsure = some[0].metrics()["twinshore_proxy_possible_duplicate_records_total"]
         assert [writer.failed for writer in load.writers] == [[], []], some[0].said()
         assert (there.lost, there.reordered) == (0, 0), there
         assert found.doubled <= unsure, "mirror and store live: what had crossed is known"

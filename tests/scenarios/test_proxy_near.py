@@ -54,12 +54,12 @@ def test_each_reads_at_its_own_site_and_at_home_once_the_mirror_stands_still(
         until(lambda: len(in_paris.read) > count + 600, 60, "Paris reads near")
 
         rig.rig.verb("link", "pause", "east->west")
-        until(lambda: near.proxy.metrics()["twinshore_proxy_near_partitions"] == 0, 30, "the twin is behind")
+        until(lambda: near.proxy.metrics()["twinshore_proxy_follower_partitions"] == 0, 30, "the twin is behind")
         count, was_read = len(in_paris.read), near.near_bytes("west")
         until(lambda: len(in_paris.read) > count + 600, 60, "Paris reads at home")
         assert near.near_bytes("west") == was_read
         rig.rig.verb("link", "resume", "east->west")
-        until(lambda: near.proxy.metrics()["twinshore_proxy_near_partitions"] == 3, 60, "the twin is fresh again")
+        until(lambda: near.proxy.metrics()["twinshore_proxy_follower_partitions"] == 3, 60, "the twin is fresh again")
         all_was_read(near, at_home, in_paris)
         assert near.near_bytes("east") == 0
         assert Counter(value for _, _, value in in_paris.read if value.startswith("of ")) == {"of a commit": 50}
@@ -148,7 +148,7 @@ def test_a_reader_in_java_goes_near_and_home_by_itself(east: LabCluster, west: L
         in_java = near.java_reader(folder, "paris")
         near.reads_near("west")
         rig.rig.verb("link", "pause", "east->west")
-        until(lambda: near.proxy.metrics()["twinshore_proxy_near_partitions"] == 0, 30, "the twin is behind")
+        until(lambda: near.proxy.metrics()["twinshore_proxy_follower_partitions"] == 0, 30, "the twin is behind")
         count = len(in_java.places())
         until(lambda: len(in_java.places()) > count + 600, 60, "it reads at home")
         rig.rig.verb("link", "resume", "east->west")

@@ -51,7 +51,7 @@ def is_another(proxy: ProxyProcess, number: str, pid: int) -> bool:
 
 def clients_of_each(proxy: ProxyProcess) -> list[float]:
     found = proxy.metrics()
-    return [found[f'twinshore_proxy_clients_now{{process="{number + 1}"}}'] for number in range(PROCESSES)]
+    return [found[f'twinshore_proxy_connections{{process="{number + 1}"}}'] for number in range(PROCESSES)]
 
 
 class Load:
@@ -182,5 +182,5 @@ def test_a_topic_moves_under_clients_of_several_processes(east: LabCluster, west
             rig.same()
             found = written(rig.sides()[0], rig.topic, acked, rig.partitions)
             assert (found.records, found.wrong) == (len(acked), 0), found
-            held = [value for name, value in proxy.metrics().items() if re.match("twinshore_proxy_held_total", name)]
+            held = [value for name, value in proxy.metrics().items() if re.match("twinshore_proxy_paused_requests_total", name)]
             assert len(held) == PROCESSES and min(held) > 0, held

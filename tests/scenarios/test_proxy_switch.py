@@ -97,7 +97,7 @@ def test_a_topic_moves_and_its_clients_do_not_know(east: LabCluster, west: LabCl
         moved(rig, "west", some)
         load.reads(500)
         nothing_happened(rig, load, load.end())
-        assert some[0].metrics()["twinshore_proxy_held_total"] > 0, "or nothing was at stake"
+        assert some[0].metrics()["twinshore_proxy_paused_requests_total"] > 0, "or nothing was at stake"
 
 
 @pytest.mark.long
@@ -147,7 +147,7 @@ def test_a_proxy_that_is_killed_in_the_middle_of_a_switch_costs_its_lease(
         holding: list[ProxyProcess] = []  # clients choose either one, or both
 
         def holds() -> bool:
-            holding[:] = [one for one in some if one.metrics()["twinshore_proxy_held_total"] > 0]
+            holding[:] = [one for one in some if one.metrics()["twinshore_proxy_paused_requests_total"] > 0]
             return bool(holding)
 
         until(holds, 60, "one holds")

@@ -188,7 +188,7 @@ def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage:
     said_then = stage.status()
     assert (said_then["last_lag_records"], said_then["lag_seen_by"]) == (0, "store")
     assert said_then["lag_age_s"] > 5
-    assert re.search(r"^twinshore_link_unseen_partitions\{[^}]*\} 3\.0$", stage.metrics(), re.MULTILINE)
+    assert re.search(r"^twinshore_link_unknown_lag_partitions\{[^}]*\} 3\.0$", stage.metrics(), re.MULTILINE)
     assert mentions(stage.rig.verb("status"), "lag unknown", "east", "last seen 0")
     east.restart()
     stage.until_all_say("flowing", 0, UP_S)

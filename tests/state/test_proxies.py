@@ -1,4 +1,4 @@
-"""Fuses have one writer at a time, and what proxies say of themselves replaces what they said before."""
+"""Breakers have one writer at a time, and what proxies say of themselves replaces what they said before."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ OPEN = BreakerRow(
     61_000,
     BreakerLimits(10),
 )
-TOLD = AuditRow(1_000, "", "proxy fuse", "orders", "", "open", "done", "anna")
+TOLD = AuditRow(1_000, "", "proxy breaker", "orders", "", "open", "done", "anna")
 SERVES = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 
 
-def test_of_two_who_saw_the_same_only_the_first_changes_fuses(store: Store, open_another: Callable[[], Store]) -> None:
+def test_of_two_who_saw_the_same_only_the_first_changes_breakers(store: Store, open_another: Callable[[], Store]) -> None:
     other = open_another().proxies
     assert store.proxies.revision() == 0
     assert store.proxies.change([OPEN], seen=0, told=[TOLD])

@@ -73,9 +73,9 @@ def audit_on_spark(
     uses: UsageByFlow = {TrafficKey(*key): use for key, use in summed.collect()}
     min_insync = dict(ask(uses))
     clients = summed.map(_by_client).groupByKey(tasks)
-    habits = clients.flatMap(partial(_judged, policy=policy, min_insync=min_insync)).collect()
+    findings = clients.flatMap(partial(_judged, policy=policy, min_insync=min_insync)).collect()
     summed.unpersist()
-    return uses, habits
+    return uses, findings
 
 
 def audit_locally(
@@ -83,7 +83,7 @@ def audit_locally(
 ) -> tuple[UsageByFlow, list[ClientFinding]]:
     """As `audit_on_spark`, in this process."""
     uses = dict(read_usage([whole]))
-    return uses, [habit for client in group_usage_by_client(uses, ask(uses)) for habit in judge_client(client, policy)]
+    return uses, [finding for client in group_usage_by_client(uses, ask(uses)) for finding in judge_client(client, policy)]
 
 
 def _by_client(one: tuple[TrafficKey, ClientUsage]) -> tuple[str, tuple[TrafficKey, ClientUsage]]:

@@ -57,7 +57,7 @@ EXIT_CODES = {
     1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
     2: (
         "not done, as it says, or a wrong option; of `prove`, `delay check`, `advise`,"
-        " `proxy conduct` and `simulate explore`: cannot tell"
+        " `proxy client-audit` and `simulate explore`: cannot tell"
     ),
     70: "a mistake of Twinshore's own: what was being done stands above the last line; please report it",
     130: "ended by Ctrl-C before it was done",
@@ -201,12 +201,12 @@ EXAMPLES = {
     "mirror resume": "mirror resume orders --partition 3",
     "mirror run": "mirror run --settings twinshore.toml",
     "prove": "prove --topic orders --here",
-    "proxy conduct": "proxy conduct --last 1d --html conduct.html",
-    "proxy fuse close": "proxy fuse close orders --dry-run",
-    "proxy fuse drops": "proxy fuse drops",
-    "proxy fuse limit": "proxy fuse limit orders --produce --records-s 50000 --reason 'runs away' --dry-run",
-    "proxy fuse list": "proxy fuse list",
-    "proxy fuse open": "proxy fuse open orders --client app-7 --for 10m --reason 'runs away' --dry-run",
+    "proxy client-audit": "proxy client-audit --last 1d --html audit.html",
+    "proxy breaker close": "proxy breaker close orders --dry-run",
+    "proxy breaker drops": "proxy breaker drops",
+    "proxy breaker limit": "proxy breaker limit orders --produce --records-s 50000 --reason 'runs away' --dry-run",
+    "proxy breaker list": "proxy breaker list",
+    "proxy breaker open": "proxy breaker open orders --client app-7 --for 10m --reason 'runs away' --dry-run",
     "proxy list": "proxy list",
     "proxy groups": "proxy groups --to west --dry-run",
     "proxy offsets": "proxy offsets billing --topic orders --to-time 2026-11-26T10:00:00Z --dry-run",

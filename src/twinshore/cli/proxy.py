@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from twinshore.cli import conduct
+from twinshore.cli import client_audit
 from twinshore.cli.app import (
     JSON,
     SETTINGS,
@@ -65,17 +65,17 @@ TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also says where these 
 PASSWORD_FILE = typer.Option(..., "--password-file", help="File that holds the password.")
 
 
-def register_fuse(proxy: typer.Typer) -> None:
-    fuse = typer.Typer(help="Cut a topic, or a client's use of it: proxies answer in place of brokers.")
-    fuse.command("open")(open_fuse)
-    fuse.command("close")(close)
-    fuse.command("limit")(limit)
-    fuse.command("list")(list_fuses)
-    fuse.command("drops")(drops)
-    proxy.add_typer(fuse, name="fuse", no_args_is_help=True)
+def register_breaker(proxy: typer.Typer) -> None:
+    breaker = typer.Typer(help="Circuit breakers: proxies answer for a topic, or for a client, in place of brokers.")
+    breaker.command("open")(open_breaker)
+    breaker.command("close")(close)
+    breaker.command("limit")(limit)
+    breaker.command("list")(list_breakers)
+    breaker.command("drops")(drops)
+    proxy.add_typer(breaker, name="breaker", no_args_is_help=True)
 
 
-def open_fuse(
+def open_breaker(
     topic: str = CUT_TOPIC,
     client: str = CUT_CLIENT,
     produce: bool = PRODUCE,
@@ -86,7 +86,7 @@ def open_fuse(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Cuts a topic from now on, at every proxy: producers try again, consumers find nothing new, brokers see neither.
+    """Opens a breaker at every proxy: producers retry, consumers get no new records, brokers see neither.
 
     With --policy drop producers are told that their records are written, and the records are lost.
     """
@@ -120,9 +120,9 @@ def limit(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Has a fuse cut by itself where a limit is passed for some time, and close again once all is quiet.
+    """Sets limits at which a breaker opens by itself. It closes once the demand has been low for some time.
 
-    Each proxy measures what goes through itself, of all topics and clients that the fuse names together.
+    Each proxy measures its own traffic, of all topics and clients that the breaker matches together.
     """
     from twinshore.proxy.operations.breakers import (
         SetBreakerLimits,
@@ -149,7 +149,7 @@ def close(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Has a fuse cut no more, by hand or by its limits: clients go on where they were."""
+    """Closes a breaker and removes its limits. Clients continue where they were."""
     from twinshore.proxy.operations.breakers import plan_close, select_breakers
     from twinshore.state.opening import open_or_temporary
 
@@ -158,17 +158,17 @@ def close(
         _carry_out(plan_close(which, store, by=get_operator_name()), store, dry_run=dry_run)
 
 
-def list_fuses(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows all fuses: how they stand, why, who set them, and what each has answered so far."""
+def list_breakers(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+    """Shows all breakers: state, reason, author, and the number of requests that each answered."""
     from twinshore.proxy.operations.breakers import list_breakers
     from twinshore.state.opening import open_or_temporary
 
     with open_or_temporary(load_settings_file(settings)) as store:
         found = list_breakers(store)
-    print_result(found, map(_fuse_in_words, found), as_json=json_output, none="none")
+    print_result(found, map(_breaker_in_words, found), as_json=json_output, none="none")
 
 
-def _fuse_in_words(one: Mapping[str, Any]) -> str:
+def _breaker_in_words(one: Mapping[str, Any]) -> str:
     line = f"{one['kind']} of {one['topic']} for clients {one['client']}: {one['status']}"
     line += f", it has tripped at {one['tripped_at']} of the proxies" if one["tripped_at"] else ""
     line += f", since {format_time(one['since_ms'])} by {one['set_by']}: {one['reason']}"
@@ -271,9 +271,9 @@ def register(app: typer.Typer) -> None:
     proxy.command("run")(run)
     proxy.command("plan")(plan)
     proxy.command("list")(list_proxies)
-    register_fuse(proxy)
+    register_breaker(proxy)
     proxy.command("traffic")(traffic)
-    conduct.register(proxy)
+    client_audit.register(proxy)
     proxy.command("groups")(groups)
     proxy.command("offsets")(offsets)
     proxy.command("user")(user)
@@ -317,7 +317,7 @@ def plan(
 
 
 def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows which proxies serve, since when, and which do not go by the fuses as they are now."""
+    """Shows which proxies serve, since when, and which have not read the latest breakers."""
     from twinshore.proxy.operations.breakers import list_proxy_instances
     from twinshore.state.opening import open_or_temporary
 
@@ -325,7 +325,7 @@ def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
         found = list_proxy_instances(store)
     lines = (
         f"{one['name']} on {one['host']}: {one['status']}, since {format_time(one['started_ms'])},"
-        f" heard of at {format_time(one['seen_ms'])}, goes by change {one['revision']} of the fuses"
+        f" heard of at {format_time(one['seen_ms'])}, goes by change {one['revision']} of the breakers"
         for one in found
     )
     print_result(found, lines, as_json=json_output, none="none")

@@ -183,7 +183,7 @@ class ConsumerRouter:
         dealt = member.consumer.assignment()
         self._handed.left((one.topic, one.partition) for one in dealt if one.topic in topics)
         self._parted |= {topic: member.closer for topic in topics if self.left[topic] == cluster}
-        last = places if member.habits.commits else []
+        last = places if member.mode.commits else []
         self._handed.note_committed(((one.topic, one.partition), one.offset) for one in last)
         if stays := self._read_on(cluster):
             member.still(stays)
@@ -260,7 +260,7 @@ class ConsumerRouter:
             self.arriving -= mine
             self._undealt -= mine
             here = [one for one in partitions if one.topic in mine]
-            self._handed.begin(consumer, partitions, here, member.habits.is_incremental)
+            self._handed.begin(consumer, partitions, here, member.mode.is_incremental)
             self._handed.commit_deferred(consumer, mine)
 
     def _revoked(

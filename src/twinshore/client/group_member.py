@@ -295,7 +295,7 @@ class Member:
 
     def __init__(self, settings: Mapping[str, Any], name: str, cluster: str, warn: Callable[[str], None]) -> None:
         self.consumer = Consumer({**settings, "enable.auto.offset.store": False})
-        self.habits = consumer_mode(settings)
+        self.mode = consumer_mode(settings)
         self.closer = ConsumerCloser(self.consumer, name, cluster, warn)
         self._stilled: set[TopicPartitionTuple] = set()  # paused when their topics were left
 
@@ -310,7 +310,7 @@ class Member:
 
     def store(self, places: list[TopicPartition]) -> None:
         """Store delivered offsets for the next commit without offsets, unless another member has the partition now."""
-        if self.habits.stores:
+        if self.mode.stores:
             with suppress(KafkaException):
                 self.consumer.store_offsets(offsets=places)
 

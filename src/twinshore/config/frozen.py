@@ -53,7 +53,7 @@ PROOF_CLIENT_ID: Final[str] = "twinshore-proof"
 DELAY_CLIENT_ID: Final[str] = "twinshore-delay"
 STATUS_CLIENT_ID: Final[str] = "twinshore-status"
 ADVISE_CLIENT_ID: Final[str] = "twinshore-advise"
-CONDUCT_CLIENT_ID: Final[str] = "twinshore-conduct"
+AUDIT_CLIENT_ID: Final[str] = "twinshore-conduct"
 # Of the client library: the application's name stands behind.
 FOLLOWER_CLIENT_ID_PREFIX: Final[str] = "follower-"
 ENDS_CLIENT_ID_PREFIX: Final[str] = "ends-"

@@ -553,7 +553,7 @@ MESSAGES = {
     ),
     "proxy.no-store": Message("there is no store", "name it in [store] url"),
     "proxy.no-such-breaker": Message(
-        "topic {topic} has no such circuit breaker", "`twinshore proxy fuse list` shows all of them"
+        "topic {topic} has no such circuit breaker", "`twinshore proxy breaker list` shows all of them"
     ),
     "proxy.no-such-broker": Message("no cluster has a broker of the host name {name!r:.260}"),
     "proxy.no-such-group": Message("there is no group {group} on {cluster}{nearest}"),

@@ -630,7 +630,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 move,
                 self._house.leases(move.topics, move.place.cluster),
             )
-            heard = with_breaker_timing(done, self._house.fuses, move, request.client_id)
+            heard = with_breaker_timing(done, self._house.breakers, move, request.client_id)
             asked = PendingBrokerRequest(request.key, request.number, deadline_after(move.wait_s), heard)
         else:
             self._writing.begin_unacknowledged(upstream.place, move.topics)

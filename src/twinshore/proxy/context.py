@@ -62,7 +62,7 @@ class ProxyContext:
 
     `now_s`: time of the last `look`. `until_s`: by cluster, until when switches wait for this proxy; empty if switches
     are not followed. `lapses`: by cluster, how often that time ran out. `in_flight_writes`: unanswered writes by topic;
-    `quiet` is called when a paused topic has none left. `holding`: clients with a parked request. `fuses`: circuit
+    `quiet` is called when a paused topic has none left. `holding`: clients with a parked request. `breakers`: circuit
     breakers. `crowd`: connection limits. `budget`: memory of large requests. `at_work`: members that have not gathered.
     `balancers`: networks that send a PROXY header.
     """
@@ -84,7 +84,7 @@ class ProxyContext:
         self.in_flight_writes = Counter[str]()
         self.holding: set[ConnectedClient] = set()
         self.quiet: Callable[[str], None] = lambda _: None
-        self.fuses, self.quotas, self.crowd = CircuitBreakers(), ByteQuotas(0), ConnectionLimits()
+        self.breakers, self.quotas, self.crowd = CircuitBreakers(), ByteQuotas(0), ConnectionLimits()
         self.at_work, self.resets, self.flows, self.near = (
             ActiveMembers(),
             OffsetResets(steady_s),
@@ -99,7 +99,7 @@ class ProxyContext:
 
     def session(self, place: BrokerId | None) -> ClientSession:
         """Create a session for a client at this broker's port."""
-        shared = self.fuses, self.known, self.at_work, self.flows, self.resets, self.near
+        shared = self.breakers, self.known, self.at_work, self.flows, self.resets, self.near
         return ClientSession(place, self.layout, self.news, *shared)
 
     def resolve_broker_name(self, name: str) -> BrokerId | None:

@@ -54,13 +54,13 @@ class ProxyCollector(Collector):
         yield _family(CounterMetricFamily, "requests", "requests of clients, by API", ["api"], rows)
         for name, told, value in (
             ("clients", "connections of clients that came", counts.clients),
-            ("errands", "requests for which several brokers, or another one, were asked", counts.errands),
-            ("held", "requests that waited for a switch", counts.held),
-            ("known_again_records", "records that came again behind a forced switch and were there", again.known),
-            ("unsure_again_records", "records behind a forced switch that may have been there", again.unsure),
-            ("slowed", "times that a client above its quota was not read for a while", counts.slowed),
-            ("turned_away", "connections of clients that were not let in", counts.turned_away),
-            ("hung_up", "connections of clients that were ended here", counts.hung_up),
+            ("forwarded_requests", "requests for which several brokers, or another one, were asked", counts.errands),
+            ("paused_requests", "requests that waited for a switch", counts.held),
+            ("deduplicated_records", "records that came again behind a forced switch and were there", again.known),
+            ("possible_duplicate_records", "records behind a forced switch that may have been there", again.unsure),
+            ("throttled", "times that a client above its quota was not read for a while", counts.slowed),
+            ("connections_refused", "connections of clients that were not let in", counts.turned_away),
+            ("connections_closed", "connections of clients that were ended here", counts.hung_up),
             ("logins_refused", "logins of clients that were refused", counts.refused),
             ("brokers_lost", "connections to brokers that ended", counts.brokers_lost),
             ("received_bytes", "bytes received from clients", counts.bytes_in),
@@ -68,10 +68,10 @@ class ProxyCollector(Collector):
         ):
             yield CounterMetricFamily(f"twinshore_proxy_{name}", told, value=value)
         yield GaugeMetricFamily(
-            "twinshore_proxy_clients_now", "clients that are connected", value=len(self._house.guests)
+            "twinshore_proxy_connections", "clients that are connected", value=len(self._house.guests)
         )
         heard = GaugeMetricFamily(
-            "twinshore_proxy_heard",
+            "twinshore_proxy_registered",
             "1 while a switch that moves topics of the cluster waits for this proxy; else their writers wait",
             labels=["cluster"],
         )
@@ -84,17 +84,17 @@ class ProxyCollector(Collector):
             value=len(self._house.holding),
         )
         answer = [((one.name,), float(one.answers)) for one in list(seen.clusters.values())]
-        yield _family(GaugeMetricFamily, "cluster_answers", "1 where the cluster answers", ["cluster"], answer)
+        yield _family(GaugeMetricFamily, "cluster_up", "1 where the cluster answers", ["cluster"], answer)
         leaderless = Counter(one.lacks for one in seen.leaderless.values())
         why = [((one.name.lower(),), leaderless[one]) for one in NoLeaderReason]
-        yield _family(GaugeMetricFamily, "leaderless", "topics without a leader, by why", ["why"], why)
+        yield _family(GaugeMetricFamily, "leaderless_topics", "topics without a leader, by why", ["why"], why)
         yield GaugeMetricFamily(
-            "twinshore_proxy_led_unheard",
+            "twinshore_proxy_assumed_homes",
             "topics whose leader was chosen without a cluster that did not answer since this proxy began",
             value=len(seen.unconfirmed_leaders),
         )
         yield from self._near()
-        yield from self._fuses()
+        yield from self._breakers()
         yield from self._traffic()
 
     def _traffic(self) -> Iterator[Metric]:
@@ -133,25 +133,25 @@ class ProxyCollector(Collector):
         near = self._house.near
         read = [((cluster,), count) for cluster, count in sorted(dict(near.bytes_read).items())]
         told = "bytes of records that clients read at a twin"
-        yield _family(CounterMetricFamily, "near_bytes", told, ["cluster"], read)
-        yield CounterMetricFamily("twinshore_proxy_led_near", "answers that led a client to a twin", value=near.led)
+        yield _family(CounterMetricFamily, "follower_bytes", told, ["cluster"], read)
+        yield CounterMetricFamily("twinshore_proxy_follower_redirects", "answers that led a client to a twin", value=near.led)
         yield CounterMetricFamily(
-            "twinshore_proxy_sent_home", "partitions whose client a twin sent home", value=near.redirected_home
+            "twinshore_proxy_home_redirects", "partitions whose client a twin sent home", value=near.redirected_home
         )
         yield GaugeMetricFamily(
-            "twinshore_proxy_near_partitions", "partitions of twins that clients may read", value=len(near.served)
+            "twinshore_proxy_follower_partitions", "partitions of twins that clients may read", value=len(near.served)
         )
 
-    def _fuses(self) -> Iterator[Metric]:
-        box, labels = self._house.fuses, ["topic", "client", "kind"]
+    def _breakers(self) -> Iterator[Metric]:
+        box, labels = self._house.breakers, ["topic", "client", "kind"]
         tallies = list(box.tallies.items())
         requests, records = ([(key, getattr(one, name)) for key, one in tallies] for name in ("requests", "records"))
         cut = [(key, float(key in box.open)) for key, _ in tallies]
-        yield _family(CounterMetricFamily, "fused_requests", "answered by a fuse", labels, requests)
-        yield _family(CounterMetricFamily, "fused_records", "records that a fuse kept out", labels, records)
-        yield _family(GaugeMetricFamily, "fuse_open", "1 where the fuse cuts", labels, cut)
+        yield _family(CounterMetricFamily, "breaker_requests", "answered by a breaker", labels, requests)
+        yield _family(CounterMetricFamily, "breaker_records", "records that a breaker kept out", labels, records)
+        yield _family(GaugeMetricFamily, "breaker_open", "1 where the breaker cuts", labels, cut)
         yield GaugeMetricFamily(
-            "twinshore_proxy_fuses_known", "0 while no store has said which fuses there are", value=float(box.known)
+            "twinshore_proxy_breakers_known", "0 while no store has said which breakers there are", value=float(box.known)
         )
 
     def clusters(self) -> dict[str, Any]:

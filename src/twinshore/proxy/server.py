@@ -228,7 +228,7 @@ class _Serving:
         house = self._house
         resets = ResetSync(house.resets, lambda way: house.in_flight_writes[way] > 0, lambda: house.changed(house.seen))
         memory = Path(asked.memory_file) if asked.memory_file else None
-        self._control = StoreSync(store.get, house.fuses, serves, log, resets, memory)
+        self._control = StoreSync(store.get, house.breakers, serves, log, resets, memory)
         self._telling = TrafficReporter(
             store.get,
             house.flows,
@@ -523,7 +523,7 @@ class WorkersCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("twinshore_proxy_processes", "processes that are to serve", value=len(self._parts))
         serve = sum(one.serves for one in self._parts)
-        yield GaugeMetricFamily("twinshore_proxy_processes_now", "processes that let clients in", value=serve)
+        yield GaugeMetricFamily("twinshore_proxy_processes_running", "processes that let clients in", value=serve)
         restarts = CounterMetricFamily("twinshore_proxy_restarts", "times it was started again", labels=["process"])
         for one in self._parts:
             restarts.add_metric([str(one.number)], max(0, one.starts - 1))

@@ -148,14 +148,14 @@ class StoreSync:
             and (kept := parse_cached_breakers(config_service.load_last_push(self._memory) or ""))
         ):
             self._box.take(kept[1], kept[0])
-            self._log(f"fuses are as {self._memory} remembers them until the store answers")
+            self._log(f"breakers are as {self._memory} remembers them until the store answers")
         until_s = steady_s() + FIRST_SYNC_TIMEOUT_S
         while not self._box.known and steady_s() < until_s:
             await asyncio.sleep(SYNC_INTERVAL_S)
             await self._exchange()
         if not self._box.known:
             self._log(
-                "which fuses cut is not known, and none does until the store answers; [proxy] memory_file keeps them"
+                "the breakers are unknown, so all are closed until the store answers; [proxy] memory_file keeps them"
             )
 
     async def run(self) -> None:
@@ -187,9 +187,9 @@ class StoreSync:
         self._resets.tick(wall_ms())
         tripped = self._box.all_tripped()
         for key in tripped - self._last:
-            self._log(f"the {key.kind} fuse of {key.topic} for clients {key.client} has tripped: a limit was passed")
+            self._log(f"the {key.kind} breaker of {key.topic} for clients {key.client} opened: a limit was passed")
         for key in self._last - tripped:
-            self._log(f"the {key.kind} fuse of {key.topic} for clients {key.client} is closed again")
+            self._log(f"the {key.kind} breaker of {key.topic} for clients {key.client} closed again")
         self._last = tripped
 
     async def _call(self, work: Callable[[], T]) -> T:
@@ -209,9 +209,9 @@ class StoreSync:
             self._resets.take(await self._call(partial(self._resets.read, self._store)))
             await self._tell(self._store)
         except Exception as error:  # else no further breaker would be read
-            self._told.say(f"{describe_error(error)}: fuses stay as they are")
+            self._told.say(f"{describe_error(error)}: breakers stay as they are")
             return
-        self._told.well("the store answers again: fuses are as it says")
+        self._told.well("the store answers again: breakers are as it says")
 
     def _keep(self, heard: _Heard) -> None:
         if self._memory is None:
@@ -220,7 +220,7 @@ class StoreSync:
             config_service.save_last_push(self._memory, _FUSES.dump_json(heard).decode())
         except (OSError, ValueError) as error:
             self._unkept.say(
-                f"{self._memory} cannot be written: {error}; a proxy that starts without the store has no fuses"
+                f"{self._memory} cannot be written: {error}; a proxy that starts without the store has no breakers"
             )
         else:
             self._unkept.well()
@@ -263,7 +263,7 @@ class StoreSync:
 
     def _row(self, topic: str, client: str, drop: DroppedRecords) -> DroppedRecordsRow:
         partitions = ",".join(map(str, sorted(drop.partitions)))
-        where = (self._serves.id, topic, client, drop.since_ms, drop.fuse, partitions)
+        where = (self._serves.id, topic, client, drop.since_ms, drop.breaker, partitions)
         return DroppedRecordsRow(*where, drop.records, drop.bytes, drop.until_ms)
 
     def _leave(self, store: Store) -> None:

@@ -57,21 +57,21 @@ LINK_STATE = Metric(
     "twinshore_link_state", MetricKind.GAUGE, ("link", "state"), "1 for the state in which the link is."
 )
 LINK_STATUS_AGE = Metric(
-    "twinshore_link_word_age_seconds", MetricKind.GAUGE, LINK, "How long ago a mirror last said how the link stands."
+    "twinshore_link_status_age_seconds", MetricKind.GAUGE, LINK, "How long ago a mirror last said how the link stands."
 )
 LINK_POLL_AGE = Metric(
-    "twinshore_link_look_age_seconds",
+    "twinshore_link_source_age_seconds",
     MetricKind.GAUGE,
     LINK,
     "How long ago the source's ends were last seen: lag and recovery point know nothing younger.",
 )
 LINK_UNSEEN = Metric(
-    "twinshore_link_unseen_partitions",
+    "twinshore_link_unknown_lag_partitions",
     MetricKind.GAUGE,
     LINK,
     "Partitions whose ends on the source are not known now: the link's lag does not count them.",
 )
-LINK_TASKS = Metric("twinshore_link_lanes", MetricKind.GAUGE, LINK, "Lanes that carry the link.")
+LINK_TASKS = Metric("twinshore_link_tasks", MetricKind.GAUGE, LINK, "Lanes that carry the link.")
 LINK_PARTITIONS = Metric("twinshore_link_partitions", MetricKind.GAUGE, LINK, "Partitions that the link has twins of.")
 LINK_RECORDS_S = Metric("twinshore_link_records_per_second", MetricKind.GAUGE, LINK, "Records carried now.")
 LINK_BYTES_S = Metric("twinshore_link_bytes_per_second", MetricKind.GAUGE, LINK, "Bytes carried now.")
@@ -94,7 +94,7 @@ LINK_QUEUE = Metric(
     "Of a broadcast: bytes that were read for this link's target and are not sent yet.",
 )
 LINK_JOINED = Metric(
-    "twinshore_link_joined_partitions",
+    "twinshore_link_shared_partitions",
     MetricKind.GAUGE,
     LINK,
     "Of a broadcast: partitions that are read together with other links; the others this link reads by itself.",
@@ -106,7 +106,7 @@ LINK_READ = Metric(
     "Of a broadcast: bytes of batches that this link's own requests brought from the source, for all who have joined.",
 )
 LINK_ACKNOWLEDGED = Metric(
-    "twinshore_link_acknowledged_seconds",
+    "twinshore_link_produce_seconds",
     MetricKind.GAUGE,
     ("link", "quantile"),
     "How long the target takes to acknowledge a request.",
@@ -126,16 +126,16 @@ GROUPS = Metric(
     "twinshore_groups", MetricKind.GAUGE, ("link", "state"), "Consumer groups by how they stand on the target."
 )
 GROUPS_BEHIND = Metric(
-    "twinshore_groups_behind_records",
+    "twinshore_groups_lag_records",
     MetricKind.GAUGE,
     LINK,
     "Offsets by which places are behind on the target, in all.",
 )
 GROUPS_ROUND = Metric(
-    "twinshore_groups_round_seconds", MetricKind.GAUGE, LINK, "How long the last round over groups took."
+    "twinshore_groups_sync_seconds", MetricKind.GAUGE, LINK, "How long the last round over groups took."
 )
 GROUPS_STATUS_AGE = Metric(
-    "twinshore_groups_word_age_seconds",
+    "twinshore_groups_status_age_seconds",
     MetricKind.GAUGE,
     LINK,
     "How long ago a round over groups last said how they stand.",
@@ -147,7 +147,7 @@ STORE_UP = Metric(
     "twinshore_store_up", MetricKind.GAUGE, (), "1 while the store answers; without it, states are missing."
 )
 SERIES_LEFT_OUT = Metric(
-    "twinshore_metrics_left_out",
+    "twinshore_metrics_omitted",
     MetricKind.GAUGE,
     ("level",),
     "Topics or partitions beyond `metrics_topics_max` or `metrics_partitions_max`: counted in their links only.",
@@ -192,13 +192,13 @@ in the store since when the partitions that have waited longest lack what they l
 mirror ran count from when the last mirror wrote there.
 
 **What is not known is absent, never frozen.** A lag counts only ends of the source that were seen within the last two
-looks. While the source cannot be reached its lag has no series: `twinshore_link_look_age_seconds` says for how long,
-`twinshore_link_unseen_partitions` of how many partitions. A recovery point stays as long as something is known to be
+looks. While the source cannot be reached its lag has no series: `twinshore_link_source_age_seconds` says for how long,
+`twinshore_link_unknown_lag_partitions` of how many partitions. A recovery point stays as long as something is known to be
 missing, and grows; it is absent where nothing was known to be missing when the source was last seen. A process that
 does not carry a link serves neither of them for it, so `max by (link)` is the carrying one's. Rates and latencies are
 absent while no mirror writes in the store, and the link's state is then `unknown`; what was written before a process
 began does not count there. So an alert on lag or recovery point does not
-fire while the source is away: `TwinshoreSourceUnseen` and `TwinshoreLinkWaits` do.
+fire while the source is away: `TwinshoreSourceUnknown` and `TwinshoreLinkWaits` do.
 
 **How many series.** Topics and partitions have series of their own up to `metrics_topics_max` and
 `metrics_partitions_max`, in the order in which they were first seen; all count in their link's.

@@ -1,4 +1,4 @@
-"""`twinshore proxy conduct`: audits how clients recently used their clusters, under a policy."""
+"""`twinshore proxy client-audit`: audits how clients recently used their clusters, under a policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from twinshore.advisor.core.clients.model import ClientFinding, UsageByFlow, fin
 from twinshore.advisor.core.model import AdvisorPolicy, parse_policy
 from twinshore.advisor.operations.advice_on_cluster import read_text
 from twinshore.config.errors import ConfigError
-from twinshore.config.frozen import CONDUCT_CLIENT_ID
+from twinshore.config.frozen import AUDIT_CLIENT_ID
 from twinshore.config.sentences import Tell, escape_line
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
@@ -42,12 +42,12 @@ class ClientAuditRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClientAuditResult:
-    conduct: ClientAudit
+    audit: ClientAudit
     policy: AdvisorPolicy
 
     @property
     def exit_code(self) -> int:
-        return self.conduct.exit_code(self.policy)
+        return self.audit.exit_code(self.policy)
 
 
 def audit_clients(
@@ -94,9 +94,9 @@ def audit_clients(
             found = audit_on_spark(session.sparkContext, whole, policy, ask, SPARK_TASKS)
         finally:
             stop_quietly(session.stop)
-    uses, habits = found
+    uses, findings = found
     return ClientAuditResult(
-        build_client_audit(habits, policy, uses, (from_ms, to_ms, stretch_ms), eyes.unseen), policy
+        build_client_audit(findings, policy, uses, (from_ms, to_ms, stretch_ms), eyes.unseen), policy
     )
 
 
@@ -109,7 +109,7 @@ def min_insync(uses: UsageByFlow, settings: Settings, eyes: BlindSpotCollector) 
     for name, topics in wanted.items():
         if name not in settings.clusters:
             continue
-        ways = {"client_id": CONDUCT_CLIENT_ID, "patience_s": CLUSTER_TIMEOUT_S, "call_s": CLUSTER_TIMEOUT_S}
+        ways = {"client_id": AUDIT_CLIENT_ID, "patience_s": CLUSTER_TIMEOUT_S, "call_s": CLUSTER_TIMEOUT_S}
         with (
             eyes.trying(f"{MIN_INSYNC_CONFIG} of topics on {name}"),
             closing(KafkaCluster(settings.cluster(name), **ways)) as kafka,  # type: ignore[arg-type]
@@ -124,12 +124,12 @@ def min_insync(uses: UsageByFlow, settings: Settings, eyes: BlindSpotCollector) 
 
 
 def audit_as_values(answer: ClientAuditResult) -> dict[str, Any]:
-    return answer.conduct.as_values(answer.policy)
+    return answer.audit.as_values(answer.policy)
 
 
 def render_audit(answer: ClientAuditResult) -> str:
-    return client_audit.render_audit_page(answer.conduct)
+    return client_audit.render_audit_page(answer.audit)
 
 
 def describe_audit(answer: ClientAuditResult, *, everything: bool) -> list[str]:
-    return [escape_line(line) for line in client_audit.describe_client_audit(answer.conduct, everything=everything)]
+    return [escape_line(line) for line in client_audit.describe_client_audit(answer.audit, everything=everything)]

@@ -45,7 +45,7 @@ CredentialsMap = Mapping[tuple[str, str], ClusterCredentials]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmSection:
     """An alarm opens when this proxy's traffic is above or below one of the bounds without a break, and closes when all
-    is well for longer; see docs/conduct.md. A bound of 0 is none.
+    is well for longer; see docs/client-audit.md. A bound of 0 is none.
     """
 
     topic: str = setting("*", "topic; with a `*` behind, all that begin so, taken together")
@@ -79,7 +79,7 @@ class ProxySettings:
     advertised_host: str = setting("", "host by which clients reach this machine; empty: `address`")
     processes: int = setting(
         1,
-        "how many processes serve at these ports, as each uses one core; limits, quotas and fuses that trip by"
+        "how many processes serve at these ports, as each uses one core; limits, quotas and breakers that open by"
         " themselves count in each for itself",
         low=1,
         high=256,
@@ -109,8 +109,8 @@ class ProxySettings:
     )
     memory_file: str = setting(
         "",
-        "file in which the proxy keeps its fuses, for when it starts while the store does not answer; empty: it waits"
-        " for the store for five seconds and serves without fuses then",
+        "file in which the proxy keeps its breakers, for when it starts while the store does not answer; empty: it waits"
+        " for the store for five seconds and serves without breakers then",
     )
     client_bytes_s: int = setting(
         0, "bytes a second that the clients of one client id may send and receive at this proxy; 0: no limit", low=0

@@ -105,7 +105,7 @@ class BreakerCounts:
 class DroppedRecords:
     """Records of one client dropped since its breaker opened."""
 
-    fuse: str
+    breaker: str
     since_ms: int
     until_ms: int
     partitions: set[int] = field(default_factory=set)
@@ -197,8 +197,8 @@ class CircuitBreakers:
         self._known.clear()
         for (topic, client), drop in list(self.drops.items()):
             row = self._cut_by(BreakerKind.PRODUCE, topic, client)
-            others = client == OTHER_CLIENTS and any(key[0] == drop.fuse for key in self.open)
-            if not others and (row is None or row.topic != drop.fuse):
+            others = client == OTHER_CLIENTS and any(key[0] == drop.breaker for key in self.open)
+            if not others and (row is None or row.topic != drop.breaker):
                 del self.drops[topic, client]
                 self.ended.append((topic, client, drop))
 

@@ -49,7 +49,7 @@ def _stands(silent_ms: int, behind: int) -> str:
     return "serves" if behind <= 0 else f"{behind} change{'s' if behind > 1 else ''} behind"
 
 
-AUDIT_KIND: Final = "proxy fuse"
+AUDIT_KIND: Final = "proxy breaker"
 IN_FORCE_TIMEOUT_S: Final = 3.0
 _LOOK_S: Final = 0.1
 RECENT_TRAFFIC_S: Final = 900
@@ -99,7 +99,7 @@ class BreakerStep:
     def sentence(self, *, done: bool) -> str:
         told = "is" if done else "would be"
         was = f"; it was {self.before}" if self.before else ""
-        return f"the {self.row.kind} fuse of {describe_scope(self.row)} {told} {describe_breaker(self.row)}{was}"
+        return f"the {self.row.kind} breaker of {describe_scope(self.row)} {told} {describe_breaker(self.row)}{was}"
 
 
 def describe_scope(row: BreakerRow) -> str:
@@ -207,7 +207,7 @@ def plan_close(named: BreakerSelection, store: Store, *, by: str) -> Plan[Breake
         for row in ours
         if row.state is BreakerState.OPEN or row.limits.any
     ]
-    return Plan(tuple(steps), remarks=() if steps else (f"the fuse of {named.topic} is closed already",))
+    return Plan(tuple(steps), remarks=() if steps else (f"the breaker of {named.topic} is closed already",))
 
 
 def _check(named: BreakerSelection, reason: str) -> None:
@@ -239,7 +239,7 @@ def list_unknown_names(topic: str, client: str, rows: Iterable[TrafficRow], late
 def _warning(policy: BreakerPolicy, named: BreakerSelection) -> tuple[str, ...]:
     if policy is not BreakerPolicy.DROP or BreakerKind.PRODUCE not in named.kinds:
         return ()
-    return (f"records for {named.topic} are lost while it cuts: producers are told that they are written",)
+    return (f"records for {named.topic} are lost while the breaker is open: producers are told that they are written",)
 
 
 def _known(store: Store) -> tuple[int, dict[tuple[str, str, BreakerKind], BreakerRow]]:

@@ -32,7 +32,7 @@ AUDIT_FORM_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class WaivedClientFinding:
-    habit: ClientFinding
+    finding: ClientFinding
     waiver: Waiver
 
 
@@ -43,7 +43,7 @@ class ClientAudit:
     from_ms: int
     to_ms: int
     clients: int
-    habits: tuple[ClientFinding, ...]
+    findings: tuple[ClientFinding, ...]
     waived: tuple[WaivedClientFinding, ...]
     unseen: tuple[BlindSpot, ...]
     remarks: tuple[str, ...]
@@ -52,7 +52,7 @@ class ClientAudit:
 
     def exit_code(self, policy: AdvisorPolicy) -> int:
         """As for `twinshore advise`."""
-        if any(policy.fails(one.weight) for one in self.habits):
+        if any(policy.fails(one.weight) for one in self.findings):
             return 1
         return 2 if self.unseen else 0
 
@@ -63,10 +63,10 @@ class ClientAudit:
             "to_ms": self.to_ms,
             "clients": self.clients,
             "exit_code": self.exit_code(policy),
-            "findings": [one.as_values() for one in self.habits],
+            "findings": [one.as_values() for one in self.findings],
             "waived": [
                 {
-                    **one.habit.as_values(),
+                    **one.finding.as_values(),
                     "waiver": {"reason": one.waiver.reason, "until": one.waiver.until.isoformat()},
                 }
                 for one in self.waived
@@ -100,18 +100,18 @@ def build_client_audit(
     """Builds the audit, the most severe findings first. `span`: start, end and chart interval in ms."""
     from_ms, to_ms, stretch_ms = span
     day = datetime.datetime.fromtimestamp(to_ms / 1000, datetime.UTC).date()
-    habits = sorted(found, key=lambda one: (SEVERITIES.index(one.weight), one.rule, one.subject))
-    waived = [WaivedClientFinding(one, waiver) for one in habits if (waiver := policy.waiver_of(one, day)) is not None]
-    passed = {(one.habit.rule, one.habit.subject) for one in waived}
+    findings = sorted(found, key=lambda one: (SEVERITIES.index(one.weight), one.rule, one.subject))
+    waived = [WaivedClientFinding(one, waiver) for one in findings if (waiver := policy.waiver_of(one, day)) is not None]
+    passed = {(one.finding.rule, one.finding.subject) for one in waived}
     names = {key.client for key in uses}
-    remarks = list(policy.remarks(habits, day))
+    remarks = list(policy.remarks(findings, day))
     if OTHER_NAMES in names:
         remarks.append("some clients were too many to be told apart: they are not judged")
     return ClientAudit(
         from_ms,
         to_ms,
         len(names - {OTHER_NAMES}),
-        tuple(one for one in habits if (one.rule, one.subject) not in passed),
+        tuple(one for one in findings if (one.rule, one.subject) not in passed),
         tuple(waived),
         tuple(unseen),
         tuple(remarks),
@@ -120,56 +120,56 @@ def build_client_audit(
     )
 
 
-def find_usage(habit: ClientFinding, uses: UsageByFlow) -> ClientUsage:
+def find_usage(finding: ClientFinding, uses: UsageByFlow) -> ClientUsage:
     """The usage behind a finding; all of the client's if the finding has no topic."""
     found = ClientUsage()
     for key, use in uses.items():
-        if key.client == habit.client and _meant(key, habit):
+        if key.client == finding.client and _meant(key, finding):
             found.add(use)
     return found
 
 
-def _meant(key: TrafficKey, habit: ClientFinding) -> bool:
-    if not habit.topic:
+def _meant(key: TrafficKey, finding: ClientFinding) -> bool:
+    if not finding.topic:
         return key.kind is TrafficKind.CLIENT
-    return key.topic == habit.topic and habit.cluster in ("", key.cluster)
+    return key.topic == finding.topic and finding.cluster in ("", key.cluster)
 
 
 FINDINGS_PER_RULE_MAX = 10
 
 
-def describe_verdict(conduct: ClientAudit) -> str:
-    found = describe_counts([one.weight for one in conduct.habits], len(conduct.waived), len(conduct.unseen))
-    between = f"{format_time(conduct.from_ms)} to {format_time(conduct.to_ms)}"
-    return f"{count_phrase(conduct.clients, 'client')}, {between}: {found}"
+def describe_verdict(audit: ClientAudit) -> str:
+    found = describe_counts([one.weight for one in audit.findings], len(audit.waived), len(audit.unseen))
+    between = f"{format_time(audit.from_ms)} to {format_time(audit.to_ms)}"
+    return f"{count_phrase(audit.clients, 'client')}, {between}: {found}"
 
 
-def describe_client_audit(conduct: ClientAudit, *, everything: bool = False) -> Iterator[str]:
+def describe_client_audit(audit: ClientAudit, *, everything: bool = False) -> Iterator[str]:
     """The verdict, then findings by rule: ten of a rule, or all with `everything`."""
-    yield describe_verdict(conduct)
-    most = len(conduct.habits) if everything else FINDINGS_PER_RULE_MAX
-    for rule in dict.fromkeys(one.rule for one in conduct.habits):
+    yield describe_verdict(audit)
+    most = len(audit.findings) if everything else FINDINGS_PER_RULE_MAX
+    for rule in dict.fromkeys(one.rule for one in audit.findings):
         yield ""
-        yield from _of_rule([one for one in conduct.habits if one.rule == rule], most)
-    for row in conduct.waived:
-        yield f"waived until {row.waiver.until}: {row.habit.rule}, {row.habit.subject}: {row.waiver.reason}"
-    for one in conduct.unseen:
+        yield from _of_rule([one for one in audit.findings if one.rule == rule], most)
+    for row in audit.waived:
+        yield f"waived until {row.waiver.until}: {row.finding.rule}, {row.finding.subject}: {row.waiver.reason}"
+    for one in audit.unseen:
         yield f"could not see {one.what}: {one.why}" + (f" (try: {one.hint})" if one.hint else "")
-    yield from conduct.remarks
+    yield from audit.remarks
 
 
-def _of_rule(habits: list[ClientFinding], most: int) -> Iterable[str]:
-    first = habits[0]
+def _of_rule(findings: list[ClientFinding], most: int) -> Iterable[str]:
+    first = findings[0]
     yield f"{first.weight.upper()} {first.rule}: {first.says}"
     yield f"  it costs: {first.costs}"
-    for one in habits[:most]:
+    for one in findings[:most]:
         yield f"  {one.subject}: {one.evidence}"
         yield f"      cost: {one.cost}"
         for line in one.settings:
             yield f"      {line}"
         yield f"      then: {one.effect}"
-    if len(habits) > most:
-        yield f"  and {len(habits) - most:,} more: --all shows them, --json has them"
+    if len(findings) > most:
+        yield f"  and {len(findings) - most:,} more: --all shows them, --json has them"
 
 
 FINDINGS_SHOWN_MAX = 20
@@ -180,66 +180,66 @@ svg .area{fill:#4a7bd055;stroke:#4a7bd0}svg .bar{fill:#4a7bd0}svg .axis{stroke:v
 """
 
 
-def render_audit_page(conduct: ClientAudit) -> str:
+def render_audit_page(audit: ClientAudit) -> str:
     title = "How clients use their clusters"
-    body = "\n".join(_body(conduct))
+    body = "\n".join(_body(audit))
     return html_page(
-        title, f"{PAGE_CSS}{DRAWINGS_CSS}", f"<h1>{title}</h1>\n<p>{escape(describe_verdict(conduct))}.</p>\n{body}"
+        title, f"{PAGE_CSS}{DRAWINGS_CSS}", f"<h1>{title}</h1>\n<p>{escape(describe_verdict(audit))}.</p>\n{body}"
     )
 
 
-def _body(conduct: ClientAudit) -> Iterator[str]:
+def _body(audit: ClientAudit) -> Iterator[str]:
     for weight in SEVERITIES:
-        for rule in dict.fromkeys(one.rule for one in conduct.habits if one.weight is weight):
-            yield _rule([one for one in conduct.habits if one.rule == rule], conduct)
-    yield _flows("What producers send, bytes", conduct, TrafficKind.PRODUCE)
-    yield _flows("What consumers are given, bytes", conduct, TrafficKind.FETCH)
-    yield _requests(conduct)
+        for rule in dict.fromkeys(one.rule for one in audit.findings if one.weight is weight):
+            yield _rule([one for one in audit.findings if one.rule == rule], audit)
+    yield _flows("What producers send, bytes", audit, TrafficKind.PRODUCE)
+    yield _flows("What consumers are given, bytes", audit, TrafficKind.FETCH)
+    yield _requests(audit)
     waived = (
-        f"{one.habit.rule}, {one.habit.subject} (until {one.waiver.until}: {one.waiver.reason})"
-        for one in conduct.waived
+        f"{one.finding.rule}, {one.finding.subject} (until {one.waiver.until}: {one.waiver.reason})"
+        for one in audit.waived
     )
     yield render_list("Waived", waived)
-    yield render_list("Could not be seen", (append_hint(f"{one.what}: {one.why}", one.hint) for one in conduct.unseen))
-    yield render_list("To be known", conduct.remarks)
+    yield render_list("Could not be seen", (append_hint(f"{one.what}: {one.why}", one.hint) for one in audit.unseen))
+    yield render_list("To be known", audit.remarks)
 
 
-def _rule(habits: Sequence[ClientFinding], conduct: ClientAudit) -> str:
-    first = habits[0]
-    some, more = habits[:FINDINGS_SHOWN_MAX], habits[FINDINGS_SHOWN_MAX:]
+def _rule(findings: Sequence[ClientFinding], audit: ClientAudit) -> str:
+    first = findings[0]
+    some, more = findings[:FINDINGS_SHOWN_MAX], findings[FINDINGS_SHOWN_MAX:]
     rest = "".join(f"<li>{escape(one.subject)}: {escape(one.evidence)}</li>" for one in more)
     hidden = f"<details><summary>{len(more):,} more</summary><ul>{rest}</ul></details>" if more else ""
     return (
         f'<article class="{first.weight}" id="{escape(first.rule)}">\n'
         f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
         f"<p><b>It costs:</b> {escape(first.costs)}.</p>\n"
-        f"{''.join(_habit(one, conduct) for one in some)}{hidden}</article>"
+        f"{''.join(_finding(one, audit) for one in some)}{hidden}</article>"
     )
 
 
-def _habit(one: ClientFinding, conduct: ClientAudit) -> str:
+def _finding(one: ClientFinding, audit: ClientAudit) -> str:
     lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in one.settings)
-    use = find_usage(one, conduct.uses)
-    drawn = draw_timeline(use.points, (conduct.from_ms, conduct.to_ms, conduct.stretch_ms), "requests a second")
+    use = find_usage(one, audit.uses)
+    drawn = draw_timeline(use.points, (audit.from_ms, audit.to_ms, audit.stretch_ms), "requests a second")
     return (
         f"<p><b>{escape(one.subject)}</b>: {escape(one.evidence)}</p>\n<p>Cost: {escape(one.cost)}.</p>\n{drawn}"
         f"{lines}<p>Then: {escape(one.effect)}.</p>\n"
     )
 
 
-def _flows(title: str, conduct: ClientAudit, kind: TrafficKind) -> str:
+def _flows(title: str, audit: ClientAudit, kind: TrafficKind) -> str:
     def told(key: TrafficKey, use: ClientUsage) -> tuple[str, float, str]:
         name = f"{key.client or 'no id'}, {key.topic or 'several topics'} on {key.cluster}"
         return name, float(use.flow.bytes), format_size(use.flow.bytes)
 
-    rows = [told(key, use) for key, use in conduct.uses.items() if key.kind is kind and use.flow.bytes]
+    rows = [told(key, use) for key, use in audit.uses.items() if key.kind is kind and use.flow.bytes]
     return _drawn(title, rows)
 
 
-def _requests(conduct: ClientAudit) -> str:
+def _requests(audit: ClientAudit) -> str:
     rows = [
         (key.client or "no id", float(use.flow.requests), f"{use.flow.requests:,}")
-        for key, use in conduct.uses.items()
+        for key, use in audit.uses.items()
         if key.kind is TrafficKind.CLIENT
     ]
     return _drawn("What clients ask, requests", rows)

@@ -1,4 +1,4 @@
-"""All rules in report order, and the tables of rules on docs/advisor.md and docs/conduct.md."""
+"""All rules in report order, and the tables of rules on docs/advisor.md and docs/client-audit.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`twinshore proxy fuse` and `proxy list`, as they are typed and read."""
+"""`twinshore proxy breaker` and `proxy list`, as they are typed and read."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def said(*words: str) -> str:
     return done.output
 
 
-def test_a_fuse_is_opened_seen_and_closed(url: str) -> None:
-    told = said("fuse", "open", "orders", "--produce", "--policy", "drop", "--reason", "a\ntest", "--for", "10m")
+def test_a_breaker_is_opened_seen_and_closed(url: str) -> None:
+    told = said("breaker", "open", "orders", "--produce", "--policy", "drop", "--reason", "a\ntest", "--for", "10m")
     assert told.splitlines() == [
         "records for orders are lost while it cuts: producers are told that they are written",
-        "the produce fuse of orders is open for 600 s, drop",
+        "the produce breaker of orders is open for 600 s, drop",
         "no proxy is known to serve: one that begins takes it up",
     ]
     now_ms = wall_ms()
@@ -43,31 +43,31 @@ def test_a_fuse_is_opened_seen_and_closed(url: str) -> None:
         count = BreakerCountRow("p1", "orders", "*", BreakerKind.PRODUCE, 1, 2, 30, False, now_ms)
         drop = DroppedRecordsRow("p1", "orders", "app", 0, "orders", "0,1", 2, 30, 1_000)
         store.proxies.tell(ProxyInstanceRow("p1", "proxy a:19092", "a1", 19092, 0, 1, now_ms), [count], [drop])
-    (line,) = said("fuse", "list").splitlines()
+    (line,) = said("breaker", "list").splitlines()
     assert line.startswith("produce of orders for clients *: open for 600 s, drop, since ")
     assert line.endswith(r": a\ntest; it has answered 1 request with 2 records, 30 bytes")
-    assert said("fuse", "drops") == (
+    assert said("breaker", "drops") == (
         "orders, partitions 0,1, of client app: 2 records, 30 bytes,"
         " from 1970-01-01 00:00:00 UTC to 1970-01-01 00:00:01 UTC\n"
     )
     assert said("list").startswith("proxy a:19092 on a1: serves, since 1970-01-01 00:00:00 UTC, heard of at ")
     (row,) = json.loads(said("list", "--json"))
     assert (row["name"], row["status"], row["revision"]) == ("proxy a:19092", "serves", 1)
-    assert "would be closed" in said("fuse", "close", "orders", "--dry-run")
-    assert [one["open"] for one in json.loads(said("fuse", "list", "--json"))] == [True]
-    assert "in force at" in said("fuse", "close", "orders")
-    assert [one["open"] for one in json.loads(said("fuse", "list", "--json"))] == [False]
+    assert "would be closed" in said("breaker", "close", "orders", "--dry-run")
+    assert [one["open"] for one in json.loads(said("breaker", "list", "--json"))] == [True]
+    assert "in force at" in said("breaker", "close", "orders")
+    assert [one["open"] for one in json.loads(said("breaker", "list", "--json"))] == [False]
 
 
 @pytest.mark.usefixtures("url")
 def test_before_there_is_anything_nothing_is_shown_and_nothing_made() -> None:
-    for words in (["list"], ["fuse", "list"], ["fuse", "drops"]):
+    for words in (["list"], ["breaker", "list"], ["breaker", "drops"]):
         assert said(*words) == "none\n"
-    assert "would be open" in said("fuse", "open", "orders", "--reason", "x", "--dry-run")
+    assert "would be open" in said("breaker", "open", "orders", "--reason", "x", "--dry-run")
     assert not Path("twinshore.db").exists()
 
 
 @pytest.mark.usefixtures("url")
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(ConfigError, match="policy"):
-        said("fuse", "open", "orders", "--reason", "x", "--policy", "lose")
+        said("breaker", "open", "orders", "--reason", "x", "--policy", "lose")

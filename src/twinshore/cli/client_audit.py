@@ -1,4 +1,4 @@
-"""`twinshore proxy conduct`: the client audit."""
+"""`twinshore proxy client-audit`: the client audit."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ALL = typer.Option(False, "--all", help="Show every finding, not ten of those th
 
 
 def register(proxy: typer.Typer) -> None:
-    proxy.command("conduct")(conduct)
+    proxy.command("client-audit")(audit)
 
 
-def conduct(
+def audit(
     last: str = LAST,
     policy: Path | None = POLICY,
     html: Path | None = HTML,
@@ -32,7 +32,7 @@ def conduct(
     settings: Path = SETTINGS,
     json_output: bool = JSON,
 ) -> None:
-    """Says which habits of clients cost something, by what proxies counted: what they cost, which setting mends them.
+    """Audits clients by what proxies counted: what is wasteful or unsafe, what it costs, and which setting mends it.
 
     A job of Spark sums the store's windows up. Exit code 0: nothing was found; 1: something was, of the weight that the
     policy names or above (warning, without a policy); 2: nothing was found, but not all could be seen.

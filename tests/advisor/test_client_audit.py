@@ -129,9 +129,9 @@ def test_a_task_reads_its_slices_of_the_store(filled: Settings) -> None:
 
 def test_who_is_judged_and_how_it_is_told(filled: Settings) -> None:
     answer = asked(ClientAuditRequest(here=True), filled)
-    assert (answer.conduct.clients, answer.exit_code) == (2, 1)
-    (habit,) = answer.conduct.habits
-    assert (habit.rule, habit.subject) == ("single-records", "client single, topic orders on east")
+    assert (answer.audit.clients, answer.exit_code) == (2, 1)
+    (finding,) = answer.audit.findings
+    assert (finding.rule, finding.subject) == ("single-records", "client single, topic orders on east")
     lines = describe_audit(answer, everything=False)
     assert re.search(r"^2 clients, .*: 1 finding: 1 warning$", lines[0])
     assert "      linger.ms=20" in lines
@@ -147,7 +147,7 @@ def test_a_policy_waives_and_has_limits(filled: Settings, tmp_path: Path) -> Non
         '[[waivers]]\nrule = "single-records"\nsubject = "client single.*"\nreason = "it is old"\nuntil = 2030-01-01\n'
     )
     answer = asked(ClientAuditRequest(here=True, policy=policy), filled)
-    assert (answer.exit_code, answer.conduct.habits) == (0, ())
+    assert (answer.exit_code, answer.audit.findings) == (0, ())
     assert "waived until 2030-01-01: single-records" in "\n".join(describe_audit(answer, everything=True))
     assert audit_as_values(answer)["waived"][0]["waiver"]["reason"] == "it is old"
     with pytest.raises(ConfigError, match="did you mean tiny-batches"):
@@ -159,8 +159,8 @@ def test_the_page_needs_nothing_else_and_names_cannot_break_it() -> None:
     rows = [window(number, evil, SINGLES) for number in range(30)]
     uses = sum_usages(rows, 60_000)
     found = judge_client(AuditedClient(evil.client, uses), AdvisorPolicy())
-    conduct = build_client_audit(found, AdvisorPolicy(), uses, (NOW_MS - 600_000, NOW_MS, 60_000), ())
-    text = render_audit(ClientAuditResult(conduct, AdvisorPolicy()))
+    audit = build_client_audit(found, AdvisorPolicy(), uses, (NOW_MS - 600_000, NOW_MS, 60_000), ())
+    text = render_audit(ClientAuditResult(audit, AdvisorPolicy()))
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert not re.search(r"(src|href)=", text)
@@ -178,13 +178,13 @@ def test_a_drawing_shows_the_course_and_the_largest() -> None:
     assert draw_timeline({0: (1, 0)}, (0, 0, 1_000), "requests a second") != ""
 
 
-def test_a_habit_about_no_topic_is_drawn_by_all_that_the_client_asks() -> None:
+def test_a_finding_about_no_topic_is_drawn_by_all_that_the_client_asks() -> None:
     uses = sum_usages(ROWS, 60_000)
-    (habit,) = judge_client(
+    (finding,) = judge_client(
         AuditedClient("single", {key: use for key, use in uses.items() if key.client == "single"}), AdvisorPolicy()
     )
-    assert find_usage(habit, uses).flow.requests == 18_000
-    assert find_usage(replace(habit, topic=""), uses).flow.requests == 21_000
+    assert find_usage(finding, uses).flow.requests == 18_000
+    assert find_usage(replace(finding, topic=""), uses).flow.requests == 21_000
 
 
 def test_what_a_topic_asks_for_is_asked_where_somebody_writes_with_less(settings: Settings) -> None:
@@ -206,5 +206,5 @@ def test_without_a_store_nothing_is_judged(settings: Settings) -> None:
 
 def test_spark_finds_the_same(filled: Settings) -> None:
     on_spark, here = asked(ClientAuditRequest(), filled), asked(ClientAuditRequest(here=True), filled)
-    assert on_spark.conduct.habits == here.conduct.habits != ()
-    assert on_spark.conduct.uses == here.conduct.uses
+    assert on_spark.audit.findings == here.audit.findings != ()
+    assert on_spark.audit.uses == here.audit.uses

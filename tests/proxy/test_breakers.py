@@ -1,4 +1,4 @@
-"""What fuses cut of a request is answered here, the rest goes on, and what was dropped is known."""
+"""What breakers cut of a request is answered here, the rest goes on, and what was dropped is known."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def answer_of(move: RequestDecision, *topics: str) -> list[tuple[str, int]]:
     ("pattern", "name", "means"),
     [("orders", "orders", True), ("orders", "orders2", False), ("ord*", "orders", True), ("*", "", True)],
 )
-def test_a_fuse_names_a_topic_or_how_topics_begin(pattern: str, name: str, means: bool) -> None:
+def test_a_breaker_names_a_topic_or_how_topics_begin(pattern: str, name: str, means: bool) -> None:
     assert matches_name(pattern, name) is means
 
 
@@ -122,13 +122,13 @@ def test_producers_of_a_topic_are_told_to_try_again_and_its_neighbours_go_on() -
     assert move.body is None, "it goes as it came"
 
 
-def test_a_fuse_of_one_client_is_none_of_the_others() -> None:
+def test_a_breaker_of_one_client_is_none_of_the_others() -> None:
     ours = client(Box(replace(OPEN, topic="*", client="ap*")))
     assert errors(produced(ours, "orders")) == [("orders", AGAIN, -1)]
     assert isinstance(produced(client(Box(replace(OPEN, client="apple"))), "orders"), ForwardRequest)
 
 
-def test_of_several_fuses_the_closest_says_what_is_answered() -> None:
+def test_of_several_breakers_the_closest_says_what_is_answered() -> None:
     ours = client(Box(DROPS, replace(OPEN, client="app"), replace(DROPS, topic="ord*")))
     assert errors(produced(ours, "orders")) == [("orders", AGAIN, -1)]
 
@@ -140,7 +140,7 @@ def test_what_is_dropped_is_taken_for_written_and_stands_on_the_ledger() -> None
     box.at(2)
     assert isinstance(produced(ours, "orders", acks=0), DiscardRequest)
     drop = box.drops["orders", "app"]
-    assert (drop.fuse, drop.partitions, drop.records, drop.bytes) == ("orders", {0}, 6, 2 * len(batch()))
+    assert (drop.breaker, drop.partitions, drop.records, drop.bytes) == ("orders", {0}, 6, 2 * len(batch()))
     assert (drop.since_ms, drop.until_ms) == (1_000, 3_000)
     box.set(replace(DROPS, state=BreakerState.CLOSED))
     assert (box.drops, box.ended) == ({}, [("orders", "app", drop)])
@@ -164,7 +164,7 @@ def test_a_client_with_countless_names_fills_no_memory() -> None:
     assert box.drops["orders", OTHER_CLIENTS].records == 50
 
 
-def test_successors_of_a_refused_batch_wait_for_it_behind_the_fuse() -> None:
+def test_successors_of_a_refused_batch_wait_for_it_behind_the_breaker() -> None:
     """A broker that has not seen the producer would take the second one for the first."""
     box = Box(OPEN)
     ours = client(box)
@@ -183,7 +183,7 @@ def test_successors_of_a_refused_batch_wait_for_it_behind_the_fuse() -> None:
     assert isinstance(produced(ours, "orders", records=batch(22)), ForwardRequest), "what was refused has been given up"
 
 
-def test_a_producer_whose_records_were_dropped_counts_anew_behind_the_fuse() -> None:
+def test_a_producer_whose_records_were_dropped_counts_anew_behind_the_breaker() -> None:
     box = Box(DROPS)
     ours = client(box)
     assert errors(produced(ours, "orders", records=batch(10))) == [("orders", 0, -1)]
@@ -234,7 +234,7 @@ def test_topics_that_have_moved_are_refused_beside_what_is_cut() -> None:
     ]
 
 
-def test_a_fuse_closes_by_itself_at_its_time() -> None:
+def test_a_breaker_closes_by_itself_at_its_time() -> None:
     box = Box(replace(OPEN, until_ms=5_000))
     ours = client(box)
     box.at(3.9)
@@ -243,7 +243,7 @@ def test_a_fuse_closes_by_itself_at_its_time() -> None:
     assert isinstance(produced(ours, "orders"), ForwardRequest)
 
 
-def test_too_many_records_a_second_trip_a_fuse_that_closes_once_all_is_quiet() -> None:
+def test_too_many_records_a_second_trip_a_breaker_that_closes_once_all_is_quiet() -> None:
     row = replace(
         OPEN, topic="ord*", state=BreakerState.CLOSED, limits=BreakerLimits(records_s=5, above_s=2, quiet_s=4)
     )
@@ -266,7 +266,7 @@ def test_too_many_records_a_second_trip_a_fuse_that_closes_once_all_is_quiet() -
 
 @pytest.mark.parametrize("again", [True, False])
 def test_who_only_sends_again_what_was_refused_is_quiet(again: bool) -> None:
-    """Its client tries each second, and has nothing new: a fuse that counted that would never close."""
+    """Its client tries each second, and has nothing new: a breaker that counted that would never close."""
     row = replace(OPEN, state=BreakerState.CLOSED, limits=BreakerLimits(records_s=5, above_s=2, quiet_s=4))
     box = Box(row)
     ours, second = client(box), 0
@@ -319,7 +319,7 @@ def test_consumers_of_a_topic_find_nothing_new_and_ask_the_broker_nothing() -> N
     assert isinstance(produced(ours, "orders"), ForwardRequest), "its producers go on"
 
 
-def test_a_session_of_which_all_is_cut_stands_still_and_is_opened_anew_behind_the_fuse() -> None:
+def test_a_session_of_which_all_is_cut_stands_still_and_is_opened_anew_behind_the_breaker() -> None:
     box = Box()
     ours = client(box)
     opened(ours, 77, "orders")
@@ -359,7 +359,7 @@ def test_a_consumer_of_which_some_is_cut_reads_the_rest_without_a_session() -> N
     opened(ours, 79, "orders", "shared")
 
 
-def test_a_consumer_that_reads_too_much_trips_a_fuse() -> None:
+def test_a_consumer_that_reads_too_much_trips_a_breaker() -> None:
     row = replace(CUTS, state=BreakerState.CLOSED, limits=BreakerLimits(bytes_s=100, above_s=1, quiet_s=3))
     box = Box(row)
     ours = client(box)

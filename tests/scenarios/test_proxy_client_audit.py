@@ -219,7 +219,7 @@ class Crowd:
 
 
 def play(proxy: ProxyProcess, *, mended: bool) -> list[ClientFinding]:
-    """Habits found behind a while of it."""
+    """Findings found behind a while of it."""
     crowd = Crowd(proxy, mended)
     began_ms = wall_ms()
     crowd.writes("good", "good", GOOD, per_s=400)
@@ -242,21 +242,21 @@ def play(proxy: ProxyProcess, *, mended: bool) -> list[ClientFinding]:
     look = ClientAuditRequest(last_s, policy, here=mended)
     answer = audit_clients(look, settings, clock=wall_ms, stop=threading.Event(), tell=lambda _: None)
     assert answer is not None
-    assert answer.conduct.unseen == ()
-    return list(answer.conduct.habits)
+    assert answer.audit.unseen == ()
+    return list(answer.audit.findings)
 
 
 @pytest.mark.long
 @pytest.mark.claim(
     "proxy",
-    "conduct",
+    "client-audit",
     "whoever sends plainly, record by record, with too few acks, twice, asks in vain, commits each record or connects"
     " anew is found with figures, by a job of Spark; mended it is found no more, and good clients never are",
 )
-def test_bad_habits_are_found_with_figures_and_mended_ones_are_found_no_more(
+def test_bad_findings_are_found_with_figures_and_mended_ones_are_found_no_more(
     cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:
-    lab = cluster_factory("conduct", brokers=3)
+    lab = cluster_factory("audit", brokers=3)
     for topic in ("good", "plain", "single", "twice", "quiet"):
         lab.create_topic(topic)
     lab.create_topic("strict", copies=3, settings={"min.insync.replicas": "2"})

@@ -1,4 +1,4 @@
-"""Fuses by hand: what is asked is checked, done at once for all that it names, and told in the audit."""
+"""Breakers by hand: what is asked is checked, done at once for all that it names, and told in the audit."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_dry_run_changes_nothing(store: Store) -> None:
     assert store.proxies.breakers() == (0, ())
 
 
-def test_a_fuse_of_names_that_nothing_had_says_so_and_cuts_all_the_same(store: Store) -> None:
+def test_a_breaker_of_names_that_nothing_had_says_so_and_cuts_all_the_same(store: Store) -> None:
     """A topic that nobody writes yet may have one; a misspelt one would be believed in."""
     cut = OpenBreakers(BreakerSelection("ordrs", "ap-7"), "too much")
     assert plan_open(cut, store, by="anna").remarks == (), "no proxy has told of anything"
@@ -86,7 +86,7 @@ def test_a_fuse_of_names_that_nothing_had_says_so_and_cuts_all_the_same(store: S
     assert len(opened(store, cut)) == 2
 
 
-def test_limits_stay_when_a_fuse_is_opened_and_go_when_it_is_closed(store: Store) -> None:
+def test_limits_stay_when_a_breaker_is_opened_and_go_when_it_is_closed(store: Store) -> None:
     guard = SetBreakerLimits(PRODUCE, BreakerLimits(records_s=100), "it ran away before")
     for _ in act(plan_limits(guard, store, by="anna"), store, by="anna"):
         pass
@@ -127,7 +127,7 @@ def test_what_cannot_be_is_said(store: Store, asked: OpenBreakers | SetBreakerLi
             plan_limits(asked, store, by="anna")
 
 
-def test_a_fuse_that_is_not_there_cannot_be_closed(store: Store) -> None:
+def test_a_breaker_that_is_not_there_cannot_be_closed(store: Store) -> None:
     with raises(ConfigError, "proxy.no-such-breaker", topic="orders"):
         plan_close(PRODUCE, store, by="anna")
 
@@ -156,7 +156,7 @@ def test_who_serves_and_who_is_behind_or_gone_is_seen(store: Store) -> None:
     assert mentions(wait_until_in_force(store, 0.0), "1 of 2", "proxy b:19092")
 
 
-def test_what_a_fuse_answered_at_all_proxies_is_one_figure(store: Store) -> None:
+def test_what_a_breaker_answered_at_all_proxies_is_one_figure(store: Store) -> None:
     opened(store, OpenBreakers(PRODUCE, "too much"))
     now_ms = wall_ms()
     serves = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, now_ms, 1, now_ms)

@@ -1,4 +1,4 @@
-"""Fuses of the proxy before unmodified clients: a topic's traffic stops, its clients are told no error, and all goes on
+"""Breakers of the proxy before unmodified clients: a topic's traffic stops, its clients are told no error, and all goes on
 where it was."""
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ IN_FORCE_MS_MAX = 2_000
 
 @pytest.fixture(scope="module")
 def proxy(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    folder = tmp_path_factory.mktemp("fuses")
+    folder = tmp_path_factory.mktemp("breakers")
     open_store(f"sqlite:///{folder}/store.db").close()
     with proxy_before(folder, east.cluster, west.cluster) as made:
         yield made
 
 
-def fuse(proxy: ProxyProcess, *words: str) -> str:
+def breaker(proxy: ProxyProcess, *words: str) -> str:
     register_verbs()
-    done = CliRunner().invoke(app, ["proxy", "fuse", *words, "--settings", str(proxy.settings)])
+    done = CliRunner().invoke(app, ["proxy", "breaker", *words, "--settings", str(proxy.settings)])
     assert done.exit_code == 0, (done.output, done.exception)
     return done.output
 
 
 def listed(proxy: ProxyProcess, verb: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(fuse(proxy, verb, "--json"))
+    found: list[dict[str, Any]] = json.loads(breaker(proxy, verb, "--json"))
     return found
 
 
 def cut(proxy: ProxyProcess, topic: str, *words: str) -> None:
-    said = fuse(proxy, "open", topic, "--reason", "a test", *words)
+    said = breaker(proxy, "open", topic, "--reason", "a test", *words)
     assert "in force at 1 of 1 proxies" in said, said
 
 
 def mended(proxy: ProxyProcess, topic: str, *words: str) -> None:
-    assert "in force at 1 of 1 proxies" in fuse(proxy, "close", topic, *words)
+    assert "in force at 1 of 1 proxies" in breaker(proxy, "close", topic, *words)
 
 
 def count_of(lab: LabCluster, topic: str) -> int:
@@ -99,24 +99,24 @@ class JavaReader:
 
 @pytest.mark.claim(
     "proxy",
-    "fuses",
-    "fuses of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
+    "breakers",
+    "breakers of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
 )
-def test_producers_of_a_topic_wait_at_a_fuse_and_those_of_others_go_on(
+def test_producers_of_a_topic_wait_at_a_breaker_and_those_of_others_go_on(
     proxy: ProxyProcess, east: LabCluster, tmp_path: Path
 ) -> None:
     """Idempotent ones in Java and of librdkafka, one that is not, and one that writes to another topic as well."""
-    topics = ["fuse-cut", "fuse-java", "fuse-plain"]
-    for topic in [*topics, "fuse-free"]:
+    topics = ["breaker-cut", "breaker-java", "breaker-plain"]
+    for topic in [*topics, "breaker-free"]:
         east.create_topic(topic)
     with ExitStack() as stack:
         plain_words: dict[str, Any] = {"enable.idempotence": False, "acks": 1}
-        cut_one = PlainWriter(proxy.bootstrap, "fuse-cut", per_s=300)
-        plain = PlainWriter(proxy.bootstrap, "fuse-plain", per_s=300, **plain_words)
-        free = PlainWriter(proxy.bootstrap, "fuse-free", per_s=300)
+        cut_one = PlainWriter(proxy.bootstrap, "breaker-cut", per_s=300)
+        plain = PlainWriter(proxy.bootstrap, "breaker-plain", per_s=300, **plain_words)
+        free = PlainWriter(proxy.bootstrap, "breaker-free", per_s=300)
         for writer in (cut_one, plain, free):
             stack.callback(writer.stop)
-        in_java = JavaWriter(tmp_path, proxy.bootstrap, "fuse-java")
+        in_java = JavaWriter(tmp_path, proxy.bootstrap, "breaker-java")
         stack.callback(in_java.kill)
         in_java.writes(300)
         until(lambda: min(len(one.acked) for one in (cut_one, plain, free)) > 300, 30, "all write")
@@ -131,16 +131,16 @@ def test_producers_of_a_topic_wait_at_a_fuse_and_those_of_others_go_on(
         for topic in topics:
             mended(proxy, topic)
         in_java.writes(300)
-        acked = {"fuse-java": in_java.stop()}
+        acked = {"breaker-java": in_java.stop()}
         assert in_java.failed() == [], in_java.said()
-        for topic, writer in (("fuse-cut", cut_one), ("fuse-plain", plain), ("fuse-free", free)):
+        for topic, writer in (("breaker-cut", cut_one), ("breaker-plain", plain), ("breaker-free", free)):
             acked[topic] = writer.stop()
             assert (writer.failed, len(writer.acked)) == ([], writer.sent)
     for topic, ours in acked.items():
         found = written(east, topic, ours, 1)
         assert (found.lost, found.doubled) == (0, 0), (topic, found)
         # One that is not idempotent and has several requests under way is reordered by any retry.
-        assert found.reordered == 0 or topic == "fuse-plain", (topic, found)
+        assert found.reordered == 0 or topic == "breaker-plain", (topic, found)
     told = {one["topic"]: one for one in listed(proxy, "list") if one["kind"] == "produce"}
     assert all(told[topic]["records"] > 0 and not told[topic]["open"] for topic in topics)
     assert [one for one in listed(proxy, "drops") if one["topic"] in topics] == []
@@ -149,10 +149,10 @@ def test_producers_of_a_topic_wait_at_a_fuse_and_those_of_others_go_on(
 @pytest.mark.long
 @pytest.mark.claim(
     "proxy",
-    "fuses",
-    "fuses of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
+    "breakers",
+    "breakers of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
 )
-def test_what_a_fuse_drops_is_told_as_written_and_stands_on_the_ledger(
+def test_what_a_breaker_drops_is_told_as_written_and_stands_on_the_ledger(
     proxy: ProxyProcess, east: LabCluster, tmp_path: Path
 ) -> None:
     topics = ["drop-rd", "drop-java", "drop-unheard"]
@@ -186,14 +186,14 @@ def test_what_a_fuse_drops_is_told_as_written_and_stands_on_the_ledger(
         found = written(east, topic, ours, 1)
         assert ledger[topic]["records"] + found.records == len(ours), (topic, ledger[topic], found)
         assert (found.doubled, found.reordered) == (0, 0), (topic, found)
-        assert (ledger[topic]["partitions"], ledger[topic]["fuse"]) == ("0", "drop-*")
+        assert (ledger[topic]["partitions"], ledger[topic]["breaker"]) == ("0", "drop-*")
 
 
 @pytest.mark.long
 @pytest.mark.claim(
     "proxy",
-    "fuses",
-    "fuses of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
+    "breakers",
+    "breakers of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
 )
 def test_consumers_of_a_topic_stay_in_their_group_and_read_on_where_they_were(
     proxy: ProxyProcess, east: LabCluster, tmp_path: Path
@@ -235,10 +235,10 @@ def test_consumers_of_a_topic_stay_in_their_group_and_read_on_where_they_were(
 
 
 @pytest.mark.long
-def test_a_fuse_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_named(
+def test_a_breaker_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_named(
     east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
-    east.create_topic("fuse-two")
+    east.create_topic("breaker-two")
     url = f"sqlite:///{tmp_path}/store.db"
     open_store(url).close()
     with ExitStack() as stack:
@@ -249,30 +249,30 @@ def test_a_fuse_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_named
             stack.callback(made.close)
             made.start()
             some.append(made)
-        writers = [PlainWriter(one.bootstrap, "fuse-two", per_s=200, name=one.settings.parent.name) for one in some]
+        writers = [PlainWriter(one.bootstrap, "breaker-two", per_s=200, name=one.settings.parent.name) for one in some]
         for writer in writers:
             stack.callback(writer.stop)
         until(lambda: all(len(one.acked) > 100 for one in writers), 30, "they write")
-        assert "in force at 2 of 2 proxies" in fuse(some[0], "open", "fuse-two", "--produce", "--reason", "a test")
+        assert "in force at 2 of 2 proxies" in breaker(some[0], "open", "breaker-two", "--produce", "--reason", "a test")
         with open_store(url) as store:
             took_up_ms = max(one.seen_ms for one in store.proxies.instances())
             assert took_up_ms - store.proxies.breakers()[1][0].since_ms < IN_FORCE_MS_MAX
         time.sleep(0.5)
-        stood = count_of(east, "fuse-two")
+        stood = count_of(east, "breaker-two")
         time.sleep(1)
-        assert count_of(east, "fuse-two") == stood
+        assert count_of(east, "breaker-two") == stood
         clients = [one.metrics()["twinshore_proxy_clients_total"] for one in some]
-        assert "in force at 2 of 2 proxies" in fuse(some[0], "close", "fuse-two")
-        until(lambda: count_of(east, "fuse-two") > stood + 300, 30, "they go on")
+        assert "in force at 2 of 2 proxies" in breaker(some[0], "close", "breaker-two")
+        until(lambda: count_of(east, "breaker-two") > stood + 300, 30, "they go on")
         assert [one.metrics()["twinshore_proxy_clients_total"] for one in some] == clients, "no connection ended"
         acked = [one for writer in writers for one in writer.stop()]
         assert [writer.failed for writer in writers] == [[], []]
-        found = written(east, "fuse-two", acked, 1)
+        found = written(east, "breaker-two", acked, 1)
         assert (found.records, found.wrong) == (len(acked), 0), found
         some[1].close()
         until(lambda: "gone" in stands(some[0]), 30, "it is missed")
         assert stands(some[0]) == ["gone", "serves"]
-        assert "in force at 1 of 1 proxies" in fuse(some[0], "open", "fuse-two", "--reason", "a test")
+        assert "in force at 1 of 1 proxies" in breaker(some[0], "open", "breaker-two", "--reason", "a test")
         assert some[0].end() == 0
         assert stands(some[0]) == ["gone"], "one that ended in good order is no longer there"
 
@@ -283,14 +283,14 @@ def stands(proxy: ProxyProcess) -> list[str]:
     return sorted(one["status"] for one in json.loads(done.output))
 
 
-@pytest.mark.claim("proxy", "runaway", "a client that runs away trips its fuse, and is let in again once it is quiet")
+@pytest.mark.claim("proxy", "runaway", "a client that runs away trips its breaker, and is let in again once it is quiet")
 @pytest.mark.long
-def test_a_runaway_client_trips_its_fuse_and_is_let_in_again_once_it_is_quiet(
+def test_a_runaway_client_trips_its_breaker_and_is_let_in_again_once_it_is_quiet(
     proxy: ProxyProcess, east: LabCluster
 ) -> None:
     east.create_topic("runaway")
     limits = ["--records-s", "400", "--above-s", "2", "--quiet-s", "2", "--reason", "it ran away before"]
-    assert "trips at 400 records/s" in fuse(proxy, "limit", "runaway", "--client", "wild*", "--produce", *limits)
+    assert "trips at 400 records/s" in breaker(proxy, "limit", "runaway", "--client", "wild*", "--produce", *limits)
     good = PlainWriter(proxy.bootstrap, "runaway", per_s=100, name="good", **{"client.id": "tame"})
     wild = PlainWriter(proxy.bootstrap, "runaway", per_s=1_500, name="wild", **{"client.id": "wild-1"})
     try:
@@ -299,30 +299,30 @@ def test_a_runaway_client_trips_its_fuse_and_is_let_in_again_once_it_is_quiet(
         wild._stopping.set()  # it writes nothing new, and sends again what was refused
         until(lambda: len(good.acked) > acked + 300, 30, "others go on")
         wild.stop()
-        assert (wild.failed, len(wild.acked)) == ([], wild.sent), "all was written once the fuse had closed"
+        assert (wild.failed, len(wild.acked)) == ([], wild.sent), "all was written once the breaker had closed"
     finally:
         for writer in (good, wild):
             writer.stop()
     found = written(east, "runaway", good.acked + wild.acked, 1)
     assert (found.records, found.wrong) == (len(good.acked) + len(wild.acked), 0), found
     assert "has tripped: a limit was passed" in proxy.said()
-    fuse(proxy, "close", "runaway", "--client", "wild*", "--produce")
+    breaker(proxy, "close", "runaway", "--client", "wild*", "--produce")
 
 
 @pytest.mark.long
 def test_a_producer_of_java_s_oldest_client_waits_too(proxy: ProxyProcess, east: LabCluster) -> None:
-    east.create_topic("fuse-oldest")
+    east.create_topic("breaker-oldest")
     with java_clients(KAFKA_OLDEST) as in_java:
-        in_java.produce(proxy.bootstrap, "fuse-oldest", ["before"], {})
-        cut(proxy, "fuse-oldest")
+        in_java.produce(proxy.bootstrap, "breaker-oldest", ["before"], {})
+        cut(proxy, "breaker-oldest")
         values = [f"value {number}" for number in range(50)]
         writing = threading.Thread(
-            target=in_java.produce, args=(proxy.bootstrap, "fuse-oldest", values, {"retries": "100"})
+            target=in_java.produce, args=(proxy.bootstrap, "breaker-oldest", values, {"retries": "100"})
         )
         writing.start()
         time.sleep(STILL_S)
-        assert (count_of(east, "fuse-oldest"), writing.is_alive()) == (1, True)
-        mended(proxy, "fuse-oldest")
+        assert (count_of(east, "breaker-oldest"), writing.is_alive()) == (1, True)
+        mended(proxy, "breaker-oldest")
         writing.join(30)
         assert not writing.is_alive()
-        assert in_java.consume(east.bootstrap[0], "fuse-oldest", 51, 30) == ["before", *values]
+        assert in_java.consume(east.bootstrap[0], "breaker-oldest", 51, 30) == ["before", *values]

@@ -1,4 +1,4 @@
-"""Each rule about a habit finds it, with its figures, and finds nothing just below its limits."""
+"""Each rule about a finding finds it, with its figures, and finds nothing just below its limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN = key(TrafficKind.METADATA, "ordres", "")
 GOOD = {WRITES: GOOD_WRITER, READS: GOOD_READER, COMMITS: GOOD_MEMBER, IS: GOOD_CLIENT, LOOKS: GOOD_LOOKS}
 
 
-def habits(
+def findings(
     where: TrafficKey, min_insync: int = 1, lasted_s: float = LASTED_S, at_once: int = 1, **changed: Any
 ) -> list[ClientFinding]:
     """`at_once`: connections under the client's id."""
@@ -44,7 +44,7 @@ def habits(
 
 
 def rules(where: TrafficKey, **changed: Any) -> list[str]:
-    return [one.rule for one in habits(where, **changed)]
+    return [one.rule for one in findings(where, **changed)]
 
 
 def test_a_client_that_does_all_well_is_accused_of_nothing() -> None:
@@ -177,7 +177,7 @@ CASES: list[tuple[str, TrafficKey, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("rule", "where", "bad", "just_so"), CASES)
-def test_a_rule_finds_its_habit_and_nothing_just_below(
+def test_a_rule_finds_its_finding_and_nothing_just_below(
     rule: str, where: TrafficKey, bad: dict[str, Any], just_so: dict[str, Any]
 ) -> None:
     assert rule in rules(where, **bad)
@@ -187,7 +187,7 @@ def test_a_rule_finds_its_habit_and_nothing_just_below(
 @pytest.mark.parametrize("rule", CLIENT_RULES, ids=lambda rule: str(rule.name))
 def test_each_rule_is_tried_and_says_what_it_costs_and_what_mends_it(rule: Any) -> None:
     case = next(one for one in CASES if one[0] == rule.name)
-    (found,) = [one for one in habits(case[1], **case[2]) if one.rule == rule.name]
+    (found,) = [one for one in findings(case[1], **case[2]) if one.rule == rule.name]
     assert found.says and found.costs and found.evidence and found.cost and found.settings and found.effect
     assert found.figures
     assert all(limit.says for limit in rule.limits)
@@ -218,7 +218,7 @@ def test_a_policy_leaves_rules_out_and_sets_other_limits() -> None:
     assert judge_client(AuditedClient("app", uses), AdvisorPolicy(limits={("metadata-storm", "requests_s"): 3.0})) == []
 
 
-# By default all producers and all members of a group have one name: what they do together is nobody's habit.
+# By default all producers and all members of a group have one name: what they do together is nobody's finding.
 TOGETHER: list[tuple[str, TrafficKey, dict[str, Any]]] = [
     ("30 quiet members that commit each five seconds", COMMITS, {"requests": 600, "records": 0, "at_once": 90}),
     ("30 members that get a record now and then", COMMITS, {"requests": 600, "records": 600, "at_once": 90}),
@@ -246,7 +246,7 @@ TOGETHER: list[tuple[str, TrafficKey, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("where", "changed"), [one[1:] for one in TOGETHER], ids=[one[0] for one in TOGETHER])
-def test_what_many_do_under_one_name_is_no_habit_of_one(where: TrafficKey, changed: dict[str, Any]) -> None:
+def test_what_many_do_under_one_name_is_no_finding_of_one(where: TrafficKey, changed: dict[str, Any]) -> None:
     assert [one for one in rules(where, **changed) if one != "many-connections"] == []
 
 
