@@ -253,7 +253,9 @@ def test_a_breaker_is_in_force_at_every_proxy_soon_and_one_that_was_killed_is_na
         for writer in writers:
             stack.callback(writer.stop)
         until(lambda: all(len(one.acked) > 100 for one in writers), 30, "they write")
-        assert "in force at 2 of 2 proxies" in breaker(some[0], "open", "breaker-two", "--produce", "--reason", "a test")
+        assert "in force at 2 of 2 proxies" in breaker(
+            some[0], "open", "breaker-two", "--produce", "--reason", "a test"
+        )
         with open_store(url) as store:
             took_up_ms = max(one.seen_ms for one in store.proxies.instances())
             assert took_up_ms - store.proxies.breakers()[1][0].since_ms < IN_FORCE_MS_MAX
@@ -283,7 +285,9 @@ def stands(proxy: ProxyProcess) -> list[str]:
     return sorted(one["status"] for one in json.loads(done.output))
 
 
-@pytest.mark.claim("proxy", "runaway", "a client that runs away trips its breaker, and is let in again once it is quiet")
+@pytest.mark.claim(
+    "proxy", "runaway", "a client that runs away trips its breaker, and is let in again once it is quiet"
+)
 @pytest.mark.long
 def test_a_runaway_client_trips_its_breaker_and_is_let_in_again_once_it_is_quiet(
     proxy: ProxyProcess, east: LabCluster

@@ -15,6 +15,8 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_groups_kept import link_between
 from twinshore.config.incident_policy import IncidentKind
+from twinshore.groups import sync
+from twinshore.groups.core import sync_state
 from twinshore.groups.sync_service import start_group_sync
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.consumer_groups import ConsumerGroups
@@ -104,8 +106,8 @@ def beside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Stage]:
     """What runs beside a link's mirror, to a target that takes notes of 2,000 bytes only."""
-    for module in ("core.progress", "sync"):
-        monkeypatch.setattr(f"twinshore.groups.{module}.TOLD_AFTER_S", TOLD_AFTER_S)
+    for module in (sync_state, sync):
+        monkeypatch.setattr(module, "REPORT_REFUSAL_AFTER_S", TOLD_AFTER_S)
     west = cluster_factory("west", settings={"offset.metadata.max.bytes": "2000", "message.max.bytes": "100000"})
     rules = "every_s = 0.5\nverify_s = 2\n"
     with link_between(tmp_path, east, west, unique_topic, partitions=PARTITIONS, rules=rules) as (settings, store):
