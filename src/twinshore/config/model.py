@@ -33,11 +33,13 @@ class LinkControl:
     second, and `priorities`, 1 to 100, both tables from expression to number; the first that matches counts.
     """
 
-    throttle_bytes_s: int = setting(0, "most bytes per second that the link carries; 0: no bound", low=0, high=2**50)
-    paused: bool = setting(False, "the link carries nothing for now")
-    paused_topics: tuple[str, ...] = setting((), "topics not to carry for now: expressions that match the whole name")
-    groups: tuple[str, ...] = setting((".*",), "consumer groups that follow: expressions that match the whole name")
-    exclude_groups: tuple[str, ...] = setting((), "consumer groups to leave out, stronger than groups")
+    throttle_bytes_s: int = setting(0, "maximum bytes per second of the link; 0: no limit", low=0, high=2**50)
+    paused: bool = setting(False, "pause the link")
+    paused_topics: tuple[str, ...] = setting((), "paused topics: regular expressions that match the whole name")
+    groups: tuple[str, ...] = setting(
+        (".*",), ("consumer groups whose offsets are synced: regular expressions that match the whole name")
+    )
+    exclude_groups: tuple[str, ...] = setting((), "consumer groups to exclude; wins over `groups`")
     topic_throttles: tuple[tuple[str, int], ...] = ()
     priorities: tuple[tuple[str, int], ...] = ()
 
@@ -156,30 +158,36 @@ class SyncRules:
 
     every_s: float = setting(5.0, "how often both clusters are compared", low=0.5, high=3600)
     settings_exclude: tuple[str, ...] = setting(
-        (), "topic settings that do not follow: regular expressions that match the whole name"
+        (), "topic configs that are not synced: regular expressions that match the whole name"
     )
-    acls: bool = setting(True, "ACLs of mirrored topics follow, where both clusters have an authorizer")
-    group_acls: bool = setting(False, "ACLs of consumer groups follow too, of those that the link admits, by name")
+    acls: bool = setting(True, "sync ACLs of mirrored topics, if both clusters have an authorizer")
+    group_acls: bool = setting(False, "also sync ACLs of consumer groups that the link admits by name")
     wide_group_acls: bool = setting(
-        False, "with `group_acls`: rules for many groups (prefixed or `*`) too, also over groups of the target's own"
+        False, "with `group_acls`: also sync prefixed and `*` ACLs, which may match groups of the target itself"
     )
     principal: str = setting(
         "",
-        "the mirror's user as the target sees it, like `User:mirror`; empty: by its SASL username. No ACL that"
-        " shuts it out is written",
+        "the mirror's principal on the target, as `User:mirror`; empty: from its SASL username. ACLs that would"
+        " deny it are not written",
     )
     deleted: DeletedTopicPolicy = setting(
-        DeletedTopicPolicy.KEEP, "a twin whose source topic is deleted: `keep`, `archive` or `delete` it"
+        DeletedTopicPolicy.KEEP, ("what becomes of a twin whose source topic is deleted: `keep`, `archive` or `delete`")
     )
     recreated: RecreatedTopicPolicy = setting(
         RecreatedTopicPolicy.STOP,
-        "a twin whose source topic was deleted and made again: `stop`, or delete the twin and `begin again`",
+        "what becomes of a twin whose source topic was recreated: `stop`, or `begin again` with a new twin",
     )
     delete_after_s: float = setting(
-        3600.0, "how long a twin is kept before one of these two policies deletes it", low=0, high=31536000
+        3600.0, "how long a twin is kept before `deleted` or `recreated` deletes it", low=0, high=31536000
     )
-    quotas: bool = setting(False, "client quotas of users and client ids follow")
-    scram_users: bool = setting(False, "SCRAM users follow as far as they can; see docs/topics-follow.md")
+    quotas: bool = setting(False, "sync client quotas of users and client ids")
+    scram_users: bool = setting(
+        False,
+        (
+            'sync SCRAM users; passwords come from `[links."SOURCE->TARGET".follow.users.NAME]`, see'
+            " docs/topics-follow.md"
+        ),
+    )
     users: tuple[tuple[str, Secret], ...] = ()  # SCRAM users with known secrets, and where those are kept
 
 
@@ -191,23 +199,22 @@ class GroupRules:
     written there.
     """
 
-    enabled: bool = setting(True, "places of consumer groups follow")
-    every_s: float = setting(1.0, "how often both clusters are asked where groups stand", low=0.1, high=3600)
+    enabled: bool = setting(True, "sync committed offsets of consumer groups")
+    every_s: float = setting(1.0, "how often the groups' offsets are read on both clusters", low=0.1, high=3600)
     resets: bool = setting(
-        True, "a group that is set back on the source is set back on the target; false: never backwards"
+        True,
+        ("a group whose offsets are reset backwards on the source is reset on the target too; false: never backwards"),
     )
     back: bool | None = setting(
         None,
-        "a group that reads on at the target finds its place on the source too; for groups without members there. "
-        "Unset: where a link leads the other way",
+        "offsets that a group commits on the target are synced to the source, if the group has no members there."
+        " Unset: on where a link leads the other way",
     )
-    verify_s: float = setting(
-        60.0, "how long until a group on which nothing changes is compared again all the same", low=1, high=86400
-    )
+    verify_s: float = setting(60.0, "how often a group without changes is compared again", low=1, high=86400)
     marks: bool = setting(
         True,
-        "places that the link commits are marked, where the group's consumers leave no text of their own; "
-        "false: readers at the target without membership are moved too; see docs/groups.md",
+        "mark offsets that the link commits, in the commit's metadata, where the group's consumers leave it"
+        " empty; false: also move offsets of readers at the target without membership; see docs/groups.md",
     )
     # Expressions for groups, each with expressions for the topics that their readers write to.
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -19,8 +19,8 @@ class BroadcastSection:
     stood in `[links."SOURCE->TARGET"]`, and its sections too, such as `[broadcasts.NAME.queue]`.
     """
 
-    source: str = required("the cluster that is read")
-    targets: tuple[str, ...] = required("the clusters that get it, each by a link of its own")
+    source: str = required("the source cluster")
+    targets: tuple[str, ...] = required("the target clusters; each has its own link")
 
 
 def read_broadcasts(written: RawSection, complaints: Complaints) -> dict[str, BroadcastSection]:

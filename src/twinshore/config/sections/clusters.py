@@ -18,7 +18,7 @@ BROKER_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(
 class ClusterSection:
     """One cluster, by the name that links use."""
 
-    bootstrap: tuple[str, ...] = required("addresses `host:port` to ask first; several, so that one may be down")
+    bootstrap: tuple[str, ...] = required("bootstrap addresses, `host:port`; name several, since one may be down")
     site: str = setting("", "where the cluster is: region, data centre")
 
 
@@ -27,9 +27,9 @@ class SecuritySection:
     """How to speak to that cluster. Without this section: PLAINTEXT."""
 
     tls: bool = setting(False, "speak TLS")
-    ca_file: str = setting("", "PEM file of the authorities to trust; empty: the system's")
-    cert_file: str = setting("", "PEM file with our certificate, for mutual TLS")
-    key_file: str = setting("", "PEM file with our key, for mutual TLS")
+    ca_file: str = setting("", "PEM file of trusted authorities; empty: the system's")
+    cert_file: str = setting("", "PEM file with the client certificate, for mutual TLS")
+    key_file: str = setting("", "PEM file with the client key, for mutual TLS")
     key_password_env: str = setting("", "environment variable that holds the key's password")
     key_password_file: str = setting("", "file that holds the key's password")
     check_hostname: bool = setting(True, "the certificate must name the host")
@@ -37,9 +37,9 @@ class SecuritySection:
     username: str = setting("", "SASL user; for OAUTHBEARER the client id")
     password_env: str = setting("", "environment variable that holds the SASL password or client secret")
     password_file: str = setting("", "file that holds the SASL password or client secret")
-    token_url: str = setting("", "OAUTHBEARER: where tokens are fetched")
-    token_file: str = setting("", "OAUTHBEARER: file that holds a token, read anew for each connection")
-    token_scope: str = setting("", "OAUTHBEARER: scope to ask for")
+    token_url: str = setting("", "OAUTHBEARER: URL of the token endpoint")
+    token_file: str = setting("", "OAUTHBEARER: file that holds a token; it is read for each connection")
+    token_scope: str = setting("", "OAUTHBEARER: requested scope")
 
 
 def read_clusters(written: RawSection, complaints: Complaints) -> dict[str, Cluster]:

@@ -87,49 +87,47 @@ class DelaySection:
 
     period_s: float = setting(
         5.0,
-        "PT of the published windows: how often they are given a reading; the mirror's sync period",
+        "period of the windows: how often they get a sample",
         low=0.2,
         high=3600,
     )
-    sample_s: float = setting(0.5, "how often both clusters' ends are read for the recovery point", low=0.1, high=3600)
+    sample_s: float = setting(
+        0.5, "how often both clusters' log ends are read for the recovery point", low=0.1, high=3600
+    )
     min_delay_latest_offset: int = setting(
-        0, "a partition that moves no more than this in one period is quiet, and not judged", low=0, high=THRESHOLD_MAX
+        0, "a partition that advances by no more in one period is quiet and not judged", low=0, high=THRESHOLD_MAX
     )
     min_delay_consume_offset: int = setting(
-        0, "a group that moves no more than this in one period is quiet, and not judged", low=0, high=THRESHOLD_MAX
+        0, "a group that advances by no more in one period is quiet and not judged", low=0, high=THRESHOLD_MAX
     )
-    groups: bool = setting(True, "watch consumer groups too, those that the link's control lets follow")
+    groups: bool = setting(True, "watch consumer groups too, those that the link syncs")
     recovery_point_s: float = setting(
-        10.0, "alarm when records have been on the source for longer and have not crossed", low=0.1, high=AGE_MAX_S
+        10.0, "alarm if records have been on the source for longer without being replicated", low=0.1, high=AGE_MAX_S
     )
     heartbeat_s: float = setting(
-        30.0, "alarm when no new heartbeat has crossed for so long; 0: never", low=0, high=AGE_MAX_S
+        30.0, "alarm if no new heartbeat has been replicated for so long; 0: never", low=0, high=AGE_MAX_S
     )
-    blind_s: float = setting(60.0, "alarm when a link could not be read or judged for so long", low=1, high=AGE_MAX_S)
-    rise_s: float = setting(
-        0.0, "how long something must be wrong without a break before an alarm rises", low=0, high=86400
-    )
-    clear_s: float = setting(
-        15.0, "how long all must be right without a break before an alarm clears", low=0, high=86400
-    )
+    blind_s: float = setting(60.0, "alarm if a link could not be read or judged for so long", low=1, high=AGE_MAX_S)
+    rise_s: float = setting(0.0, "how long a problem must last before an alarm is raised", low=0, high=86400)
+    clear_s: float = setting(15.0, "how long a problem must be absent before its alarm is cleared", low=0, high=86400)
     repeat_s: float = setting(
-        900.0, "how soon at the earliest a standing alarm is told again; 0: never again", low=0, high=604800
+        900.0, "how often an open alarm is sent again, at most; 0: never again", low=0, high=604800
     )
     quiet: tuple[str, ...] = setting(
         (), "times of day, UTC, in which no alarm is sent: `22:00-06:00`, `Sat,Sun 10:00-12:00`"
     )
-    webhook_url: str = setting("", "gets each alarm as JSON by POST; empty: none")
-    webhook_url_env: str = setting("", "environment variable with that URL, where it is a secret itself")
-    webhook_url_file: str = setting("", "file with that URL, where it is a secret itself")
-    webhook_token_env: str = setting("", "environment variable with the token that is sent as `Bearer`")
-    webhook_token_file: str = setting("", "file with that token")
-    webhook_timeout_s: float = setting(5.0, "how long the webhook may take to answer", low=0.1, high=60)
+    webhook_url: str = setting("", "URL that gets each alarm as JSON by POST; empty: none")
+    webhook_url_env: str = setting("", "environment variable that holds the URL, if it is a secret")
+    webhook_url_file: str = setting("", "file that holds the URL, if it is a secret")
+    webhook_token_env: str = setting("", "environment variable that holds the bearer token")
+    webhook_token_file: str = setting("", "file that holds the bearer token")
+    webhook_timeout_s: float = setting(5.0, "timeout of the webhook", low=0.1, high=60)
     metrics_address: str = setting("127.0.0.1", "address that serves the monitor's /metrics and /health")
-    metrics_port: int = setting(0, "port that serves them; 0: none", low=0, high=65535)
-    folder: str = setting("twinshore-delay", "folder for readings and for the windows' state")
+    metrics_port: int = setting(0, "port of /metrics and /health; 0: none", low=0, high=65535)
+    folder: str = setting("twinshore-delay", "folder for samples and the state of the windows")
     windows: Literal["spark", "plain"] = setting(
         "spark",
-        "where the published windows run: `spark`, a Structured Streaming query, or `plain`, in the monitor itself",
+        "where windows run: `spark`: a Structured Streaming query; `plain`: in the monitor itself",
     )
     master: str = setting("local[2]", "Spark's master for that query; workers must see the same folder")
 

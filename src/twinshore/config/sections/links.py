@@ -70,36 +70,34 @@ class LinkSection:
 
     topics: tuple[str, ...] = setting((".*",), "topics to mirror: regular expressions that match the whole name")
     exclude: tuple[str, ...] = setting(
-        ("__.*",), "topics to leave out: the same kind of expressions, stronger than topics"
+        ("__.*",), "topics to exclude: regular expressions that match the whole name; `exclude` wins over `topics`"
     )
     replication_factor: int = setting(
         0,
-        "copies of each twin partition; 0: the source's, at most as many as the target has brokers",
+        "replication factor of twins; 0: the source's, at most the target's number of brokers",
         low=0,
         high=32767,
     )
     topic_settings: tuple[tuple[str, str], ...] = setting(
-        (), "settings given to each twin, as Kafka names them, besides those a twin needs for itself"
+        (), "topic configs that each twin gets, by Kafka's names, besides those that a twin needs"
     )
     naming: TwinNaming = setting(
         TwinNaming.SAME,
-        "what a twin is called: `same` as its source topic, or `prefix`: `east.orders` for orders of east",
+        "names of twins: `same` as the source topic, or `prefix`: `east.orders` for topic orders of east",
     )
-    chain: bool = setting(
-        False, "also carry topics of the source that are twins themselves; never back to where they have been"
-    )
+    chain: bool = setting(False, "also replicate twins of the source, except to clusters where they come from")
     mode: OffsetMode = setting(
         OffsetMode.EXACT,
-        "`exact`: a topic that holds foreign data on the target is refused; `mapped`: it is carried on behind them,"
-        " with a map of offsets; all other topics are exact in either case",
+        "`exact`: a topic whose target holds foreign records is refused; `mapped`: replication appends to them"
+        " and keeps an offset map. Topics without foreign records are exact in both modes",
     )
     mapped_from: MappedStart = setting(
         MappedStart.MIRRORMAKER,
-        "where a mapped topic goes on in its source: `mirrormaker`, where MirrorMaker 2 stopped, proven by its records;"
-        " `start` or `end` of the source",
+        "where a mapped topic continues in the source: `mirrormaker`: where MirrorMaker 2 stopped, proven by"
+        " records; or `start` or `end` of the source",
     )
     broadcast: str = setting(
-        "", "the broadcast that this link belongs to: links of one source that name the same one read it once for all"
+        "", "the broadcast of this link: links of one source with the same broadcast share one read of the source"
     )
 
 
@@ -307,32 +305,34 @@ class QueueSection:
 
     policy: QueuePolicy = setting(
         QueuePolicy.KEEP,
-        "`keep`: nothing is dropped, a target that is further behind reads the source's log by itself;"
-        " `fresh`: the oldest records are dropped, each with a row in the ledger",
+        "`keep`: nothing is dropped, a target that is further behind reads the source by itself; `fresh`: the"
+        " oldest records are dropped, each gap with a row in the incident log",
     )
     high_kb: int = setting(
         QUEUE_HIGH_KB,
-        "the high watermark: at most so much is held, of all partitions of a lane together",
+        "high watermark: maximum size of the queue, for all partitions of a task together",
         low=0,
         high=64 << 20,
     )
     low_kb: int = setting(
         0,
-        "with `fresh`, beyond the high watermark the oldest go until so much is left; 0: half of it",
+        "low watermark: with `fresh`, the queue is dropped down to this size; 0: half of `high_kb`",
         low=0,
         high=64 << 20,
     )
     parts_max: int = setting(
         10_000,
-        "at most so many parts are held; a part is what one read of one partition brought",
+        "maximum number of fetched parts in the queue; a part is what one fetch brought of one partition",
         low=1,
         high=10_000_000,
     )
-    max_age_s: float = setting(
-        0.0, "with `fresh`, records that are older are not sent; 0: whatever their age", low=0, high=31536000
-    )
+    max_age_s: float = setting(0.0, "with `fresh`, older records are dropped; 0: no limit", low=0, high=31536000)
     transactions: bool = setting(
-        False, "with `fresh`, also records of transactions, of which a part may be dropped; without it they are refused"
+        False,
+        (
+            "with `fresh`, accept transactional records, though a part of a transaction may be dropped; false:"
+            " refuse such topics"
+        ),
     )
 
 

@@ -14,9 +14,9 @@ SPARK_MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn"
 LEASE_REQUESTS_MIN = 3
 FIXED_SPARK_SETTINGS = {
     "spark.master": "use master",
-    "spark.speculation": "two pumps must never run one lane",
-    "spark.scheduler.mode": "lanes run side by side, so it is FAIR",
-    "spark.task.maxFailures": "the mirror itself starts a lane again",
+    "spark.speculation": "two runs of one task must never run at once",
+    "spark.scheduler.mode": "tasks run in parallel, so it is FAIR",
+    "spark.task.maxFailures": "the mirror itself restarts a task",
 }
 
 
@@ -32,48 +32,49 @@ class SparkSettings:
 class MirrorSettings:
     """How the mirror works. The defaults suit one machine and two clusters."""
 
-    lanes: int = setting(0, "pumps side by side, for each link; 0: one for two cores, at most 8", low=0, high=1024)
+    lanes: int = setting(0, "tasks of each link; 0: one for two cores, at most 8", low=0, high=1024)
     tasks: int = setting(
         0,
-        "Spark tasks that carry lanes at once, two of them to change over; where there are more lanes, small ones share"
-        " tasks. 0: 4 more than there are cores, or than a link has lanes",
+        "Spark tasks at once, two of them for handover; small tasks of links share one. 0: 4 more than cores, or"
+        " than tasks of a link",
         low=0,
         high=4096,
     )
-    tide_s: float = setting(60.0, "longest run of a lane before the plan is looked at again", low=0.2, high=3600)
-    refresh_s: float = setting(2.0, "how often both clusters are asked for new topics and partitions", low=0.1, high=60)
+    tide_s: float = setting(60.0, "maximum run of a task before its partitions are assigned again", low=0.2, high=3600)
+    refresh_s: float = setting(2.0, "how often both clusters' metadata is refreshed", low=0.1, high=60)
     lease_s: float = setting(
         4.0,
-        "a link that has not renewed its lease, or a lane its grant, for so long has lost it; another mirror takes a"
-        " link over up to 5 s later, when no request of the one that is gone can be on its way any more",
+        "a link or a task that has not renewed its lease for so long has lost it. Another mirror takes the link"
+        " over up to 5 s later, when no request of the earlier owner can still arrive",
         low=0.5,
         high=120,
     )
     receipts_s: float = setting(
         0.5,
-        "how often a pump hands its receipts to the store, and asks for a longer grant; a third of `lease_s` at most",
+        "how often a task commits its progress to the store and renews its lease; at most a third of `lease_s`",
         low=0.05,
         high=60,
     )
-    fetch_mb: int = setting(8, "most that one fetch request brings", low=1, high=512)
-    partition_fetch_kb: int = setting(1024, "most that one partition brings in one fetch request", low=16, high=524288)
-    fetch_wait_ms: int = setting(500, "how long a broker may hold a fetch that has nothing to bring", low=0, high=30000)
-    inflight_max: int = setting(8, "produce requests on their way per connection", low=1, high=64)
+    fetch_mb: int = setting(8, "maximum size of a fetch response", low=1, high=512)
+    partition_fetch_kb: int = setting(1024, "maximum size of one partition in a fetch response", low=16, high=524288)
+    fetch_wait_ms: int = setting(
+        500, "how long a broker may wait for records before it answers a fetch", low=0, high=30000
+    )
+    inflight_max: int = setting(8, "produce requests in flight for each connection", low=1, high=64)
     join_below_kb: int = setting(
-        128, "uncompressed neighbouring batches smaller than this are joined; 0: never", low=0, high=1024
+        128, "adjacent uncompressed batches smaller than this are merged; 0: never", low=0, high=1024
     )
     merge_below_bytes: int = setting(
         4096,
-        "compressed neighbouring batches smaller than this are unpacked and joined; 0: never",
+        "adjacent compressed batches smaller than this are decompressed and merged; 0: never",
         low=0,
         high=1048576,
     )
-    merge_target_kb: int = setting(512, "joined batches grow to about this size", low=4, high=512)
+    merge_target_kb: int = setting(512, "target size of merged batches", low=4, high=512)
     produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
     gap_offsets_max: int = setting(
         20_000_000,
-        "most offsets, lost by the source before they crossed, that a twin with records gets markers for; where it is"
-        " more, the partition stops",
+        "maximum retention gap, in offsets, that is filled with markers; a larger gap stops the partition",
         low=0,
         high=1_000_000_000,
     )
@@ -81,27 +82,30 @@ class MirrorSettings:
         1.0, "how often a link writes a heartbeat to `twinshore.heartbeats` on its source; 0: never", low=0, high=3600
     )
     hanging_transaction_s: float = setting(
-        900.0, "a source's transaction that holds a twin for longer is told in the ledger", low=1, high=604800
+        900.0, "an open transaction of the source that blocks a twin for longer is an incident", low=1, high=604800
     )
     away_after_s: float = setting(10.0, "a cluster that has not answered for so long is an incident", low=1, high=86400)
     disk_warn_percent: float = setting(
-        10.0, "a target's broker with less room on a disk is an incident; 0: disks are not watched", low=0, high=100
+        10.0, "a target broker with less free space on a disk is an incident; 0: disks are not checked", low=0, high=100
     )
     disk_pause_percent: float = setting(
-        3.0, "nothing is written to twins on a broker with less room; 0: never", low=0, high=100
+        3.0, "replication to a broker with less free space pauses; 0: never", low=0, high=100
     )
-    disk_check_s: float = setting(10.0, "how often the target's disks are looked at", low=1, high=3600)
-    stop_s: float = setting(10.0, "how long an orderly stop waits for requests on their way", low=0, high=600)
+    disk_check_s: float = setting(10.0, "how often the target's disks are checked", low=1, high=3600)
+    stop_s: float = setting(10.0, "how long a shutdown waits for requests in flight", low=0, high=600)
     metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
     metrics_port: int = setting(0, "port that serves /metrics and /health; 0: none", low=0, high=65535)
     metrics_topics_max: int = setting(
-        1000, "most topics with series of their own; all count in their links'", low=0, high=1000000
+        1000, "maximum number of topics with their own series; all topics count in their link's", low=0, high=1000000
     )
     metrics_partitions_max: int = setting(
-        2000, "most partitions with series of their own; all count in their links'", low=0, high=1000000
+        2000,
+        "maximum number of partitions with their own series; all partitions count in their link's",
+        low=0,
+        high=1000000,
     )
     ends_s: float = setting(
-        2.0, "how often the source's ends are asked for, for lag and recovery point", low=0.1, high=3600
+        2.0, "how often the source's log ends are read, for lag and recovery point", low=0.1, high=3600
     )
     spark: SparkSettings = SparkSettings()
 

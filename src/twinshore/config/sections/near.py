@@ -29,15 +29,14 @@ class NearSettings:
 
     behind_s_max: float = setting(
         5.0,
-        "a twin that is further behind is left, and its clients read at home; they come once it is less than half as"
-        " far behind",
+        "maximum lag of a twin that serves readers; beyond it readers move home, and return below half of it",
         low=1,
         high=600,
     )
     own_topics: tuple[str, ...] = setting(
         (),
-        "topics that each site has for itself; `*` stands for any characters. Clients write and read them at their own"
-        " site, where no link carries them",
+        "topics that belong to each site separately; `*` stands for any characters. Clients write and read them"
+        " at their own site, if no link replicates them",
     )
     networks: tuple[tuple[str, str], ...] = ()
     next_sites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

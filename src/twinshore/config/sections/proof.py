@@ -12,27 +12,27 @@ from twinshore.config.schema import Complaints, RawSection, Section, read_sectio
 class ProofSettings:
     """How both sides are proven to hold the same records; see docs/proof.md."""
 
-    beside_mirror: bool = setting(False, "`twinshore mirror run` proves its links all the time, in its own Spark")
+    beside_mirror: bool = setting(False, "`twinshore mirror run` proves its links continuously, in its own Spark")
     every_s: float = setting(60.0, "pause between two rounds of a continuous proof", low=1, high=86400)
     tasks: int = setting(2, "Spark tasks side by side", low=1, high=256)
     stretch_records: int = setting(
-        1_000_000, "most offsets that one task compares before it reports", low=1_000, high=1_000_000_000
+        1_000_000, "maximum number of offsets that one task compares before it reports", low=1_000, high=1_000_000_000
     )
     throttle_mb_s: float = setting(
-        0.0, "most megabytes per second read from both clusters together; 0: no bound", low=0, high=1_000_000
+        0.0, "maximum megabytes per second read from both clusters together; 0: no limit", low=0, high=1_000_000
     )
     reread_mb_s: float = setting(
         1.0,
-        "megabytes per second read from both clusters together to read again, without an end, what a continuous proof"
-        " has proven; 0: never",
+        "megabytes per second, of both clusters together, at which a continuous proof rereads what it has proven;"
+        " 0: never",
         low=0,
         high=1_000_000,
     )
     read_again_h: float = setting(
-        0.0, "hours in which everything proven is to be read again; one that waits longer is an alarm; 0: none", low=0
+        0.0, "hours within which everything proven is to be reread; an older range is an alarm; 0: no alarm", low=0
     )
     digest: bool = setting(
-        True, "make a digest of the records; without it, equal compressed batches are not even unpacked"
+        True, "compute a digest of all records; without it, equal compressed batches are not decompressed"
     )
 
 

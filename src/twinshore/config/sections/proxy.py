@@ -48,16 +48,18 @@ class AlarmSection:
     is well for longer; see docs/client-audit.md. A bound of 0 is none.
     """
 
-    topic: str = setting("*", "topic; with a `*` behind, all that begin so, taken together")
-    client: str = setting("*", "client id; with a `*` behind, all that begin so")
+    topic: str = setting("*", "topic; with a trailing `*`, all topics with this prefix together")
+    client: str = setting("*", "client id; with a trailing `*`, all client ids with this prefix together")
     kind: Literal["produce", "fetch"] = setting("produce", "`produce` or `fetch`")
-    above_bytes_s: int = setting(0, "more bytes a second", low=0)
-    below_bytes_s: int = setting(0, "fewer bytes a second", low=0)
-    above_records_s: int = setting(0, "more records a second, of producers", low=0)
-    below_records_s: int = setting(0, "fewer records a second, of producers", low=0)
-    latency_ms: int = setting(0, "99 of 100 answers to producers take longer", low=0)
-    for_s: int = setting(30, "for how long it must be so", low=1)
-    quiet_s: int = setting(60, "for how long all must be well: upper bounds passed by half at most", low=1)
+    above_bytes_s: int = setting(0, "alarm above these bytes per second", low=0)
+    below_bytes_s: int = setting(0, "alarm below these bytes per second", low=0)
+    above_records_s: int = setting(0, "alarm above these produced records per second", low=0)
+    below_records_s: int = setting(0, "alarm below these produced records per second", low=0)
+    latency_ms: int = setting(0, "alarm if the 99th percentile of produce latency is longer", low=0)
+    for_s: int = setting(30, "how long the condition must last before the alarm is raised", low=1)
+    quiet_s: int = setting(
+        60, ("how long traffic must be normal before the alarm is cleared: at most half of upper bounds"), low=1
+    )
 
     @property
     def bounds(self) -> tuple[int, ...]:
@@ -72,90 +74,86 @@ class ProxySettings:
     `new_topics`.
     """
 
-    address: str = setting("127.0.0.1", "address to listen at; `0.0.0.0` for every one of this machine's")
-    port: int = setting(
-        19092, "port that clients are given; each broker has one of those behind it", low=1, high=PORT_MAX
-    )
-    advertised_host: str = setting("", "host by which clients reach this machine; empty: `address`")
+    address: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` for all")
+    port: int = setting(19092, "bootstrap port; each broker has one of the ports after it", low=1, high=PORT_MAX)
+    advertised_host: str = setting("", "host name that clients use for this machine; empty: `address`")
     processes: int = setting(
         1,
-        "how many processes serve at these ports, as each uses one core; limits, quotas and breakers that open by"
-        " themselves count in each for itself",
+        "number of processes; each uses one core. Limits, quotas and breakers with limits count in each process"
+        " separately",
         low=1,
         high=256,
     )
     clusters: tuple[str, ...] = setting(
         (),
-        "clusters behind the proxy; the first one is the groups' home. Add others at the end, since ports and"
-        " numbers of brokers follow from the order; empty: all",
+        "clusters behind the proxy; the first is the groups' home. Append new ones, since the order decides ports"
+        " and broker ids; empty: all",
     )
     node_hosts: str = setting(
         "",
-        "host name of each broker, with `*` for its number, as `node-*.kafka.example.com`: then all clients come to"
-        " `port`, and the name in their TLS handshake says which broker they mean; empty: each has a port of its own",
+        "host name of each broker, with `*` for its id, as `node-*.kafka.example.com`: all clients then connect"
+        " to `port`, and the server name in TLS selects the broker; empty: each broker has its own port",
     )
-    nodes_per_cluster: int = setting(100, "how many ports each cluster has; never change it", low=1, high=10_000)
-    cluster_id: str = setting(PROXY_CLUSTER_ID, "id of the one cluster that clients see")
+    nodes_per_cluster: int = setting(100, "number of ports for each cluster; never change it", low=1, high=10_000)
+    cluster_id: str = setting(PROXY_CLUSTER_ID, "cluster id that clients see")
     follows_switches: bool = setting(
         True,
-        "hold writers while a switch moves their topics; the clusters are told so in `twinshore.followers`."
-        " false: where no switch ever moves a topic of these clusters",
+        "pause writers while a switch moves their topics; the proxy registers for this in `twinshore.followers`."
+        " false: if no switch ever moves a topic of these clusters",
     )
     start: Literal["lease", "all"] = setting(
         "lease",
-        "what a proxy does that starts while a cluster is silent, where nothing remembers where its topics are at home:"
-        " `lease` waits for it for five seconds and then goes by the others; `all` keeps these topics without a leader"
-        " until it answers",
+        "for a proxy that starts while a cluster does not answer and nothing remembers its topics' homes: `lease`"
+        " waits five seconds and then relies on the other clusters; `all` keeps these topics leaderless until it"
+        " answers",
     )
     memory_file: str = setting(
         "",
-        "file in which the proxy keeps its breakers, for when it starts while the store does not answer; empty: it waits"
-        " for the store for five seconds and serves without breakers then",
+        "file that keeps the breakers for a start while the store does not answer; empty: the proxy then waits"
+        " five seconds and serves without breakers",
     )
     client_bytes_s: int = setting(
-        0, "bytes a second that the clients of one client id may send and receive at this proxy; 0: no limit", low=0
+        0, "quota of each client id at this proxy, in bytes per second sent and received; 0: no limit", low=0
     )
     queued_bytes_max: int = setting(
         256 << 20,
-        "how many bytes the requests of all clients that are larger than 64 KiB may take at once in a process, as"
-        " brokers' `queued.max.request.bytes`; what is beyond waits",
+        "maximum bytes of requests above 64 KiB in a process at once, as brokers' `queued.max.request.bytes`;"
+        " more requests wait",
         low=128 << 20,
     )
-    clients_max: int = setting(0, "how many clients may be connected; 0: no limit", low=0)
-    clients_of_one_address_max: int = setting(0, "how many of them from one address; 0: no limit", low=0)
+    clients_max: int = setting(0, "maximum number of client connections; 0: no limit", low=0)
+    clients_of_one_address_max: int = setting(
+        0, ("maximum number of client connections from one address; 0: no limit"), low=0
+    )
     balancers: tuple[str, ...] = setting(
         (),
-        "networks or addresses of balancers before the proxy: who comes from there must say in a PROXY header who the"
-        " client is, and nobody else is believed",
+        "networks or addresses of load balancers: connections from them must begin with a PROXY header, and no"
+        " others may",
     )
-    new_topics: str = setting("", "cluster on which clients' new topics are made; empty: the first one")
+    new_topics: str = setting("", "cluster on which clients' new topics are created; empty: the first one")
     certificate_file: str = setting(
-        "", "PEM file with the proxy's certificate and its chain: then its ports speak TLS. Read again when it changes"
+        "", "PEM file with the proxy's certificate and chain; it enables TLS. Reread when it changes"
     )
     key_file: str = setting("", "PEM file with the certificate's key, without a password")
-    client_ca_file: str = setting("", "PEM file of authorities: each client must have a certificate of one of them")
-    sasl: tuple[str, ...] = setting(
-        (), "by which mechanisms clients log in: `PLAIN`, `SCRAM-SHA-512`; empty: nobody need log in"
-    )
-    users_file: str = setting("", "TOML file of the users that may log in; read again when it changes")
+    client_ca_file: str = setting("", "PEM file of authorities; clients must have a certificate of one of them")
+    sasl: tuple[str, ...] = setting((), "SASL mechanisms for clients: `PLAIN`, `SCRAM-SHA-512`; empty: no login")
+    users_file: str = setting("", "TOML file of the users; reread when it changes")
     credentials: str = setting(
         "",
-        "`same`: clusters are given the user and password that the client logged in with here. Empty: clients are led"
-        " on as the tables `[proxy.credentials.PRINCIPAL]` say; without tables as the clusters' own users",
+        "`same`: the proxy logs in at clusters with the client's user and password. Empty: by the tables"
+        " `[proxy.credentials.PRINCIPAL]`; without tables as the clusters' own users",
     )
     credentials_else: str = setting(
         "",
-        "`own`: principals without a table are led on as the clusters' own users, and so are others at clusters that"
-        " their table does not name. Empty: once there is a table, they are refused",
+        "`own`: principals without a table use the clusters' own users, also at clusters that their table does"
+        " not name. Empty: they are refused once there is a table",
     )
-    traffic_every_s: int = setting(
-        10, "how long one window of what went through is, as `twinshore proxy traffic` shows it", low=1, high=3600
-    )
-    traffic_keep_hours: int = setting(24, "how long the store keeps these windows; 0: it is told none", low=0)
-    traffic_topic: str = setting("", "topic to which these windows are written as JSON besides; empty: none")
+    traffic_every_s: int = setting(10, "length of a traffic window, see `twinshore proxy traffic`", low=1, high=3600)
+    traffic_keep_hours: int = setting(24, "how long the store keeps traffic windows; 0: none are stored", low=0)
+    traffic_topic: str = setting("", "topic to which traffic windows are also written, as JSON; empty: none")
     traffic_cluster: str = setting("", "cluster of that topic; empty: the first one")
     metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
-    metrics_port: int = setting(0, "port that serves them; 0: none", low=0, high=PORT_MAX)
+    metrics_port: int = setting(0, "port of /metrics and /health; 0: none", low=0, high=PORT_MAX)
     new_topics_by_name: tuple[tuple[str, str], ...] = ()
     logins: CredentialsMap = field(default_factory=dict)
     alarms: tuple[tuple[str, AlarmSection], ...] = ()
@@ -165,7 +163,7 @@ class ProxySettings:
 class CredentialsSection:
     """The credentials of this principal's clients at all clusters that ask for a login; see docs/proxy.md."""
 
-    username: str = setting("", "user at the clusters")
+    username: str = setting("", "user on the clusters")
     password_env: str = setting("", "environment variable that holds the user's password")
     password_file: str = setting("", "file that holds the user's password")
 

@@ -12,9 +12,9 @@ from twinshore.config.schema import Complaints, RawSection, Section, read_sectio
 class PushSettings:
     """Where `twinshore push serve` serves configurations to the client library; see docs/push.md."""
 
-    address: str = setting("127.0.0.1", "address to serve at; `0.0.0.0` for every one of this machine's")
-    port: int = setting(9193, "port to serve at; 0: a free one, which the log says", low=0, high=65535)
-    certificate_file: str = setting("", "PEM file with the server's certificate and its chain: then it speaks TLS")
+    address: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` for all")
+    port: int = setting(9193, "port to listen on; 0: a free one, which the log names", low=0, high=65535)
+    certificate_file: str = setting("", "PEM file with the server's certificate and chain; it enables TLS")
     key_file: str = setting("", "PEM file with the certificate's key")
 
 

@@ -14,13 +14,13 @@ class SafetySettings:
 
     never_delete: bool = setting(
         False,
-        "no link deletes a twin or cuts a record off a twin's log, whatever `deleted`, `recreated` or an operator's"
-        " word say; what the source's retention deletes then stays on its twins",
+        "no link deletes a twin or truncates its log, whatever `deleted`, `recreated` or an operator's command"
+        " say; records that the source's retention deletes stay on its twins",
     )
     deletions_at_once_max: int = setting(
         5,
-        "where a policy would delete more twins of a link than this at once, or all topics of a link that has several"
-        " are gone from the source, each of them waits for an operator's word",
+        "if a policy would delete more twins of a link than this at once, or all topics of a link with several,"
+        " each deletion waits for an operator's confirmation",
         low=1,
         high=1_000_000,
     )

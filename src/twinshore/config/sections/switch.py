@@ -16,15 +16,17 @@ class SwitchSettings:
 
     before: tuple[str, ...] = setting(
         (),
-        "a program and its arguments, run before anybody is held; where it fails, the switch turns back. No shell reads"
-        " it. Empty: none",
+        "program and arguments, run without a shell before writers are paused; if it fails, the switch rolls"
+        " back. Empty: none",
     )
     after: tuple[str, ...] = setting(
-        (), "the same, run once writers or the group go on, also where the switch has turned back behind `before`"
+        (),
+        (
+            "program and arguments, run once writers or the group continue, also if the switch rolled back after"
+            " `before`"
+        ),
     )
-    timeout_s: float = setting(
-        30.0, "after so long such a command is ended, and has failed", low=0.1, high=COMMAND_S_MAX
-    )
+    timeout_s: float = setting(30.0, "timeout of these programs", low=0.1, high=COMMAND_S_MAX)
 
 
 def read_switch(written: RawSection, complaints: Complaints) -> SwitchSettings:
