@@ -122,7 +122,7 @@ def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: M
 
 def test_how_a_link_of_a_broadcast_is_read_is_served_and_of_others_nothing(meters: Meters, store: Store) -> None:
     recorder = ProgressRecorder(store, "somebody", 60.0, lambda _said: None)
-    shared = ("queue_bytes", "joined_partitions", "read_bytes_total")
+    shared = ("queue_bytes", "shared_partitions", "read_bytes_total")
 
     def served() -> list[float]:
         recorder.settle(NAME)

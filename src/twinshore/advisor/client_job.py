@@ -83,7 +83,9 @@ def audit_locally(
 ) -> tuple[UsageByFlow, list[ClientFinding]]:
     """As `audit_on_spark`, in this process."""
     uses = dict(read_usage([whole]))
-    return uses, [finding for client in group_usage_by_client(uses, ask(uses)) for finding in judge_client(client, policy)]
+    return uses, [
+        finding for client in group_usage_by_client(uses, ask(uses)) for finding in judge_client(client, policy)
+    ]
 
 
 def _by_client(one: tuple[TrafficKey, ClientUsage]) -> tuple[str, tuple[TrafficKey, ClientUsage]]:

@@ -80,7 +80,7 @@ class ProxyCollector(Collector):
         yield heard
         yield GaugeMetricFamily(
             "twinshore_proxy_waiting_clients",
-            "clients whose request waits for a switch, or to hear where its topic is",
+            "clients with a request that waits for a switch or for a topic's home",
             value=len(self._house.holding),
         )
         answer = [((one.name,), float(one.answers)) for one in list(seen.clusters.values())]
@@ -101,24 +101,24 @@ class ProxyCollector(Collector):
         """Traffic as of the last window."""
         labels = ["topic", "cluster", "kind"]
         for name, told in (
-            ("requests", "requests of producers, answers to consumers, of the topic"),
-            ("bytes", "bytes of records that producers sent and consumers were given"),
-            ("records", "records that producers sent"),
-            ("errors", "partitions of answers with an error"),
+            ("requests", "produce requests and fetch responses of the topic"),
+            ("bytes", "bytes of records produced and fetched"),
+            ("records", "records produced"),
+            ("errors", "partitions answered with an error"),
         ):
             topics = [(key, getattr(flow, name)) for key, flow in list(self._totals.topics.items())]
             yield _family(CounterMetricFamily, f"topic_{name}", told, labels, topics)
         for name, told in (
             ("requests", "requests of the client id"),
-            ("bytes", "bytes that its clients sent and received"),
-            ("connections", "connections that they opened"),
+            ("bytes", "bytes sent and received by its clients"),
+            ("connections", "connections opened by its clients"),
         ):
             clients = [((client,), getattr(flow, name)) for client, flow in list(self._totals.clients.items())]
             yield _family(CounterMetricFamily, f"client_{name}", told, ["client"], clients)
         stands = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
-        yield _family(GaugeMetricFamily, "alarm", "1 while the alarm stands", ["alarm"], stands)
-        yield self._histogram("produce_seconds", "how long brokers took to answer producers", LATENCY_BUCKETS_MS, 0.001)
-        yield self._histogram("produce_request_bytes", "how large requests of producers are", SIZE_BUCKETS_BYTES, 1)
+        yield _family(GaugeMetricFamily, "alarm", "1 while the alarm is open", ["alarm"], stands)
+        yield self._histogram("produce_seconds", "latency of brokers' produce responses", LATENCY_BUCKETS_MS, 0.001)
+        yield self._histogram("produce_request_bytes", "size of produce requests", SIZE_BUCKETS_BYTES, 1)
 
     def _histogram(self, name: str, told: str, bounds: Sequence[int], unit: float) -> Metric:
         metric = HistogramMetricFamily(f"twinshore_proxy_{name}", told, labels=["cluster"])
@@ -147,11 +147,13 @@ class ProxyCollector(Collector):
         tallies = list(box.tallies.items())
         requests, records = ([(key, getattr(one, name)) for key, one in tallies] for name in ("requests", "records"))
         cut = [(key, float(key in box.open)) for key, _ in tallies]
-        yield _family(CounterMetricFamily, "breaker_requests", "answered by a breaker", labels, requests)
-        yield _family(CounterMetricFamily, "breaker_records", "records that a breaker kept out", labels, records)
-        yield _family(GaugeMetricFamily, "breaker_open", "1 where the breaker cuts", labels, cut)
+        yield _family(CounterMetricFamily, "breaker_requests", "requests answered by a breaker", labels, requests)
+        yield _family(CounterMetricFamily, "breaker_records", "records kept out by a breaker", labels, records)
+        yield _family(GaugeMetricFamily, "breaker_open", "1 while the breaker is open", labels, cut)
         yield GaugeMetricFamily(
-            "twinshore_proxy_breakers_known", "0 while no store has said which breakers there are", value=float(box.known)
+            "twinshore_proxy_breakers_known",
+            "0 while the breakers are unknown, since no store has answered",
+            value=float(box.known),
         )
 
     def clusters(self) -> dict[str, Any]:

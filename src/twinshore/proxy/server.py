@@ -521,7 +521,7 @@ class WorkersCollector(Collector):
         self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("twinshore_proxy_processes", "processes that are to serve", value=len(self._parts))
+        yield GaugeMetricFamily("twinshore_proxy_processes", "configured processes", value=len(self._parts))
         serve = sum(one.serves for one in self._parts)
         yield GaugeMetricFamily("twinshore_proxy_processes_running", "processes that let clients in", value=serve)
         restarts = CounterMetricFamily("twinshore_proxy_restarts", "times it was started again", labels=["process"])

@@ -34,28 +34,26 @@ LEVELS = {"link": LINK, "topic": TOPIC, "partition": PARTITION}
 
 # For each level: link, topic, partition.
 LEVEL_METRICS = (
-    ("records", MetricKind.COUNTER, "Records carried since this process began."),
-    ("bytes", MetricKind.COUNTER, "Bytes of batches carried since this process began."),
-    ("batches", MetricKind.COUNTER, "Batches of the source carried since this process began."),
+    ("records", MetricKind.COUNTER, "Records replicated since this process began."),
+    ("bytes", MetricKind.COUNTER, "Bytes of batches replicated since this process began."),
+    ("batches", MetricKind.COUNTER, "Batches of the source replicated since this process began."),
     (
         "lag_records",
         MetricKind.GAUGE,
-        "Offsets of the source that the twin does not have yet; absent while the source's ends are not known.",
+        "Offsets of the source that the twin lacks; absent while the source's log ends are unknown.",
     ),
     (
         "recovery_point_seconds",
         MetricKind.GAUGE,
-        "How long ago the oldest offset that the twin lacks was first seen on the source; 0 where it lacks none, "
-        "absent where it is not known to lack one and the source's ends are not known either.",
+        "Age of the oldest offset that the twin lacks, since it was first seen on the source; 0: none is lacking;"
+        " absent: unknown.",
     ),
 )
 METRICS_BY_LEVEL = {
     level: tuple(Metric(f"twinshore_{level}_{name}", kind, labels, text) for name, kind, text in LEVEL_METRICS)
     for level, labels in LEVELS.items()
 }
-LINK_STATE = Metric(
-    "twinshore_link_state", MetricKind.GAUGE, ("link", "state"), "1 for the state in which the link is."
-)
+LINK_STATE = Metric("twinshore_link_state", MetricKind.GAUGE, ("link", "state"), "1 for the link's state, else 0.")
 LINK_STATUS_AGE = Metric(
     "twinshore_link_status_age_seconds", MetricKind.GAUGE, LINK, "How long ago a mirror last said how the link stands."
 )
@@ -63,13 +61,13 @@ LINK_POLL_AGE = Metric(
     "twinshore_link_source_age_seconds",
     MetricKind.GAUGE,
     LINK,
-    "How long ago the source's ends were last seen: lag and recovery point know nothing younger.",
+    "Age of the source's last known log ends; lag and recovery point are as old.",
 )
 LINK_UNSEEN = Metric(
     "twinshore_link_unknown_lag_partitions",
     MetricKind.GAUGE,
     LINK,
-    "Partitions whose ends on the source are not known now: the link's lag does not count them.",
+    "Partitions whose log end on the source is unknown; the link's lag omits them.",
 )
 LINK_TASKS = Metric("twinshore_link_tasks", MetricKind.GAUGE, LINK, "Lanes that carry the link.")
 LINK_PARTITIONS = Metric("twinshore_link_partitions", MetricKind.GAUGE, LINK, "Partitions that the link has twins of.")
@@ -79,51 +77,49 @@ LINK_THROTTLE = Metric(
     "twinshore_link_throttle_bytes_per_second",
     MetricKind.GAUGE,
     LINK,
-    "What the link may carry at most; 0: all it can.",
+    "The link's throttle; 0: none.",
 )
 LINK_QUOTA = Metric(
     "twinshore_link_quota_bytes_per_second",
     MetricKind.GAUGE,
     ("link", "side"),
-    "What a cluster's own quota lets through, while it holds the link back; 0: it does not.",
+    "Rate that a cluster's own quota allows while it throttles the link; 0: it does not.",
 )
 LINK_QUEUE = Metric(
     "twinshore_link_queue_bytes",
     MetricKind.GAUGE,
     LINK,
-    "Of a broadcast: bytes that were read for this link's target and are not sent yet.",
+    "Of a broadcast: fetched bytes that are not sent to this link's target yet.",
 )
 LINK_JOINED = Metric(
     "twinshore_link_shared_partitions",
     MetricKind.GAUGE,
     LINK,
-    "Of a broadcast: partitions that are read together with other links; the others this link reads by itself.",
+    "Of a broadcast: partitions read together with other links; the link reads the others by itself.",
 )
 LINK_READ = Metric(
     "twinshore_link_read_bytes",
     MetricKind.COUNTER,
     LINK,
-    "Of a broadcast: bytes of batches that this link's own requests brought from the source, for all who have joined.",
+    "Of a broadcast: bytes fetched from the source by this link's requests, for all links that share them.",
 )
 LINK_ACKNOWLEDGED = Metric(
     "twinshore_link_produce_seconds",
     MetricKind.GAUGE,
     ("link", "quantile"),
-    "How long the target takes to acknowledge a request.",
+    "Latency of the target's produce responses.",
 )
-TOPIC_PAUSED = Metric("twinshore_topic_paused", MetricKind.GAUGE, TOPIC, "1 while operators let it rest, 0 otherwise.")
+TOPIC_PAUSED = Metric("twinshore_topic_paused", MetricKind.GAUGE, TOPIC, "1 while paused, else 0.")
 TOPIC_STOPPED = Metric(
-    "twinshore_topic_stopped_partitions", MetricKind.GAUGE, TOPIC, "Partitions that an open incident has stopped."
+    "twinshore_topic_stopped_partitions", MetricKind.GAUGE, TOPIC, "Partitions stopped by an open incident."
 )
 PARTITION_STOPPED = Metric(
-    "twinshore_partition_stopped", MetricKind.GAUGE, PARTITION, "1 while an open incident has it stopped, 0 otherwise."
+    "twinshore_partition_stopped", MetricKind.GAUGE, PARTITION, "1 while stopped by an open incident, else 0."
 )
-INCIDENTS_OPEN = Metric(
-    "twinshore_incidents_open", MetricKind.GAUGE, ("link", "kind"), "Rows of the ledger that are open."
-)
-INCIDENTS = Metric("twinshore_incidents", MetricKind.COUNTER, ("link", "kind"), "Rows of the ledger, open or closed.")
+INCIDENTS_OPEN = Metric("twinshore_incidents_open", MetricKind.GAUGE, ("link", "kind"), "Open incidents.")
+INCIDENTS = Metric("twinshore_incidents", MetricKind.COUNTER, ("link", "kind"), "Incidents, open and closed.")
 GROUPS = Metric(
-    "twinshore_groups", MetricKind.GAUGE, ("link", "state"), "Consumer groups by how they stand on the target."
+    "twinshore_groups", MetricKind.GAUGE, ("link", "state"), "Consumer groups by their state on the target."
 )
 GROUPS_BEHIND = Metric(
     "twinshore_groups_lag_records",
@@ -134,23 +130,24 @@ GROUPS_BEHIND = Metric(
 GROUPS_ROUND = Metric(
     "twinshore_groups_sync_seconds", MetricKind.GAUGE, LINK, "How long the last round over groups took."
 )
+GROUPS_ROUND = Metric("twinshore_groups_sync_seconds", MetricKind.GAUGE, LINK, "Duration of the last sync of groups.")
 GROUPS_STATUS_AGE = Metric(
     "twinshore_groups_status_age_seconds",
     MetricKind.GAUGE,
     LINK,
-    "How long ago a round over groups last said how they stand.",
+    "Age of the last status report of groups.",
 )
 SWITCHES_OPEN = Metric(
-    "twinshore_switches_open", MetricKind.GAUGE, (), "Switches of the store that are neither done nor turned back."
+    "twinshore_switches_open", MetricKind.GAUGE, (), "Switches that are neither done nor rolled back."
 )
 STORE_UP = Metric(
-    "twinshore_store_up", MetricKind.GAUGE, (), "1 while the store answers; without it, states are missing."
+    "twinshore_store_up", MetricKind.GAUGE, (), "1 while the store answers, else 0; states are absent then."
 )
 SERIES_LEFT_OUT = Metric(
     "twinshore_metrics_omitted",
     MetricKind.GAUGE,
     ("level",),
-    "Topics or partitions beyond `metrics_topics_max` or `metrics_partitions_max`: counted in their links only.",
+    "Topics or partitions beyond `metrics_topics_max` or `metrics_partitions_max`, which have no series of their own.",
 )
 
 METRICS: tuple[Metric, ...] = (
@@ -177,19 +174,18 @@ PAGE_HEAD = """\
 # Metrics
 
 Written from the table of the code by `make docs`. With `metrics_port` in `[mirror]`, the mirror serves `/metrics` for
-Prometheus, and `/health` for tools that restart processes. `/health` answers 200 while the driver's loop turns. It
-answers 503 after the loop stood still for half a minute, and for a minute after a thread ended unexpectedly. It has
-each link's state as JSON. A link that waits for a cluster is healthy, because a restart would not help. If another
-machine reads the metrics, set `metrics_address`; by default the mirror listens on `127.0.0.1`.
+Prometheus, and `/health` for tools that restart processes. `/health` has each link's state as JSON. It answers 200
+while the mirror's loop runs, and 503 after the loop stood still for half a minute, or for a minute after a thread ended
+unexpectedly. A link that waits for a cluster is healthy, because a restart would not help. Set `metrics_address` if
+another machine reads the metrics; the default is `127.0.0.1`.
 
-`deploy/prometheus/alerts.yml` has rules for alerts, `deploy/grafana/twinshore.json` a dashboard.
+`deploy/prometheus/alerts.yml` has alert rules, `deploy/grafana/twinshore.json` a dashboard.
 
-**Recovery point.** The age of the oldest offset that the twin lacks, from when the mirror first saw it on the source.
-It does not use timestamps of records: a backfill of last year's orders has old ones, and nothing is a year behind.
-The mirror asks the source for its ends every `ends_s` seconds, besides what pumps see. So the recovery point also grows
-for topics that are paused, throttled, stopped or refused by the target. A restart makes it no younger: each look leaves
-in the store since when the partitions that have waited longest lack what they lack, and records that came while no
-mirror ran count from when the last mirror wrote there.
+**Recovery point.** The age of the oldest offset that the twin lacks, since the mirror first saw it on the source. It
+does not use timestamps of records, so a backfill of old records does not raise it. The mirror reads the source's log
+ends every `ends_s` seconds, so the recovery point also grows for topics that are paused, throttled, stopped or refused
+by the target. It survives a restart: the store keeps since when the oldest partitions are behind, and records that
+arrived while no mirror ran count from the last report.
 
 **What is not known is absent, never frozen.** A lag counts only ends of the source that were seen within the last two
 looks. While the source cannot be reached its lag has no series: `twinshore_link_source_age_seconds` says for how long,
@@ -200,8 +196,8 @@ absent while no mirror writes in the store, and the link's state is then `unknow
 began does not count there. So an alert on lag or recovery point does not
 fire while the source is away: `TwinshoreSourceUnknown` and `TwinshoreLinkWaits` do.
 
-**How many series.** Topics and partitions have series of their own up to `metrics_topics_max` and
-`metrics_partitions_max`, in the order in which they were first seen; all count in their link's.
+**How many series.** Topics and partitions have their own series up to `metrics_topics_max` and
+`metrics_partitions_max`, in the order in which they were first seen. All count in their link's.
 """
 
 

@@ -101,7 +101,9 @@ def build_client_audit(
     from_ms, to_ms, stretch_ms = span
     day = datetime.datetime.fromtimestamp(to_ms / 1000, datetime.UTC).date()
     findings = sorted(found, key=lambda one: (SEVERITIES.index(one.weight), one.rule, one.subject))
-    waived = [WaivedClientFinding(one, waiver) for one in findings if (waiver := policy.waiver_of(one, day)) is not None]
+    waived = [
+        WaivedClientFinding(one, waiver) for one in findings if (waiver := policy.waiver_of(one, day)) is not None
+    ]
     passed = {(one.finding.rule, one.finding.subject) for one in waived}
     names = {key.client for key in uses}
     remarks = list(policy.remarks(findings, day))
