@@ -97,9 +97,9 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """`twinshore proxy run` before both clusters, with what it does by default. `guarded`: with a quota and breakers that
-    measure every topic. `carried`: topics that count as
-    carried from the second cluster to the first."""
+    """`twinshore proxy run` before both clusters, with what it does by default. `guarded`: with a quota, and breakers
+    that measure every topic. `carried`: topics that count as replicated from the second cluster to the first.
+    """
 
     guarded: bool = True
     carried: str = ""

@@ -112,7 +112,7 @@ def test_numbers_may_be_whole_where_a_fraction_is_allowed() -> None:
         ("clusters = 1", "[clusters] must hold one section per cluster"),
         ('[mirror.spark]\nmastr = "local"', "[mirror.spark] mastr: unknown; did you mean master?"),
         ('[mirror.spark]\nmaster = "lokal"', "[mirror.spark] master: 'lokal' is not a Spark master"),
-        ("[mirror.spark]\nspark.speculation = true", "spark.speculation: not here, two runs of one task must never run at once"),
+        ("[mirror.spark]\nspark.speculation = true", "spark.speculation: not here, two runs of one task"),
         ('[store]\nurl = "postgres://h/d"', "[store] url: no such kind of store 'postgres'; did you mean postgresql?"),
         ('[store]\nurl = "postgresql://u:hush@h/d"', "[store] url: a secret never stands in the settings"),
         ('[store]\nurl = "postgresql://h/d?x=1&Password=hush"', "[store] url: a secret never stands in the settings"),

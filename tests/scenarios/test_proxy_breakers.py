@@ -1,5 +1,4 @@
-"""Breakers of the proxy before unmodified clients: a topic's traffic stops, its clients are told no error, and all goes on
-where it was."""
+"""Breakers of the proxy before unmodified clients: a topic's traffic stops, clients get no error, and all continues."""
 
 from __future__ import annotations
 
@@ -100,7 +99,7 @@ class JavaReader:
 @pytest.mark.claim(
     "proxy",
     "breakers",
-    "breakers of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
+    "breakers stop produce and fetch traffic before the broker and release it; dropped records are in the incident log",
 )
 def test_producers_of_a_topic_wait_at_a_breaker_and_those_of_others_go_on(
     proxy: ProxyProcess, east: LabCluster, tmp_path: Path
@@ -150,7 +149,7 @@ def test_producers_of_a_topic_wait_at_a_breaker_and_those_of_others_go_on(
 @pytest.mark.claim(
     "proxy",
     "breakers",
-    "breakers of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
+    "breakers stop produce and fetch traffic before the broker and release it; dropped records are in the incident log",
 )
 def test_what_a_breaker_drops_is_told_as_written_and_stands_on_the_ledger(
     proxy: ProxyProcess, east: LabCluster, tmp_path: Path
@@ -193,7 +192,7 @@ def test_what_a_breaker_drops_is_told_as_written_and_stands_on_the_ledger(
 @pytest.mark.claim(
     "proxy",
     "breakers",
-    "breakers of writing and of reading stop traffic at the broker and let it go on, and what they drop is on the ledger",
+    "breakers stop produce and fetch traffic before the broker and release it; dropped records are in the incident log",
 )
 def test_consumers_of_a_topic_stay_in_their_group_and_read_on_where_they_were(
     proxy: ProxyProcess, east: LabCluster, tmp_path: Path

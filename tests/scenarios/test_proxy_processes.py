@@ -182,5 +182,6 @@ def test_a_topic_moves_under_clients_of_several_processes(east: LabCluster, west
             rig.same()
             found = written(rig.sides()[0], rig.topic, acked, rig.partitions)
             assert (found.records, found.wrong) == (len(acked), 0), found
-            held = [value for name, value in proxy.metrics().items() if re.match("twinshore_proxy_paused_requests_total", name)]
+            metric = "twinshore_proxy_paused_requests_total"
+            held = [value for name, value in proxy.metrics().items() if re.match(metric, name)]
             assert len(held) == PROCESSES and min(held) > 0, held

@@ -35,7 +35,7 @@ TOLD = AuditRow(1_000, "", "proxy breaker", "orders", "", "open", "done", "anna"
 SERVES = ProxyInstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
 
 
-def test_of_two_who_saw_the_same_only_the_first_changes_breakers(store: Store, open_another: Callable[[], Store]) -> None:
+def test_of_two_changes_of_breakers_only_the_first_is_made(store: Store, open_another: Callable[[], Store]) -> None:
     other = open_another().proxies
     assert store.proxies.revision() == 0
     assert store.proxies.change([OPEN], seen=0, told=[TOLD])
