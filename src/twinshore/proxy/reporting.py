@@ -53,26 +53,31 @@ class ProxyCollector(Collector):
         rows = [((api_name(key),), count) for key, count in sorted(dict(counts.requests).items())]
         yield _family(CounterMetricFamily, "requests", "requests of clients, by API", ["api"], rows)
         for name, told, value in (
-            ("clients", "connections of clients that came", counts.clients),
-            ("forwarded_requests", "requests for which several brokers, or another one, were asked", counts.errands),
-            ("paused_requests", "requests that waited for a switch", counts.held),
-            ("deduplicated_records", "records that came again behind a forced switch and were there", again.known),
-            ("possible_duplicate_records", "records behind a forced switch that may have been there", again.unsure),
-            ("throttled", "times that a client above its quota was not read for a while", counts.slowed),
-            ("connections_refused", "connections of clients that were not let in", counts.turned_away),
-            ("connections_closed", "connections of clients that were ended here", counts.hung_up),
-            ("logins_refused", "logins of clients that were refused", counts.refused),
-            ("brokers_lost", "connections to brokers that ended", counts.brokers_lost),
+            ("clients", "client connections accepted", counts.clients),
+            ("forwarded_requests", "requests for which the proxy asked other brokers", counts.errands),
+            ("paused_requests", "requests that waited for a switch or an offset reset", counts.held),
+            ("deduplicated_records", "records resent after a forced switch that were not written again", again.known),
+            (
+                "possible_duplicate_records",
+                "records written after a forced switch that may be duplicates",
+                again.unsure,
+            ),
+            ("throttled", "pauses of clients above their quota", counts.slowed),
+            ("connections_refused", "client connections refused", counts.turned_away),
+            ("connections_closed", "client connections closed by the proxy", counts.hung_up),
+            ("logins_refused", "client logins refused", counts.refused),
+            ("brokers_lost", "broker connections lost", counts.brokers_lost),
             ("received_bytes", "bytes received from clients", counts.bytes_in),
             ("sent_bytes", "bytes sent to clients", counts.bytes_out),
         ):
             yield CounterMetricFamily(f"twinshore_proxy_{name}", told, value=value)
         yield GaugeMetricFamily(
-            "twinshore_proxy_connections", "clients that are connected", value=len(self._house.guests)
+            "twinshore_proxy_connections", "client connections open now", value=len(self._house.guests)
         )
         heard = GaugeMetricFamily(
             "twinshore_proxy_registered",
-            "1 while a switch that moves topics of the cluster waits for this proxy; else their writers wait",
+            "1 while the proxy is registered at the cluster, so that switches wait for it; else writers of its"
+            " topics wait",
             labels=["cluster"],
         )
         for name, until_s in dict(self._house.until_s).items():
@@ -87,10 +92,10 @@ class ProxyCollector(Collector):
         yield _family(GaugeMetricFamily, "cluster_up", "1 where the cluster answers", ["cluster"], answer)
         leaderless = Counter(one.lacks for one in seen.leaderless.values())
         why = [((one.name.lower(),), leaderless[one]) for one in NoLeaderReason]
-        yield _family(GaugeMetricFamily, "leaderless_topics", "topics without a leader, by why", ["why"], why)
+        yield _family(GaugeMetricFamily, "leaderless_topics", "topics without a leader, by reason", ["why"], why)
         yield GaugeMetricFamily(
             "twinshore_proxy_assumed_homes",
-            "topics whose leader was chosen without a cluster that did not answer since this proxy began",
+            "topics whose home was decided without a cluster that has not answered since the start",
             value=len(seen.unconfirmed_leaders),
         )
         yield from self._near()
@@ -132,14 +137,18 @@ class ProxyCollector(Collector):
     def _near(self) -> Iterator[Metric]:
         near = self._house.near
         read = [((cluster,), count) for cluster, count in sorted(dict(near.bytes_read).items())]
-        told = "bytes of records that clients read at a twin"
+        told = "bytes of records read at twins"
         yield _family(CounterMetricFamily, "follower_bytes", told, ["cluster"], read)
-        yield CounterMetricFamily("twinshore_proxy_follower_redirects", "answers that led a client to a twin", value=near.led)
         yield CounterMetricFamily(
-            "twinshore_proxy_home_redirects", "partitions whose client a twin sent home", value=near.redirected_home
+            "twinshore_proxy_follower_redirects", "responses that sent a reader to a twin", value=near.led
+        )
+        yield CounterMetricFamily(
+            "twinshore_proxy_home_redirects",
+            "partitions whose reader was sent home because of an error",
+            value=near.redirected_home,
         )
         yield GaugeMetricFamily(
-            "twinshore_proxy_follower_partitions", "partitions of twins that clients may read", value=len(near.served)
+            "twinshore_proxy_follower_partitions", "partitions of twins that serve readers now", value=len(near.served)
         )
 
     def _breakers(self) -> Iterator[Metric]:

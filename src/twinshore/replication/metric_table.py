@@ -55,7 +55,7 @@ METRICS_BY_LEVEL = {
 }
 LINK_STATE = Metric("twinshore_link_state", MetricKind.GAUGE, ("link", "state"), "1 for the link's state, else 0.")
 LINK_STATUS_AGE = Metric(
-    "twinshore_link_status_age_seconds", MetricKind.GAUGE, LINK, "How long ago a mirror last said how the link stands."
+    "twinshore_link_status_age_seconds", MetricKind.GAUGE, LINK, "Age of the link's last status report."
 )
 LINK_POLL_AGE = Metric(
     "twinshore_link_source_age_seconds",
@@ -69,10 +69,12 @@ LINK_UNSEEN = Metric(
     LINK,
     "Partitions whose log end on the source is unknown; the link's lag omits them.",
 )
-LINK_TASKS = Metric("twinshore_link_tasks", MetricKind.GAUGE, LINK, "Lanes that carry the link.")
-LINK_PARTITIONS = Metric("twinshore_link_partitions", MetricKind.GAUGE, LINK, "Partitions that the link has twins of.")
-LINK_RECORDS_S = Metric("twinshore_link_records_per_second", MetricKind.GAUGE, LINK, "Records carried now.")
-LINK_BYTES_S = Metric("twinshore_link_bytes_per_second", MetricKind.GAUGE, LINK, "Bytes carried now.")
+LINK_TASKS = Metric("twinshore_link_tasks", MetricKind.GAUGE, LINK, "Tasks that replicate the link.")
+LINK_PARTITIONS = Metric("twinshore_link_partitions", MetricKind.GAUGE, LINK, "Partitions with a twin.")
+LINK_RECORDS_S = Metric(
+    "twinshore_link_records_per_second", MetricKind.GAUGE, LINK, ("Current rate of replicated records.")
+)
+LINK_BYTES_S = Metric("twinshore_link_bytes_per_second", MetricKind.GAUGE, LINK, "Current rate of replicated bytes.")
 LINK_THROTTLE = Metric(
     "twinshore_link_throttle_bytes_per_second",
     MetricKind.GAUGE,
@@ -125,11 +127,9 @@ GROUPS_BEHIND = Metric(
     "twinshore_groups_lag_records",
     MetricKind.GAUGE,
     LINK,
-    "Offsets by which places are behind on the target, in all.",
+    "Sum of offsets by which committed offsets on the target are behind.",
 )
-GROUPS_ROUND = Metric(
-    "twinshore_groups_sync_seconds", MetricKind.GAUGE, LINK, "How long the last round over groups took."
-)
+GROUPS_ROUND = Metric("twinshore_groups_sync_seconds", MetricKind.GAUGE, LINK, "Duration of the last sync of groups.")
 GROUPS_ROUND = Metric("twinshore_groups_sync_seconds", MetricKind.GAUGE, LINK, "Duration of the last sync of groups.")
 GROUPS_STATUS_AGE = Metric(
     "twinshore_groups_status_age_seconds",
@@ -187,14 +187,13 @@ ends every `ends_s` seconds, so the recovery point also grows for topics that ar
 by the target. It survives a restart: the store keeps since when the oldest partitions are behind, and records that
 arrived while no mirror ran count from the last report.
 
-**What is not known is absent, never frozen.** A lag counts only ends of the source that were seen within the last two
-looks. While the source cannot be reached its lag has no series: `twinshore_link_source_age_seconds` says for how long,
-`twinshore_link_unknown_lag_partitions` of how many partitions. A recovery point stays as long as something is known to be
-missing, and grows; it is absent where nothing was known to be missing when the source was last seen. A process that
-does not carry a link serves neither of them for it, so `max by (link)` is the carrying one's. Rates and latencies are
-absent while no mirror writes in the store, and the link's state is then `unknown`; what was written before a process
-began does not count there. So an alert on lag or recovery point does not
-fire while the source is away: `TwinshoreSourceUnknown` and `TwinshoreLinkWaits` do.
+**Unknown values are absent, never frozen.** A lag counts only log ends that were read within the last two polls. While
+the source does not answer, lag has no series: `twinshore_link_source_age_seconds` says for how long, and
+`twinshore_link_unknown_lag_partitions` for how many partitions. A recovery point stays, and grows, while something is
+known to be lacking; it is absent if nothing was lacking when the source was last read. Only the process that replicates
+a link serves both for it, so use `max by (link)`. Rates and latencies are absent while no mirror reports, and the
+link's state is then `unknown`. So an alert on lag or recovery point does not fire while the source is away:
+`TwinshoreSourceUnknown` and `TwinshoreLinkWaits` do.
 
 **How many series.** Topics and partitions have their own series up to `metrics_topics_max` and
 `metrics_partitions_max`, in the order in which they were first seen. All count in their link's.
