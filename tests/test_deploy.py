@@ -30,7 +30,7 @@ SERVED = (
 )
 # By a proxy: tests/scenarios/test_switch_orphaned.py, tests/proxy/test_doors.py, tests/proxy/test_several.py.
 SERVED["twinshore_proxy_waiting_clients"] = SERVED["twinshore_proxy_connections"] = ()
-SERVED |= {f"twinshore_proxy_{name}": ("cluster",) for name in ("heard", "cluster_answers")}
+SERVED |= {f"twinshore_proxy_{name}": ("cluster",) for name in ("registered", "cluster_up")}
 for family in DelayCollector(NOTHING, NOTHING).collect():
     SERVED[family.name + "_total" * (family.type == "counter")] = tuple(family._labelnames)  # type: ignore[attr-defined]
 FUNCTIONS = {"time", "absent", "max", "max_over_time", "min", "sum", "rate", "increase", "deriv", "topk"}

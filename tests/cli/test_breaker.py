@@ -34,7 +34,7 @@ def said(*words: str) -> str:
 def test_a_breaker_is_opened_seen_and_closed(url: str) -> None:
     told = said("breaker", "open", "orders", "--produce", "--policy", "drop", "--reason", "a\ntest", "--for", "10m")
     assert told.splitlines() == [
-        "records for orders are lost while it cuts: producers are told that they are written",
+        "records for orders are lost while the breaker is open: producers are told that they are written",
         "the produce breaker of orders is open for 600 s, drop",
         "no proxy is known to serve: one that begins takes it up",
     ]

@@ -50,7 +50,7 @@ def test_traffic_is_shown_by_what_is_asked_for(url: str) -> None:
     assert said("traffic", "--by", "client", "--last", "1h").startswith(r"a\nb, produce: ")
     (line,) = json.loads(said("traffic", "--by", "way", "--json"))["lines"]
     assert (line["subject"], line["records"]) == ("proxy a:19092 to east", 3_600)
-    with pytest.raises(ConfigError, match="'site' is not a valid TrafficGrouping"):
+    with pytest.raises(ConfigError, match="--by is 'site'"):
         said("traffic", "--by", "site")
 
 

@@ -190,7 +190,7 @@ def test_a_breaker_that_trips_is_said_and_told(store: Store) -> None:
         await played.until(lambda: any(one.tripped for one in store.proxies.counts()))
         await played.until(lambda: not played.box.tripped(row.key))
         await played.until(lambda: not any(one.tripped for one in store.proxies.counts()))
-        assert [mentions(one, "orders") and ("tripped" in one, "closed" in one) for one in played.said] == [
+        assert [mentions(one, "orders") and ("opened" in one, "closed" in one) for one in played.said] == [
             (True, False),
             (False, True),
         ]

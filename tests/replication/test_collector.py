@@ -158,7 +158,7 @@ def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
     meters: Meters, store: Store, state: str
 ) -> None:
     now_ms = int(time.time() * 1000)
-    figures = {"lanes": 4, "records_per_s": 900.0, "bytes_per_s": 9e6, "p50_ms": 7.0, "p99_ms": 9.0}
+    figures = {"tasks": 4, "records_per_s": 900.0, "bytes_per_s": 9e6, "p50_ms": 7.0, "p99_ms": 9.0}
 
     def says(owner: str, updated_ms: int, state: str) -> LinkStatus:
         word = LinkStatus(NAME, owner, state, "carries", updated_ms, **figures)  # type: ignore[arg-type]
