@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.state.test_receipts import by
-from tests.state.test_switching import EAST_WEST, FLIP, PAIR, WEST_EAST, carried_by_east
+from tests.state.test_progress import by
+from tests.state.test_topics_in_switch import EAST_WEST, FLIP, PAIR, WEST_EAST, carried_by_east
 from twinshore.state.core.progress_rules import PRODUCERS_PER_PARTITION_MAX
 from twinshore.state.core.values import HomeChange, ProgressRecord, ReplicatedPrefix
 from twinshore.state.store import Store
