@@ -319,3 +319,11 @@ def tree() -> SourceTree:
 @pytest.mark.parametrize("figure", [one for one in FIGURES if one.key not in SHOWN_ONLY], ids=lambda one: one.key)
 def test_the_form_of_code_and_pages_keeps_its_bounds(figure: FormFigure, tree: SourceTree) -> None:
     assert figure.holds(figure.measure(tree)), f"{figure.says()}; it is {figure.measure(tree):,.2f}"
+
+
+def test_topics_are_deleted_in_one_place() -> None:
+    """`lab` deletes topics of clusters on this machine by a client of its own."""
+    calls = [
+        path for path in SOURCES if path.is_relative_to(ROOT / "src") and ".admin.delete_topic(" in path.read_text()
+    ]
+    assert [name_of(path) for path in calls] == ["src/twinshore/replication/sync/topic_deletion.py"]

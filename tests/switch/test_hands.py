@@ -25,9 +25,9 @@ def hands(kind: SwitchKind) -> Any:
     link, back = Link("east", "west"), Link("west", "east")
     settings: Any = type("Settings", (), {"mirror": type("Mirror", (), {"lease_s": 1.0})})
     if kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
-        return FailbackSteps(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
+        return FailbackSteps(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS, NOBODY)
     if kind is SwitchKind.REBUILD:
-        return RebuildSteps(back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
+        return RebuildSteps(back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS, NOBODY)
     if kind is SwitchKind.GROUP:
         return GroupSwitchSteps([link], NOBODY, NOBODY, lambda: NOW_MS)
     whose = SwitchWithoutDataSteps if kind is SwitchKind.DATALESS else SwitchSteps

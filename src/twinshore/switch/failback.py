@@ -28,6 +28,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import next_sequence
 from twinshore.replication.core.ownership import pair_name
+from twinshore.replication.sync.topic_deletion import DeletionGuard
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
@@ -90,8 +91,10 @@ class RebuildSteps(StepExecutor):
         old: KafkaCluster,
         new: KafkaCluster,
         now_ms: Callable[[], int],
+        guard: DeletionGuard,
     ) -> None:
         self._link, self._store, self._old, self._new, self._now_ms = link, store, old, new, now_ms
+        self._guard = guard
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
         self._silence = MirrorSilence(store, link.name, settings.mirror.lease_s)
         self._doing = {
@@ -148,10 +151,12 @@ class RebuildSteps(StepExecutor):
         return rescue_steps.home_to_compare(record.back, tail, self._new, self._store, tail.first)
 
     def _commit(self, record: SwitchState) -> StepOutcome:
-        """Checks that the twins are as inspected, and that no group reads them."""
+        """Checks that the twins may be deleted and are as inspected, and that no group reads them."""
         ends = read_log_ends(self._old, record.topics).ends
         if grown := [one.topic for one in record.topics if one.ends != ends[one.topic]]:
             return StepFailed(f"somebody writes to {join_names(grown, NAMED_MAX)} on {record.old}")
+        if refused := self._guard.refusal(record.names()):
+            return StepFailed(refused.message)
         if why := self._elsewhere(record) or self._changed(record) or self._readers(record):
             return StepFailed(why)
         parts = {(one.topic, number) for one in record.topics for number in range(one.partitions)}
@@ -166,7 +171,7 @@ class RebuildSteps(StepExecutor):
 
     def _rebuild(self, record: SwitchState) -> StepOutcome:
         outcome = rescue_steps.recreate_topics(
-            record, record.topics, self._old, self._store, self._silence, self._not_yet
+            record, record.topics, self._old, self._store, self._silence, self._guard, self._not_yet
         )
         if all(one.old_id not in rescue_steps.read_topic_ids(self._old, one.topic).values() for one in record.topics):
             resume_replication(self._store, record)  # only now may the mirror write again
@@ -303,8 +308,9 @@ class FailbackSteps(StepExecutor):
         words: HomeAnnouncer,
         writers: WriterAccess,
         now_ms: Callable[[], int],
+        guard: DeletionGuard,
     ) -> None:
-        self._link, self._store, self._now_ms = link, store, now_ms
+        self._link, self._store, self._now_ms, self._guard = link, store, now_ms, guard
         self._old, self._new, self._words = old, new, words
         mirror = (store, back.name, settings.mirror.lease_s)
         # A rescue may take long, so the mirror is checked again right before anything is deleted.
@@ -390,7 +396,7 @@ class FailbackSteps(StepExecutor):
         return rescue_steps.home_to_compare(record.back, tail, self._new, self._store, 0)
 
     def _commit(self, record: SwitchState) -> StepOutcome:
-        """Checks that what is deleted next is saved, and that no group reads it."""
+        """Checks that what is deleted next may be deleted and is saved, and that no group reads it."""
         if why := describe_topic_changes(self._old, record.topics, new=False):
             return StepFailed(why)
         found = ranges_from_json(record.tails)
@@ -404,6 +410,8 @@ class FailbackSteps(StepExecutor):
         if record.kind is SwitchKind.MAPPED_FAILBACK:
             why = why_not_mapped(record, self._old, self._store)
             return StepFailed(why) if why else StepDone(record, "from here on the fail-back goes on")
+        if refused := self._guard.refusal(topics_of_ranges(found)):
+            return StepFailed(refused.message)
         if found and (no_sign := self._at_last.check_alive()):
             return no_sign
         if found and (live := read_group_offsets(self._old, topics_of_ranges(found))[1]):
@@ -420,7 +428,7 @@ class FailbackSteps(StepExecutor):
 
     def _rebuild(self, record: SwitchState) -> StepOutcome:
         return rescue_steps.recreate_topics(
-            record, self._parted(record), self._old, self._store, self._silence, self._not_yet
+            record, self._parted(record), self._old, self._store, self._silence, self._guard, self._not_yet
         )
 
     def _not_yet(self, record: SwitchState, one: TopicMove) -> StepPending | None:

@@ -46,6 +46,7 @@ from twinshore.kafka.protocol.transactions import (
     parse_describe_transactions,
 )
 from twinshore.replication.sync.core.lifecycle import BEGIN_AGAIN_APPROVAL, Approval, parse_compacted
+from twinshore.replication.sync.topic_deletion import DeletionGuard
 from twinshore.replication.task.core.position import marker_producer_id
 from twinshore.state.core.values import AuditRow, Incident, LinkStateRow
 from twinshore.state.log import AuditFilter
@@ -509,6 +510,7 @@ def recreate_topics(
     old: KafkaCluster,
     store: Store,
     silence: MirrorSilence,
+    guard: DeletionGuard,
     not_yet: Callable[[SwitchState, TopicMove], StepPending | None],
 ) -> StepOutcome:
     """Deletes the topics. Done once the mirror has recreated them; without topics the sentence is empty. `not_yet`
@@ -522,12 +524,15 @@ def recreate_topics(
         if {row.target_topic_id for row in rows} == shown and shown not in ({one.old_id}, {""}):
             continue
         waits.append(one.topic)
-        if one.old_id in shown and (why := not_yet(record, one)):
-            return why
+        if one.old_id in shown:
+            if refused := guard.refusal([one.topic]):
+                return StepPending(refused.message)
+            if pending := not_yet(record, one):
+                return pending
         if not rows or rows[0].target_topic_id == one.old_id:
             _agree(store, record.back, one, record.by, wall_ms())
         if one.old_id in shown:
-            _delete(record, one, old, store)
+            _delete(record, one, old, store, guard)
     if waits:
         return silence.waiting(f"the mirror of {record.back} makes {join_names(waits, NAMED_MAX)} anew")
     return StepDone(
@@ -557,8 +562,8 @@ def _agree(store: Store, back: str, one: TopicMove, by: str, now_ms: int) -> Non
     store.link_states.remember([row], [told] if first else [])
 
 
-def _delete(record: SwitchState, one: TopicMove, old: KafkaCluster, store: Store) -> None:
-    """Deletes the topic with exactly this id. Idempotent. The audit row comes first, so that the deletion is recorded
+def _delete(record: SwitchState, one: TopicMove, old: KafkaCluster, store: Store, guard: DeletionGuard) -> None:
+    """Idempotent. The audit row comes first, so that the deletion is recorded
     even if the response is lost or this process dies.
     """
     before, after = f"id {one.old_id}", f"deleted on {record.old}, to be filled anew from {record.new}"
@@ -566,11 +571,7 @@ def _delete(record: SwitchState, one: TopicMove, old: KafkaCluster, store: Store
     if before not in {row.before for row in told_before}:
         told = AuditRow(wall_ms(), record.back, "twin", one.topic, before, after, "asked", record.by, one.topic)
         store.audit.add([told])
-    try:
-        old.admin.delete_topic(one.topic, topic_id=bytes.fromhex(one.old_id))
-    except KafkaError as error:
-        if error.code not in TOPIC_ABSENT_CODES:
-            raise
+    guard.delete(old, one.topic, one.old_id)
 
 
 class RestoreGroupOffsets:

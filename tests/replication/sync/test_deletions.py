@@ -17,8 +17,8 @@ from twinshore.config.model import Link
 from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.protocol.error_codes import kafka_error
 from twinshore.replication.sync import deletion
-from twinshore.replication.sync.cluster_comparison import SafetyPolicy, TargetAdmin
 from twinshore.replication.sync.core.lifecycle import (
     ALL_TOPICS,
     DELETE_APPROVAL,
@@ -29,6 +29,8 @@ from twinshore.replication.sync.core.lifecycle import (
     TwinRange,
 )
 from twinshore.replication.sync.deletion import DeletedTopics
+from twinshore.replication.sync.target_admin import TargetAdmin
+from twinshore.replication.sync.topic_deletion import SafetyPolicy
 from twinshore.state.core.values import ControlRow, IncidentRow, LinkStateRow, TwinRow
 from twinshore.state.store import Store, open_store
 
@@ -47,17 +49,18 @@ TOPICS = tuple("abcdefgh")
 
 
 @dataclass(slots=True)
-class Deleting(TargetAdmin):
-    """Says of each twin what the target answers, and which were deleted."""
+class Deleting:
+    """Stands for the target's controller: `answer` is its error code for a topic, and `deleted` what it has deleted."""
 
-    answer: Callable[[str], str] = lambda _: ""
+    answer: Callable[[str], int] = lambda _: 0
     deleted: tuple[str, ...] = ()
 
-    def delete_twin(self, twin: str, *_: object, **__: object) -> str:
-        refused = self.answer(twin)
-        if not refused:
-            self.deleted += (twin,)
-        return refused
+    def delete_topic(self, name: str, *, topic_id: bytes, allow: Callable[[], None]) -> None:
+        allow()
+        assert topic_id.hex() == "bb"
+        if code := self.answer(name):
+            raise kafka_error(code, f"west: delete topic {name}")
+        self.deleted += (name,)
 
 
 class Stage:
@@ -78,7 +81,9 @@ class Stage:
         settings = load_settings(self.file, {})
         self.link = settings.links[0]
         self.clusters = [KafkaCluster(settings.cluster(name)) for name in ("east", "west")]
-        self.hands = Deleting(LINK, self.clusters[1], self.store)
+        self.controller = Deleting()
+        vars(self.clusters[1])["admin"] = self.controller
+        self.hands = TargetAdmin(LINK, self.clusters[1], self.store)
         monkeypatch.setattr(deletion, "observe_topics", self._sides)
         monkeypatch.setattr(deletion, "read_twin_ranges", self._spans)
         self.endings = self.begun()
@@ -98,7 +103,7 @@ class Stage:
         """Which twins are deleted after so many looks."""
         for _ in range(count):
             self.endings.look()
-        return self.hands.deleted
+        return self.controller.deleted
 
     def pause(self, *, paused: bool = True) -> None:
         row = ControlRow(LINK, "paused", "true" if paused else "false", 1, "test")
@@ -116,7 +121,7 @@ class Stage:
 
     def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, ObservedTopic]:
         there = ObservedTopic(Presence.THERE, "aa" if cluster.name == "east" else "bb", 1)
-        left = self.gone if cluster.name == "east" else set(self.hands.deleted)
+        left = self.gone if cluster.name == "east" else set(self.controller.deleted)
         return {name: ObservedTopic(Presence.GONE) if name in left else there for name in names}
 
     def _spans(self, _cluster: KafkaCluster, topic: str, *_: object) -> list[TwinRange]:
@@ -232,18 +237,18 @@ def test_a_deletion_that_the_target_refuses_is_told_once_and_tried_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.gone = {"a"}
-    stage.hands.answer = lambda _: "refused: TOPIC_DELETION_DISABLED"
+    stage.controller.answer = lambda _: 73
     stage.looks(20)
     (row,) = stage.open("deletion held")
-    assert "cannot be deleted: refused: TOPIC_DELETION_DISABLED" in row.incident.sentence
+    assert "TOPIC_DELETION_DISABLED" in row.incident.sentence
     asked: list[str] = []
-    stage.hands.answer = lambda twin: asked.append(twin) or "refused"  # type: ignore[func-returns-value]
+    stage.controller.answer = lambda twin: asked.append(twin) or 73  # type: ignore[func-returns-value]
     stage.looks(3)
     assert asked == [], "not at each look"
     monkeypatch.setattr(deletion, "DELETE_RETRY_S", 0.0)
     stage.looks(1)
     assert asked == ["a"]
-    stage.hands.answer = lambda _: ""
+    stage.controller.answer = lambda _: 0
     assert stage.looks(3) == ("a",)
     assert stage.store.incidents.rows(LINK, open_only=True) == ()
 

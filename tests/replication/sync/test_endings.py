@@ -14,7 +14,6 @@ from twinshore.config.incident_policy import POLICY_KEEP_TWIN, POLICY_TOPIC, Inc
 from twinshore.config.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.sync import deletion
-from twinshore.replication.sync.cluster_comparison import SafetyPolicy, TargetAdmin
 from twinshore.replication.sync.core.decisions import DeletionState, RememberState
 from twinshore.replication.sync.core.lifecycle import (
     DeletionDelays,
@@ -26,6 +25,8 @@ from twinshore.replication.sync.core.lifecycle import (
     parse_lifecycle_states,
 )
 from twinshore.replication.sync.deletion import DeletedTopics
+from twinshore.replication.sync.target_admin import TargetAdmin
+from twinshore.replication.sync.topic_deletion import SafetyPolicy
 from twinshore.state.core.values import Incident, TwinRow
 from twinshore.state.store import Store, open_store
 

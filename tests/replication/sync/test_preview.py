@@ -17,10 +17,10 @@ from twinshore.config.settings import load_settings
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.sync import deletion
-from twinshore.replication.sync.cluster_comparison import SafetyPolicy
 from twinshore.replication.sync.core.lifecycle import DELETE_APPROVAL, KEEP_TWIN, Approval, ObservedTopic, Presence
 from twinshore.replication.sync.deletion import TopicJudge
 from twinshore.replication.sync.syncer import judge_topics, preview_topic
+from twinshore.replication.sync.topic_deletion import SafetyPolicy
 
 
 class Planned(Stage):
@@ -47,7 +47,7 @@ class Planned(Stage):
 
     def follows(self, count: int = 2) -> None:
         now, ours = self.policies(), self.endings.judging
-        ours._link, ours._safety = now._link, now._safety
+        ours._link, ours.guard = now._link, replace(now.guard, holds_lease=ours.guard.holds_lease)
         for _ in range(count):
             self.endings.look()
 
@@ -82,9 +82,9 @@ def test_a_plan_says_what_the_follower_then_tells(stage: Planned) -> None:
     assert all("the twin is deleted on " in words for words in now.values()), "another delay is announced anew"
     stage.follows(1)
     assert all("its twin" in words and "is deleted: its source topic" in words for words in stage.plan().values())
-    assert not stage.hands.deleted
+    assert not stage.controller.deleted
     stage.follows(1)
-    assert set(stage.hands.deleted) == {"a", "b"}
+    assert set(stage.controller.deleted) == {"a", "b"}
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from twinshore.kafka.protocol.access_control import Acl, AclOperation, AclPermis
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.core.model import CarryTopic
 from twinshore.replication.sync import cluster_comparison
-from twinshore.replication.sync import cluster_comparison as hands_module
 from twinshore.replication.sync import syncer as rules_module
-from twinshore.replication.sync.cluster_comparison import TargetAdmin
+from twinshore.replication.sync import target_admin as hands_module
 from twinshore.replication.sync.core.decisions import AclContext, own_acl
 from twinshore.replication.sync.core.lifecycle import ObservedTopic, Presence
 from twinshore.replication.sync.syncer import AclSync
+from twinshore.replication.sync.target_admin import TargetAdmin
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store, open_store
 

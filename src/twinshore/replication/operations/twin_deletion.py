@@ -11,8 +11,7 @@ from twinshore.config.model import DeletedTopicPolicy, Link, Plan
 from twinshore.config.schema import did_you_mean
 from twinshore.config.settings import Settings
 from twinshore.kafka.clock import wall_ms
-from twinshore.replication.links import effective_links
-from twinshore.replication.sync.cluster_comparison import NEVER_DELETE_REASON, observe_topics, read_twin_ranges
+from twinshore.replication.sync.cluster_comparison import observe_topics, read_twin_ranges
 from twinshore.replication.sync.core.decisions import DeletionState
 from twinshore.replication.sync.core.lifecycle import (
     ALL_TOPICS,
@@ -26,10 +25,10 @@ from twinshore.replication.sync.core.lifecycle import (
     describe_not_kept,
     describe_ranges,
     explain_unsafe,
-    find_objection,
     find_unreplicated,
     parse_lifecycle_states,
 )
+from twinshore.replication.sync.topic_deletion import deletion_guard
 from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
 from twinshore.state.core.values import AuditRow, LinkStateRow
 from twinshore.state.store import Store
@@ -80,10 +79,7 @@ def explain_unseen_twin(link: Link, settings: Settings, store: Store, topic: str
 
 def preview_twin(link: Link, settings: Settings, store: Store, topic: str) -> TwinPreview:
     """Asks both clusters; KafkaError when one does not answer, or is another cluster."""
-    now = effective_links(settings.links, store)[link.name]
-    kept = {row.subject for row in store.link_states.of(link.name, KEEP_TWIN)}
-    never = NEVER_DELETE_REASON if settings.safety.never_delete else ""
-    against = find_objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
+    against = deletion_guard(link, settings, store).objections([topic])[topic]
     twin = link.twin_of(topic)
     with LinkClients(link, settings, client_id=WORD_CLIENT_ID, patience_s=PATIENCE_S) as ends:
         pin_cluster_ids(link, store, ends.source, ends.target)

@@ -20,14 +20,7 @@ from twinshore.config.repeat_filter import RepeatFilter
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.incident_kinds import KNOWN_TOPIC_KINDS
-from twinshore.replication.links import effective_links
-from twinshore.replication.sync.cluster_comparison import (
-    DONE,
-    SafetyPolicy,
-    TargetAdmin,
-    observe_topics,
-    read_twin_ranges,
-)
+from twinshore.replication.sync.cluster_comparison import observe_topics, read_twin_ranges
 from twinshore.replication.sync.core import lifecycle
 from twinshore.replication.sync.core.decisions import (
     ARCHIVED_OUTCOME,
@@ -53,13 +46,15 @@ from twinshore.replication.sync.core.lifecycle import (
     Presence,
     TopicObservation,
     explain_too_many,
-    find_objection,
     lifecycle_row,
     parse_lifecycle_states,
     rows_to_forget,
 )
+from twinshore.replication.sync.target_admin import DONE, TargetAdmin
+from twinshore.replication.sync.topic_deletion import DeletionForbiddenError, DeletionGuard, SafetyPolicy
 from twinshore.runtime.logging import LinkLogger
 from twinshore.state.core.values import Incident, IncidentRow, LinkStateRow, PartitionState, TwinRow
+from twinshore.state.log import refused_outcome
 from twinshore.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -97,9 +92,10 @@ class TopicJudge:
         *,
         links: Sequence[Link],
         safety: SafetyPolicy,
+        holds_lease: Callable[[], bool] = lambda: False,
     ) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
-        self._links, self._safety = links, safety
+        self.guard = DeletionGuard(link, links, store, safety, holds_lease)
         self._missed: dict[str, int] = {}
 
     def look(self, doubted: Collection[str] = ()) -> dict[str, JudgedTopic]:
@@ -115,17 +111,6 @@ class TopicJudge:
             for topic, row in known.items()
         ]
         return self._judged(looks)
-
-    def objections(self, topics: Sequence[str]) -> dict[str, str]:
-        """Why these topics' twins must not be deleted, by present settings and operators' orders, or ""."""
-        if not topics:
-            return {}
-        now = effective_links(self._links, self._store)[self._link.name]
-        kept = {row.subject for row in self._store.link_states.of(self._link.name, lifecycle.KEEP_TWIN)}
-        never = self._safety.against()
-        return {
-            topic: find_objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics
-        }
 
     def decide(self, one: JudgedTopic, at_ms: int) -> list[LifecycleAction]:
         """Decides what to do now; reads what the twin holds if needed."""
@@ -148,7 +133,7 @@ class TopicJudge:
     def _judged(self, looks: Sequence[TopicObservation]) -> dict[str, JudgedTopic]:
         memories = parse_lifecycle_states(self._store.link_states.of(self._link.name))
         mapped = {topic for topic, _ in self._store.offset_runs.reached(self._link.name)}
-        against = self.objections([look.topic for look in looks if lifecycle.is_source_lost(look)])
+        against = self.guard.objections(look.topic for look in looks if lifecycle.is_source_lost(look))
         found = {}
         for look in looks:
             rules = DeletionRules(self._link.follow, against.get(look.topic, ""))
@@ -157,7 +142,7 @@ class TopicJudge:
         ours = [one for topic, one in found.items() if not is_heartbeats_topic(topic)]
         waiting = sum(lifecycle.would_delete(*one, wall_ms()) for one in ours)
         lost = sum(lifecycle.is_source_lost(one.look) for one in ours)
-        many = explain_too_many(waiting, lost, len(ours), self._safety.known.deletions_at_once_max)
+        many = explain_too_many(waiting, lost, len(ours), self.guard.safety.known.deletions_at_once_max)
         if not many:
             return found
         return {topic: one._replace(rules=replace(one.rules, many=many)) for topic, one in found.items()}
@@ -194,7 +179,7 @@ class DeletedTopics:
         clock_s: Callable[[], float] = steady_s,
     ) -> None:
         self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
-        self.judging = TopicJudge(link, source, target, store, links=links, safety=safety)
+        self.judging = TopicJudge(link, source, target, store, links=links, safety=safety, holds_lease=active)
         self._active, self._clock_s, self._log = active, clock_s, LinkLogger(log, link.name)
         self._delays = DeletionDelays(link.name)
         self._orders: deque[ControllerOrder] = deque()
@@ -294,18 +279,28 @@ class DeletedTopics:
 
     def _delete(self, act: DeleteTwin, topic_id: str) -> bool:
         topic, tried_s = act.topic, self._refused_s.get(act.topic)
-        if topic in self._carried or not self._active() or self.judging.objections([topic])[topic]:
+        if topic in self._carried or (tried_s is not None and time.monotonic() - tried_s < DELETE_RETRY_S):
             return False
-        if tried_s is not None and time.monotonic() - tried_s < DELETE_RETRY_S:
+        deleted = [Change("twin", act.twin, "", f"deleted: {act.reason}", act.twin)]
+        try:
+            self.judging.guard.delete(self._target, topic, topic_id)
+        except DeletionForbiddenError:
             return False
-        refused = self._hands.delete_twin(act.twin, topic_id, act.reason, still=self._active, told=tried_s is not None)
-        if refused and self._active():
-            self._refused_s[topic] = time.monotonic()
-            policy = IncidentPolicy(f"try again every {DELETE_RETRY_S:g} s", IncidentEffect.TWIN)
-            self._tell(
-                ReportIncident(topic, DELETION_HELD_KIND, f"the twin {act.twin} cannot be deleted: {refused}", policy)
-            )
-        return not refused
+        except KafkaError as error:
+            if error.retriable or not self._active():
+                raise
+            refused = refused_outcome(error)
+        else:
+            self._hands.account(deleted, DONE)
+            return True
+        if tried_s is None:
+            self._hands.account(deleted, refused)
+        self._refused_s[topic] = time.monotonic()
+        policy = IncidentPolicy(f"try again every {DELETE_RETRY_S:g} s", IncidentEffect.TWIN)
+        self._tell(
+            ReportIncident(topic, DELETION_HELD_KIND, f"the twin {act.twin} cannot be deleted: {refused}", policy)
+        )
+        return False
 
     def _take_back(self, topic: str, kind: str) -> None:
         self._store.link_states.forget([LinkStateRow(self._link.name, kind, topic, "", "", 0)])

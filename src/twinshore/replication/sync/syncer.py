@@ -31,13 +31,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.protocol.access_control import Acl, ResourceType
 from twinshore.replication.core.model import CarryTopic, Refuse
 from twinshore.replication.incidents import stopped
-from twinshore.replication.sync.cluster_comparison import (
-    ClusterComparison,
-    SafetyPolicy,
-    TargetAdmin,
-    own_users,
-    target_principal,
-)
+from twinshore.replication.sync.cluster_comparison import ClusterComparison, own_users, target_principal
 from twinshore.replication.sync.core import decisions
 from twinshore.replication.sync.core.decisions import (
     ARCHIVED_OUTCOME,
@@ -64,6 +58,8 @@ from twinshore.replication.sync.core.lifecycle import (
     parse_compacted,
 )
 from twinshore.replication.sync.deletion import DeletedTopics, JudgedTopic, TopicJudge
+from twinshore.replication.sync.target_admin import TargetAdmin
+from twinshore.replication.sync.topic_deletion import SafetyPolicy
 from twinshore.replication.task.core.position import AUTHORIZATION_CODES
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, SharedConnections, pin_cluster_ids
 from twinshore.runtime.logging import FailureLog, OutageLog

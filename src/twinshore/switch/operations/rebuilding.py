@@ -15,6 +15,7 @@ from twinshore.config.sentences import count_phrase, join_names
 from twinshore.config.settings import Settings, parse_link_name
 from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.links import effective_links
+from twinshore.replication.sync.topic_deletion import deletion_guard
 from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
@@ -25,7 +26,7 @@ from twinshore.switch.core.unreplicated import find_doubtful_ranges
 from twinshore.switch.drain import describe_partial_refill, describe_topic_changes, read_log_ends, why_unreachable
 from twinshore.switch.handover import read_group_offsets
 from twinshore.switch.operations.plan import SwitchPlan, SwitchPlanStep, check_disk_space, refuse_adopting_link
-from twinshore.switch.operations.returning import new_switch_state, refuse_deletion, rescue_folder, topic_move_of_twin
+from twinshore.switch.operations.returning import new_switch_state, rescue_folder, topic_move_of_twin
 from twinshore.switch.rescue_steps import inspect_old_home, origin_of
 
 NAMED_MAX = 5
@@ -139,7 +140,7 @@ def _refused(
             cluster=record.old,
             remedy="stop these consumers; --anyway deletes it under them",
         )
-    return refuse_deletion(record.names(), link, settings, store)
+    return deletion_guard(link, settings, store).refusal(record.names())
 
 
 def _remarks(record: SwitchState, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:

@@ -17,8 +17,7 @@ from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.links import effective_links
-from twinshore.replication.sync.cluster_comparison import NEVER_DELETE_REASON
-from twinshore.replication.sync.core.lifecycle import KEEP_TWIN, find_objection
+from twinshore.replication.sync.topic_deletion import deletion_guard
 from twinshore.runtime.endpoints import LinkClients, verify_cluster_ids
 from twinshore.state.core.values import TwinRow
 from twinshore.state.store import Store
@@ -228,17 +227,7 @@ def _refused(
             remedy=f"stop these consumers, or point them to {back.source}; a consumer that was "
             "killed is a member until its session times out",
         )
-    return refuse_deletion(topics_of_ranges(found), back, settings, store) if deletes else None
-
-
-def refuse_deletion(topics: Sequence[str], link: Link, settings: Settings, store: Store) -> TwinshoreError | None:
-    never = NEVER_DELETE_REASON if settings.safety.never_delete else ""
-    kept = {row.subject for row in store.link_states.of(link.name, KEEP_TWIN)}
-    now = effective_links(settings.links, store)[link.name]
-    for topic in topics:
-        if why := find_objection(now.link, topic, never=never, kept=kept, troubles=now.troubles):
-            return RefusedError("replication.twin-not-deleted", topic=topic, why=why)
-    return None
+    return deletion_guard(back, settings, store).refusal(topics_of_ranges(found)) if deletes else None
 
 
 def _unmappable(

@@ -24,6 +24,7 @@ from twinshore.replication.links import effective_links
 from twinshore.replication.operations.link_admin import AddLink, ChangeLink
 from twinshore.replication.operations.link_admin import act as change_links
 from twinshore.replication.operations.link_admin import plan as plan_links
+from twinshore.replication.sync.topic_deletion import deletion_guard
 from twinshore.routing.core.home_records import NEWER_HINT, HomeLog, newer_in_words
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.runtime.endpoints import LinkClients
@@ -269,7 +270,11 @@ def _go_on(
         record = over[1](record) if over else record
         record = restart_uncommitted(record) if was_kept else record
         now_ms = steady_clock()
-        work = build_step_executor(record, link, back, settings, store, ends, asking, now_ms)
+
+        def holds() -> bool:
+            return began is not None and lease.generation() == began.epoch
+
+        work = build_step_executor(record, link, back, settings, store, ends, asking, now_ms, holds)
         once = call_before_announcing(asking.before_hold, work.once)
         ended = run_steps(
             record, once, save, now_ms=now_ms, tell=asking.tell, stop=asking.stop, behind_flip=asking.behind_flip
@@ -293,18 +298,20 @@ def build_step_executor(
     ends: LinkClients,
     asking: SwitchCaller,
     now_ms: Callable[[], int],
+    holds_lease: Callable[[], bool] = lambda: False,
 ) -> CommandSteps:
-    """`now_ms`: the clock of the switch."""
+    """`now_ms`: the clock of the switch. `holds_lease`: of the switch; only under it topics are deleted."""
+    guard = deletion_guard(back, settings, store, holds_lease)
     does: SwitchSteps | FailbackSteps | RebuildSteps | GroupSwitchSteps
     if record.kind is SwitchKind.REBUILD:
-        does = RebuildSteps(back, settings, store, ends.source, ends.target, now_ms)
+        does = RebuildSteps(back, settings, store, ends.source, ends.target, now_ms, guard)
     elif record.kind is SwitchKind.GROUP:
         does = GroupSwitchSteps(links_between(settings, store, record.old, record.new), settings, store, now_ms)
     else:
         words = HomeAnnouncer(ends.source, ends.target, time.monotonic)
         writers = WriterAccess(ends.source, ends.target, link, back, store)
         if record.kind in (SwitchKind.FAILBACK, SwitchKind.MAPPED_FAILBACK):
-            does = FailbackSteps(link, back, settings, store, ends.source, ends.target, words, writers, now_ms)
+            does = FailbackSteps(link, back, settings, store, ends.source, ends.target, words, writers, now_ms, guard)
         else:
             whose = SwitchWithoutDataSteps if record.kind is SwitchKind.DATALESS else SwitchSteps
             does = whose(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
