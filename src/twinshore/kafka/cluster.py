@@ -9,6 +9,9 @@ from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
+from kio.static.primitive import i8
+
 from twinshore.config.errors import KafkaError
 from twinshore.config.frozen import CLIENT_ID
 from twinshore.config.model import Cluster, TopicPartition
@@ -236,6 +239,15 @@ class KafkaCluster:
         return self._patience.retry(
             "a new producer id", lambda: self._anybody(partial(init_producer_id, place=self.name))
         )
+
+    def find_coordinators(self, kind: i8, keys: Sequence[str]) -> FindCoordinatorResponse:
+        """Asks any broker for the coordinators of these groups or transactional ids."""
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=tuple(keys))
+
+        def ask(connection: Connection, timeout_s: float) -> FindCoordinatorResponse:
+            return connection.call(request, FindCoordinatorResponse, timeout_s=timeout_s)
+
+        return self.anybody("coordinators", ask)
 
     def anybody(self, what: str, ask: Callable[[Connection, float], Value]) -> Value:
         """Ask any broker. `ask` gets a connection and a timeout in seconds, perhaps repeatedly."""

@@ -27,7 +27,7 @@ from kio.schema.describe_share_group_offsets.v0 import (
 )
 from kio.schema.describe_share_group_offsets.v0.request import DescribeShareGroupOffsetsRequestGroup
 from kio.schema.describe_share_group_offsets.v0.response import DescribeShareGroupOffsetsResponseGroup
-from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
+from kio.schema.find_coordinator.v4 import FindCoordinatorResponse
 from kio.schema.leave_group.v4 import LeaveGroupRequest, LeaveGroupResponse
 from kio.schema.leave_group.v4.request import MemberIdentity
 from kio.schema.list_groups.v4 import ListGroupsRequest as ListGroupsRequestV4
@@ -58,6 +58,7 @@ from twinshore.kafka.protocol.offsets import (
 from twinshore.kafka.protocol.response_check import check_response
 
 LIST_GROUPS_KEY = 16
+GROUP_COORDINATOR = i8(0)
 GROUPS_PER_OFFSET_FETCH = 500
 GROUPS_PER_FIND_COORDINATOR = 1000
 # A broker processes a connection's commits one by one, some milliseconds each.
@@ -167,9 +168,8 @@ class ConsumerGroups:
         found = GroupCoordinators({}, {})
         for start in range(0, len(groups), GROUPS_PER_FIND_COORDINATOR):
             some = tuple(groups[start : start + GROUPS_PER_FIND_COORDINATOR])
-            request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=some)
             self.asked["FindCoordinator"] += 1
-            answer = self.cluster.anybody("coordinators of groups", partial(_search, request))
+            answer = self.cluster.find_coordinators(GROUP_COORDINATOR, some)
             some_found = parse_coordinators(answer, self.name)
             found.nodes.update(some_found.nodes)
             found.refused.update(some_found.refused)
@@ -323,10 +323,6 @@ def query_each_broker(
                 raise
             away[node] = error
     return found, away
-
-
-def _search(request: FindCoordinatorRequest, line: Connection, timeout_s: float) -> FindCoordinatorResponse:
-    return line.call(request, FindCoordinatorResponse, timeout_s=timeout_s)
 
 
 DEAD_STATE, EMPTY_STATE = "Dead", "Empty"

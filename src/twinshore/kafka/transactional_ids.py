@@ -8,13 +8,11 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from kio.schema.add_partitions_to_txn.v3 import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnTopic
 from kio.schema.end_txn.v3 import EndTxnRequest, EndTxnResponse
-from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
 from kio.schema.init_producer_id.v4 import InitProducerIdRequest, InitProducerIdResponse
 from kio.schema.list_transactions.v0 import ListTransactionsRequest, ListTransactionsResponse
 from kio.schema.types import ProducerId, TopicName, TransactionalId
@@ -33,7 +31,7 @@ from twinshore.kafka.protocol.transactions import (
     parse_describe_transactions,
 )
 
-TRANSACTION_COORDINATOR = 1
+TRANSACTION_COORDINATOR = i8(1)
 CLOSED_STATES = frozenset({"Empty", "CompleteAbort", "CompleteCommit"})
 OPEN_STATES = ("Ongoing", "PrepareAbort", "PrepareCommit", "PrepareEpochFence")
 _MOVED = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS})
@@ -173,11 +171,10 @@ class TransactionalIds:
         return known
 
     def _find(self, name: str) -> int:
-        request = FindCoordinatorRequest(key_type=i8(TRANSACTION_COORDINATOR), coordinator_keys=(name,))
         until_s = time.monotonic() + self._patience_s
         while True:
             self._go()
-            (one,) = self._cluster.anybody("coordinator", partial(_search, request)).coordinators
+            (one,) = self._cluster.find_coordinators(TRANSACTION_COORDINATOR, [name]).coordinators
             if not one.error_code:
                 return int(one.node_id)
             error = kafka_error(int(one.error_code), self._place(name), right=f"Describe on transactional id {name}")
@@ -210,7 +207,3 @@ def _codes(answer: AddPartitionsToTxnResponse) -> Iterable[tuple[TopicPartition,
 def _worst(answer: AddPartitionsToTxnResponse) -> int:
     codes = {code for _, code in _codes(answer)} - {0}
     return min(codes - {_UNDONE}, default=_UNDONE if codes else 0)
-
-
-def _search(request: FindCoordinatorRequest, line: Connection, timeout_s: float) -> FindCoordinatorResponse:
-    return line.call(request, FindCoordinatorResponse, timeout_s=timeout_s)
