@@ -34,7 +34,8 @@ from twinshore.kafka.protocol.fetch import (
     encode_fetch_by_id,
     parse_fetch_by_id,
 )
-from twinshore.kafka.protocol.record_batch import BatchHeader, split_batches
+from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.record_batch import HEADER_BYTES, BatchHeader, split_batches
 
 CONSUMER_REPLICA_ID = -1
 # Kafka's debugging replica: it is shown the log end, where a consumer is shown the high watermark.
@@ -208,6 +209,28 @@ def fetch_records(
     if answer.error or not answer.partitions:
         return answer.error or Code.UNKNOWN_TOPIC_ID, None
     return answer.partitions[0].error, answer.partitions[0]
+
+
+def produce_batch(
+    connection: Connection,
+    cluster: str,
+    named: TopicPartition,
+    topic_id: bytes,
+    batch: bytes,
+    *,
+    timeout_s: float,
+    timeout_ms: int = 30_000,
+) -> int:
+    """Appends the batch once, and returns its base offset. `timeout_ms`: how long the leader waits for replicas."""
+    version = connection.handwritten_version(PRODUCE_KEY)
+    parts = [(named.partition, batch[:HEADER_BYTES], batch[HEADER_BYTES:])]
+    body = b"".join(encode_produce(version, [(named.topic, topic_id, parts)], timeout_ms=timeout_ms))
+    (answer,) = connection.ask(
+        PRODUCE_KEY, version, body, lambda view: parse_produce(view, 0, version), timeout_s=timeout_s
+    )
+    if answer.error:
+        raise kafka_error(answer.error, f"{cluster}: append to {named}", right=f"Write on topic {named.topic}")
+    return answer.base_offset
 
 
 def init_producer_id(connection: Connection, place: str, *, timeout_s: float) -> tuple[int, int]:

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from twinshore.config.errors import KafkaError, WireError
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.backoff import delay_s
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.connection import Connection
-from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind, produce_batch
 from twinshore.kafka.pool import is_retriable
 from twinshore.kafka.protocol.error_codes import Code, kafka_error
-from twinshore.kafka.protocol.fetch import (
-    FETCH_KEY,
-    FETCH_VERSION,
-    FetchPartitionById,
-    encode_fetch_by_id,
-    parse_fetch_by_id,
-)
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
 from twinshore.kafka.protocol.record_batch import Record, decode_batch, encode_batch, split_batches
 
 APPEND_ATTEMPTS_MAX = 4
 RETRY_DELAY_S = 0.2
 REQUEST_TIMEOUT_MIN_S = 0.01
+REPLICAS_TIMEOUT_MS = 5_000
 EMPTY_FETCHES_MAX = 20
+EMPTY_FETCH_DELAY_S = 0.1
 READ_BYTES = 1 << 20
 UNPACKED_BATCH_BYTES_MAX = 1 << 26  # decompressed
-BATCH_HEAD_BYTES = 61
 APPEND_BYTES_MAX = 1 << 18
 
-Value = TypeVar("Value")
 KeyValue = tuple[bytes, bytes | None]
 
 
@@ -105,21 +95,32 @@ class StateTopic:
         """Append in one batch. After a lost response the records may be there twice."""
         records = [Record(index, now_ms, key, value) for index, (key, value) in enumerate(entries)]
         batch = encode_batch(records)
-        head, body = batch[:BATCH_HEAD_BYTES], batch[BATCH_HEAD_BYTES:]
+        for times in range(APPEND_ATTEMPTS_MAX):
+            try:
+                self._append_once(batch, refresh=times > 0)
+            except KafkaError as error:
+                wait_s = delay_s(times + 1, self._rng, first_s=RETRY_DELAY_S)
+                if not is_retriable(error) or times == APPEND_ATTEMPTS_MAX - 1 or wait_s >= self._cluster.left_s():
+                    raise
+                time.sleep(wait_s)
+            else:
+                return
 
-        def ask(connection: Connection, *, topic_id: bytes) -> None:
-            version = connection.handwritten_version(PRODUCE_KEY)
-            request = encode_produce(version, [(self._named.topic, topic_id, [(0, head, body)])], timeout_ms=5000)
-            error = connection.ask(
-                PRODUCE_KEY,
-                version,
-                b"".join(request),
-                partial(_appended, version),
-                timeout_s=self._time_s(),
-            )
-            self._check(error, "append", "Write")
-
-        self._persist(ask)
+    def _append_once(self, batch: bytes, *, refresh: bool) -> None:
+        part = self._cluster.partition_of(self._named, refresh=refresh)
+        topic = self._cluster.metadata([self._named.topic], refresh=False).topics.get(self._named.topic)
+        if topic is None:  # deleted between the two
+            place = f"{self._cluster.name}: {self._named}"
+            raise kafka_error(Code.UNKNOWN_TOPIC_OR_PARTITION, place, right=f"Describe on topic {self._named.topic}")
+        produce_batch(
+            self._cluster.connection_to(part.leader),
+            self._cluster.name,
+            self._named,
+            topic.topic_id,
+            batch,
+            timeout_s=max(REQUEST_TIMEOUT_MIN_S, min(self._call_s, self._cluster.left_s())),
+            timeout_ms=REPLICAS_TIMEOUT_MS,
+        )
 
     def bounds(self) -> tuple[int, int]:
         """Returns log start and log end."""
@@ -145,7 +146,14 @@ class StateTopic:
         idle = 0
         while position < end and idle < EMPTY_FETCHES_MAX:
             before = position
-            some, position = self._persist(partial(self._some, position=before))
+            if idle:
+                time.sleep(EMPTY_FETCH_DELAY_S)
+            fetched = self._cluster.read_from(self._named, before, bytes_max=READ_BYTES, committed=False)
+            try:
+                some, position = _records(fetched.records, before)
+            except WireError as malformed:
+                place = f"{self._cluster.name}: read {self._named} from offset {before}"
+                raise KafkaError(f"{place}: {malformed.message}") from malformed
             yield some, position
             idle = idle + 1 if position == before else 0
 
@@ -158,56 +166,8 @@ class StateTopic:
     def _bound(self, kind: OffsetKind) -> int:
         return self._cluster.list_offsets([self._named], kind)[self._named]
 
-    def _some(self, connection: Connection, *, topic_id: bytes, position: int) -> tuple[list[StateRecord], int]:
-        wanted = FetchPartitionById(topic_id, 0, position, -1, -1, READ_BYTES)
-        body = encode_fetch_by_id(max_wait_ms=100, min_bytes=1, max_bytes=READ_BYTES, partitions=[wanted])
-        error, records = connection.ask(FETCH_KEY, FETCH_VERSION, body, _fetched, timeout_s=self._time_s())
-        self._check(error, "read", "Read")
-        try:
-            return _notes(records, position)
-        except WireError as malformed:
-            place = f"{self._cluster.name}: read {self._named} from offset {position}"
-            raise KafkaError(f"{place}: {malformed.message}") from malformed
 
-    def _check(self, code: int, what: str, right: str) -> None:
-        if code:
-            place = f"{self._cluster.name}: {what} {self._named}"
-            raise kafka_error(code, place, right=f"{right} on topic {self._named.topic}")
-
-    def _time_s(self) -> float:
-        """Returns one call's timeout, within the caller's time limit."""
-        return max(REQUEST_TIMEOUT_MIN_S, min(self._call_s, self._cluster.left_s()))
-
-    def _persist(self, ask: Callable[..., Value]) -> Value:
-        for times in range(APPEND_ATTEMPTS_MAX):
-            try:
-                part = self._cluster.partition_of(self._named, refresh=times > 0)
-                topic = self._cluster.metadata([self._named.topic], refresh=False).topics.get(self._named.topic)
-                if topic is not None:
-                    return ask(self._cluster.connection_to(part.leader), topic_id=topic.topic_id)
-                self._check(Code.UNKNOWN_TOPIC_OR_PARTITION, "find", "Describe")  # deleted between the two
-            except KafkaError as error:
-                wait_s = delay_s(times + 1, self._rng, first_s=RETRY_DELAY_S)
-                if not is_retriable(error) or times == APPEND_ATTEMPTS_MAX - 1 or wait_s >= self._cluster.left_s():
-                    raise
-                time.sleep(wait_s)
-        raise AssertionError("unreachable")
-
-
-def _appended(version: int, view: memoryview) -> int:
-    (answer,) = parse_produce(view, 0, version)
-    return answer.error
-
-
-def _fetched(view: memoryview) -> tuple[int, memoryview]:
-    answer = parse_fetch_by_id(view, 0)
-    if answer.error:
-        return answer.error, memoryview(b"")
-    (part,) = answer.partitions
-    return part.error, part.records
-
-
-def _notes(records: memoryview, position: int) -> tuple[list[StateRecord], int]:
+def _records(records: memoryview, position: int) -> tuple[list[StateRecord], int]:
     found: list[StateRecord] = []
     onward = position
     for data, header in split_batches(records):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from twinshore.config.errors import KafkaError
@@ -18,10 +17,9 @@ from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, joi
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.leader_queries import OffsetKind
+from twinshore.kafka.leader_queries import OffsetKind, produce_batch
 from twinshore.kafka.log_reader import LogReader
-from twinshore.kafka.protocol.error_codes import Code, kafka_error
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.record_batch import HEADER_BYTES, SEQUENCE_SPAN, split_batches
 from twinshore.kafka.protocol.transactions import FILLER_RECORDS_MAX, is_filler, make_filler
 from twinshore.replication.core.ownership import pair_name
@@ -133,31 +131,22 @@ class LogFiller:
             for at, count in _pieces(begin, end):
                 made = make_filler(count)
                 head = made.encode_header(*self._writer, (at - first) % SEQUENCE_SPAN)
-                ask = partial(_append, named=named, topic_id=ids[named.topic], head=head, body=made.body)
-                self.new.at(self.new.leader_of(named), "filler", ask)
+                batch = bytes(head[:HEADER_BYTES]) + made.body
+                self._append(named, ids[named.topic], batch)
                 if steady_s() > over_s:
                     return
+
+    def _append(self, named: TopicPartition, topic_id: bytes, batch: bytes) -> None:
+        def ask(connection: Connection, timeout_s: float) -> int:
+            timeout_s = max(timeout_s, REQUEST_TIMEOUT_S)
+            return produce_batch(connection, self.new.name, named, topic_id, batch, timeout_s=timeout_s)
+
+        self.new.at(self.new.leader_of(named), "filler", ask)
 
 
 def _pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
     for at in range(begin, end, FILLER_RECORDS_MAX):
         yield at, min(FILLER_RECORDS_MAX, end - at)
-
-
-def _append(
-    connection: Connection, timeout_s: float, *, named: TopicPartition, topic_id: bytes, head: bytes, body: bytes
-) -> None:
-    version = connection.handwritten_version(PRODUCE_KEY)
-    request = encode_produce(version, [(named.topic, topic_id, [(named.partition, head[:HEADER_BYTES], body)])])
-    parse = partial(_error, version)
-    code = connection.ask(PRODUCE_KEY, version, b"".join(request), parse, timeout_s=max(timeout_s, REQUEST_TIMEOUT_S))
-    if code != Code.NONE:
-        raise kafka_error(code, f"fill {named}")
-
-
-def _error(version: int, view: memoryview) -> int:
-    (answer,) = parse_produce(view, 0, version)
-    return answer.error
 
 
 def _is_ours(new: KafkaCluster, named: TopicPartition, begin: int, end: int) -> bool:

@@ -20,12 +20,10 @@ from twinshore.config.sentences import count_phrase, join_names
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.leader_queries import OffsetKind
-from twinshore.kafka.protocol.error_codes import Code, error_kind, kafka_error
-from twinshore.kafka.protocol.produce import PRODUCE_KEY, encode_produce, parse_produce
+from twinshore.kafka.leader_queries import OffsetKind, produce_batch
+from twinshore.kafka.protocol.error_codes import Code, error_kind
 from twinshore.kafka.protocol.record_batch import (
     CONTROL_FLAG,
-    HEADER_BYTES,
     BatchHeader,
     Record,
     encode_batch,
@@ -271,7 +269,8 @@ def append_batch(
             part = cluster.partition_of(named, refresh=number > 0)
             topic_id = cluster.metadata([named.topic], refresh=False).topics[named.topic].topic_id
             line = cluster.connection_to(part.leader)
-            return _append_once(line, cluster.name, named, topic_id, batch) + len(records)
+            at = produce_batch(line, cluster.name, named, topic_id, batch, timeout_s=APPEND_TIMEOUT_S)
+            return at + len(records)
         except KafkaError as error:
             if error.code == Code.DUPLICATE_SEQUENCE_NUMBER:
                 return 0
@@ -279,15 +278,3 @@ def append_batch(
                 raise
             time.sleep(RETRY_INTERVAL_S)
     raise AssertionError("the last try returns or raises")
-
-
-def _append_once(line: Connection, name: str, named: TopicPartition, topic_id: bytes, batch: bytes) -> int:
-    version = line.handwritten_version(PRODUCE_KEY)
-    topic = (named.topic, topic_id, [(named.partition, batch[:HEADER_BYTES], batch[HEADER_BYTES:])])
-    body = b"".join(encode_produce(version, [topic]))
-    (answer,) = line.ask(
-        PRODUCE_KEY, version, body, lambda view: parse_produce(view, 0, version), timeout_s=APPEND_TIMEOUT_S
-    )
-    if answer.error:
-        raise kafka_error(answer.error, f"{name}: append to {named}", right=f"Write on topic {named.topic}")
-    return answer.base_offset
