@@ -10,7 +10,7 @@ import pytest
 from twinshore.state.store import Store, open_store
 from twinshore.switch import drain
 from twinshore.switch.core.steps import StepFailed, StepPending
-from twinshore.switch.drain import MirrorSilence, MirrorWatch
+from twinshore.switch.drain import MirrorWatch
 
 LINK, NAME = "east->west", "link east->west"
 
@@ -61,7 +61,7 @@ def test_past_the_point_of_no_return_a_mirror_that_is_away_is_told_and_heard_whe
 ) -> None:
     now_s = [100.0]
     monkeypatch.setattr(drain, "steady_s", lambda: now_s[0])
-    silence = MirrorSilence(store, LINK, 10.0)
+    silence = MirrorWatch(store, LINK, 10.0)
     away = "waits for the mirror of east->west, which gives no sign of life"
     assert silence.waiting("it makes orders anew").sentence.startswith(away)
     row = store.leases.take(NAME, "anna", 10_000, seen=None)

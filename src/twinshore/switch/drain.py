@@ -402,7 +402,7 @@ def describe_drill_writes(open_to: Collection[str], written: Collection[str]) ->
 
 
 class MirrorWatch:
-    """Waits to see the link's lease renewed, so that no clocks of two hosts are compared."""
+    """Whether a mirror renews the link's lease, as seen here: no clocks of two hosts are compared."""
 
     def __init__(self, store: Store, link: str, lease_s: float) -> None:
         self._store, self._link = store, link
@@ -425,18 +425,10 @@ class MirrorWatch:
             return StepFailed(f"{row.owner}, who carried {self._link}, gives no sign of life: is its mirror dead?")
         return StepPending(f"a sign of life of {row.owner}, who carries {self._link}, is waited for")
 
-
-class MirrorSilence:
-    """Reports that a link's lease is no longer renewed, while a step waits for the mirror. A mirror that returns is
-    noticed.
-    """
-
-    def __init__(self, store: Store, link: str, lease_s: float) -> None:
-        self._store, self._link = store, link
-        self._watch = LeaseWatch(lease_s, GRACE_S)
-
     def waiting(self, sentence: str) -> StepPending:
-        """Returns `sentence` as pending while the mirror may be running, else a request to start the mirror."""
+        """For a step that waits for the mirror: returns `sentence` as pending while the mirror may be running, else a
+        request to start the mirror, which is noticed.
+        """
         row = self._store.leases.read(f"link {self._link}")
         if not self._watch.observe(row, steady_s()):
             return StepPending(sentence)

@@ -67,7 +67,7 @@ from twinshore.switch.core.unreplicated import (
     ranges_to_json,
     topics_of_ranges,
 )
-from twinshore.switch.drain import MirrorSilence, MirrorWatch, describe_topic_changes, open_transactions, read_log_ends
+from twinshore.switch.drain import MirrorWatch, describe_topic_changes, open_transactions, read_log_ends
 from twinshore.switch.handover import read_group_offsets
 from twinshore.switch.rescue_steps import (
     describe_loading_coordinator,
@@ -96,7 +96,6 @@ class RebuildSteps(StepExecutor):
         self._link, self._store, self._old, self._new, self._now_ms = link, store, old, new, now_ms
         self._guard = guard
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
-        self._silence = MirrorSilence(store, link.name, settings.mirror.lease_s)
         self._doing = {
             SwitchStep.CLAIM: self._claim,
             SwitchStep.STOP_REPLICATION: self._let_go,
@@ -171,7 +170,7 @@ class RebuildSteps(StepExecutor):
 
     def _rebuild(self, record: SwitchState) -> StepOutcome:
         outcome = rescue_steps.recreate_topics(
-            record, record.topics, self._old, self._store, self._silence, self._guard, self._not_yet
+            record, record.topics, self._old, self._store, self._mirror, self._guard, self._not_yet
         )
         if all(one.old_id not in rescue_steps.read_topic_ids(self._old, one.topic).values() for one in record.topics):
             resume_replication(self._store, record)  # only now may the mirror write again
@@ -195,7 +194,7 @@ class RebuildSteps(StepExecutor):
     def _refill(self, record: SwitchState) -> StepOutcome:
         parts = [(one.topic, number) for one in record.topics for number in range(one.partitions)]
         if waits := describe_unfilled(record.topics, read_high_watermarks(self._old, parts)):
-            return self._silence.waiting(waits)
+            return self._mirror.waiting(waits)
         offsets = count_phrase(sum(point for one in record.topics for point in one.points), "offset")
         return StepDone(record, f"filled again from {record.new}, {offsets} and what came since")
 
@@ -314,7 +313,7 @@ class FailbackSteps(StepExecutor):
         self._old, self._new, self._words = old, new, words
         mirror = (store, back.name, settings.mirror.lease_s)
         # A rescue may take long, so the mirror is checked again right before anything is deleted.
-        self._first, self._at_last, self._silence = MirrorWatch(*mirror), MirrorWatch(*mirror), MirrorSilence(*mirror)
+        self._first, self._at_last = MirrorWatch(*mirror), MirrorWatch(*mirror)
         self._doing = {
             SwitchStep.CLAIM: self._claim,
             SwitchStep.ANNOUNCE_HOME: self._tell,
@@ -428,7 +427,7 @@ class FailbackSteps(StepExecutor):
 
     def _rebuild(self, record: SwitchState) -> StepOutcome:
         return rescue_steps.recreate_topics(
-            record, self._parted(record), self._old, self._store, self._silence, self._guard, self._not_yet
+            record, self._parted(record), self._old, self._store, self._at_last, self._guard, self._not_yet
         )
 
     def _not_yet(self, record: SwitchState, one: TopicMove) -> StepPending | None:
@@ -453,7 +452,7 @@ class FailbackSteps(StepExecutor):
         anew_ones = self._parted(record)
         parts = [(one.topic, number) for one in anew_ones for number in range(one.partitions)]
         if waits := describe_unfilled(anew_ones, read_high_watermarks(self._old, parts)):
-            return self._silence.waiting(waits)
+            return self._at_last.waiting(waits)
         return StepDone(record, f"filled again up to where it was at home on {record.old}" if parts else "")
 
     def _release(self, record: SwitchState) -> StepOutcome:

@@ -79,7 +79,7 @@ from twinshore.switch.core.unreplicated import (
     read_lines,
     records_missing_at_home,
 )
-from twinshore.switch.drain import MirrorSilence
+from twinshore.switch.drain import MirrorWatch
 from twinshore.switch.handover import (
     SavedOffset,
     find_topics_with_own_offsets,
@@ -509,7 +509,7 @@ def recreate_topics(
     topics: Iterable[TopicMove],
     old: KafkaCluster,
     store: Store,
-    silence: MirrorSilence,
+    mirror: MirrorWatch,
     guard: DeletionGuard,
     not_yet: Callable[[SwitchState, TopicMove], StepPending | None],
 ) -> StepOutcome:
@@ -534,7 +534,7 @@ def recreate_topics(
         if one.old_id in shown:
             _delete(record, one, old, store, guard)
     if waits:
-        return silence.waiting(f"the mirror of {record.back} makes {join_names(waits, NAMED_MAX)} anew")
+        return mirror.waiting(f"the mirror of {record.back} makes {join_names(waits, NAMED_MAX)} anew")
     return StepDone(
         record, f"{join_names(names, NAMED_MAX)} {is_or_are(names)} made anew on {record.old}" if names else ""
     )
