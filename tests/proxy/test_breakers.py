@@ -15,7 +15,6 @@ from twinshore.proxy.core.breakers import (
     OTHER_CLIENTS,
     BreakerCounts,
     CircuitBreakers,
-    matches_name,
 )
 from twinshore.proxy.core.model import (
     BrokerRequest,
@@ -29,6 +28,7 @@ from twinshore.proxy.core.model import (
     RoutingTable,
 )
 from twinshore.proxy.core.session import RETRY_TIMEOUT_S, THROTTLE_MS, ClientSession
+from twinshore.routing.core.subscribers import pattern_matches
 from twinshore.state.core.proxy_values import BreakerKind, BreakerLimits, BreakerPolicy, BreakerRow, BreakerState
 
 AGAIN, UNKNOWN_PRODUCER, SESSION_GONE, NOT_HERE = 19, 59, 70, 6
@@ -100,7 +100,7 @@ def answer_of(move: RequestDecision, *topics: str) -> list[tuple[str, int]]:
     [("orders", "orders", True), ("orders", "orders2", False), ("ord*", "orders", True), ("*", "", True)],
 )
 def test_a_breaker_names_a_topic_or_how_topics_begin(pattern: str, name: str, means: bool) -> None:
-    assert matches_name(pattern, name) is means
+    assert pattern_matches(pattern, name) is means
 
 
 def test_producers_of_a_topic_are_told_to_try_again_and_its_neighbours_go_on() -> None:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from twinshore.config.sections.proxy import AlarmSection
 from twinshore.proxy.core.model import RESPONSE_TIMEOUT_S
 from twinshore.proxy.core.traffic import get_tail_latency_ms
+from twinshore.routing.core.subscribers import pattern_matches
 from twinshore.state.core.proxy_values import (
     LATENCY_BUCKETS_MS,
     OTHER_NAMES,
@@ -262,12 +263,7 @@ class CircuitBreakers:
 
 
 def _means(row: BreakerRow, kind: BreakerKind, topic: str, client: str) -> bool:
-    return row.kind is kind and matches_name(row.topic, topic) and matches_name(row.client, client)
-
-
-def matches_name(pattern: str, name: str) -> bool:
-    """Whether the name, or a prefix with `*`, matches."""
-    return name.startswith(pattern[:-1]) if pattern.endswith(WILDCARD_SUFFIX) else name == pattern
+    return row.kind is kind and pattern_matches(row.topic, topic) and pattern_matches(row.client, client)
 
 
 def _widest(row: BreakerRow) -> tuple[bool, int, bool, int]:
@@ -277,7 +273,7 @@ def _widest(row: BreakerRow) -> tuple[bool, int, bool, int]:
 
 def describe_unknown_name(what: str, named: str, known: Collection[str], lately: str) -> str:
     """Returns that no such `what` was seen `lately`, with a suggestion. Empty if one was, or nothing is known."""
-    if not known or any(matches_name(named, one) for one in known):
+    if not known or any(pattern_matches(named, one) for one in known):
         return ""
     near = get_close_matches(named.rstrip("*"), sorted(known), n=1, cutoff=NAME_SIMILARITY_MIN)
     meant = f": is it {near[0]}?" if near else ""
@@ -360,7 +356,7 @@ class TrafficAlarms:
 
 
 def _is_about(asked: AlarmSection, key: TrafficKey) -> bool:
-    return matches_name(asked.topic, key.topic) and matches_name(asked.client, key.client)
+    return pattern_matches(asked.topic, key.topic) and pattern_matches(asked.client, key.client)
 
 
 def _sum(

@@ -7,9 +7,9 @@ from typing import Any
 
 from twinshore.config.schema import parse_member
 from twinshore.kafka.clock import wall_ms
-from twinshore.proxy.core.breakers import matches_name
 from twinshore.proxy.core.traffic import TrafficGrouping, TrafficLine, TrafficOrder, aggregate_traffic, describe_traffic
 from twinshore.proxy.operations.breakers import list_unknown_names, parse_seconds
+from twinshore.routing.core.subscribers import pattern_matches
 from twinshore.state.store import Store
 
 
@@ -61,7 +61,9 @@ def query_traffic(asked: TrafficQuery, store: Store) -> TrafficPage:
     now_ms = wall_ms()
     rows = store.traffic.rows(now_ms - asked.last_s * 1000, now_ms)
     meant = [
-        row for row in rows if matches_name(asked.topic, row.key.topic) and matches_name(asked.client, row.key.client)
+        row
+        for row in rows
+        if pattern_matches(asked.topic, row.key.topic) and pattern_matches(asked.client, row.key.client)
     ]
     lines = aggregate_traffic(meant, asked.by, asked.sort)
     first = (asked.page - 1) * asked.size

@@ -23,6 +23,7 @@ from typing import Any
 
 from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.model import FIRST_TERM, Link, TwinNaming, is_heartbeats_topic
+from twinshore.kafka.protocol.primitives import is_printable
 from twinshore.replication.core.filters import admits
 from twinshore.routing.core.home_records import (
     FORCED_SWITCH,
@@ -209,7 +210,7 @@ def _row(switch: str, record: Mapping[str, Any], now_ms: int) -> SwitchRow | Non
         } if own == switch and HEX_ID.fullmatch(own) and kept and 0 <= begun_ms < YEAR_9999_MS:
             if kind != FORCED_KIND or state not in SWITCH_STATES:
                 return None
-            if not all(_fits(text, most) for text, most in ((old, 64), (new, 64), (by, 255))):
+            if not all(is_printable(text, most) for text, most in ((old, 64), (new, 64), (by, 255))):
                 return None
             ended_ms = now_ms if state in ENDED_STATES else None
             return SwitchRow(own, kind, old, new, state, _text(record), by, begun_ms, now_ms, ended_ms)
@@ -233,10 +234,6 @@ def is_kept_on_cluster(row: SwitchRow) -> bool:
 def _over(record: Mapping[str, Any]) -> bool:
     """Whether a process without a store has nothing left to do."""
     return record.get("state") in ENDED_STATES or record.get("awaits_store") is True
-
-
-def _fits(text: str, chars_max: int) -> bool:
-    return len(text) <= chars_max and text.isprintable()
 
 
 def _text(record: Mapping[str, Any]) -> str:
