@@ -60,7 +60,7 @@ def test_what_may_pass_is_asked_again() -> None:
     ("said", "complaint"),
     [
         (b"\0\xff\xff", r"^east 127.0.0.1:\d+: the answer to Produce cannot be read"),
-        (produced(Code.TOPIC_AUTHORIZATION_FAILED), "^east: append n-0: "),
+        (produced(Code.TOPIC_AUTHORIZATION_FAILED), "^east: append to n-0: "),
     ],
 )
 def test_what_cannot_pass_is_told_once(said: bytes, complaint: str) -> None:

@@ -14,8 +14,16 @@ from twinshore.kafka.clock import steady_s
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.core.coordinator import TaskReport
 from twinshore.replication.task.core.config import Handoff, PartitionProgress, TaskConfig
-from twinshore.replication.task.core.connections import LearntQuota, TaskFinished, TaskProgress, TaskReady
-from twinshore.replication.task.core.messages import Assign, CoordinatorMessage, LeaseGranted, StartWriting
+from twinshore.replication.task.core.messages import (
+    Assign,
+    CoordinatorMessage,
+    LearntQuota,
+    LeaseGranted,
+    StartWriting,
+    TaskFinished,
+    TaskProgress,
+    TaskReady,
+)
 from twinshore.replication.task.core.task_core import WriteLease
 from twinshore.replication.task.runner import CoordinatorClient
 

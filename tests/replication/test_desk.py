@@ -28,8 +28,16 @@ from twinshore.replication.task.core.config import (
     position_after,
     progress_from_json,
 )
-from twinshore.replication.task.core.connections import LearntQuota, Released
-from twinshore.replication.task.core.messages import Assign, Finish, LeaseGranted, Release, StartWriting, Stop
+from twinshore.replication.task.core.messages import (
+    Assign,
+    Finish,
+    LearntQuota,
+    LeaseGranted,
+    Release,
+    Released,
+    StartWriting,
+    Stop,
+)
 from twinshore.replication.task.core.throttle import QuotaSnapshot
 from twinshore.replication.task.runner import CoordinatorLost, run_tasks
 

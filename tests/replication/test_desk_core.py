@@ -18,18 +18,21 @@ from twinshore.replication.core.coordinator import (
     TaskSession,
 )
 from twinshore.replication.task.core.config import EpochOffset, Handoff, PartitionConfig, PartitionProgress
-from twinshore.replication.task.core.connections import Released, TaskFinished, TaskProgress, TaskReady
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
     Finish,
     LeaseGranted,
     Release,
+    Released,
     StartWriting,
     Stop,
     TakeOver,
+    TaskFinished,
     TaskMessage,
+    TaskProgress,
     TaskRateLimits,
+    TaskReady,
 )
 
 LINK, TOKEN, GRANT_S, LEFT_S = "east->west", "token", 4.0, 60.0

@@ -33,7 +33,7 @@ from twinshore.kafka.protocol.transactions import (
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
-from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.replication.task.core.markers import marker_producer_id
 
 pytestmark = pytest.mark.long
 

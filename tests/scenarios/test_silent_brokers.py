@@ -15,7 +15,7 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.replication.coordinator_server import CoordinatorServer
 from twinshore.replication.incidents.stopped import StoppedPartitions
 from twinshore.replication.recorder import ProgressRecorder
-from twinshore.replication.task.core import partition, roster
+from twinshore.replication.task.core import partition, silence
 from twinshore.replication.task.core.config import PartitionConfig, TaskConfig, TaskLimits
 from twinshore.replication.task.runner import TaskRunner
 from twinshore.state.core.values import IncidentRow
@@ -81,7 +81,7 @@ def carrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabClus
         LabCluster("west", jvm_flags=QUICK) as west,
         open_store(f"sqlite:///{Path(path)}") as store,
     ):
-        for module in (partition, roster):
+        for module in (partition, silence):
             patch.setattr(module, "TROUBLE_REPORT_S", LASTS_S)
         for side in (east, west):
             side.create_topic(TOPIC)

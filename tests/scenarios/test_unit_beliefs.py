@@ -22,9 +22,9 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.empty_transactions import MarkerRunProgress
 from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.resync import PendingMarkers
-from twinshore.replication.task.core.task_core import MarkerRunProgress
 from twinshore.replication.task.lookups import (
     TransactionalIdWorker,
     inspect_target,

@@ -23,7 +23,7 @@ from twinshore.replication.task.core.connections import (
     TargetRequest,
 )
 from twinshore.replication.task.core.fetching import PlannedFetch
-from twinshore.replication.task.core.position import MarkerRun, marker_producer_id
+from twinshore.replication.task.core.markers import MarkerRun, marker_producer_id
 
 WIRE_S = 0.002
 PRODUCE_TIMEOUT_S = 30.0

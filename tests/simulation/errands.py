@@ -11,8 +11,9 @@ from typing import Protocol
 from tests.simulation.clusters import Clusters, Pair
 from twinshore.config.model import TopicPartition
 from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochEnd, EpochOffset, compare_histories
+from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.replication.task.core.partition import PartitionLeaders
-from twinshore.replication.task.core.position import TargetState, differ_at, marker_producer_id
+from twinshore.replication.task.core.position import TargetState, differ_at
 
 ERRAND_S = 0.002
 READINGS = ("start", "high", "end", "producers", "again", "source_start", "source_end", "tail", "source_batch")

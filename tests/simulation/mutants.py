@@ -14,16 +14,16 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.fetch import FetchedPartitionById
 from twinshore.replication.core import incident_rules
 from twinshore.replication.core.coordinator import Coordinator, TaskOwnership
-from twinshore.replication.task.core import position as answers
+from twinshore.replication.task.core import error_actions, resync
 from twinshore.replication.task.core import position as observe
-from twinshore.replication.task.core import resync
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PartitionStopped
 from twinshore.replication.task.core.config import PartitionProgress
-from twinshore.replication.task.core.connections import Released
 from twinshore.replication.task.core.known_end import ZombieRequests
+from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import Released
 from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.partitions import TaskPartitions
-from twinshore.replication.task.core.position import MarkerOutcome, PositionVerdict, ResumeAt, StopAt, TargetState
+from twinshore.replication.task.core.position import PositionVerdict, ResumeAt, StopAt, TargetState
 from twinshore.replication.task.core.task_core import WriteLease
 from twinshore.state.core.lease_watch import LeaseWatch
 from twinshore.state.core.values import LeaseRow
@@ -80,12 +80,12 @@ def send_behind_markers() -> None:
 
 
 def skip_diverging_epochs() -> None:
-    shipped = answers.judge_source_error
+    shipped = error_actions.judge_source_error
 
     def source_error(part: FetchedPartitionById, position: int, failures: int = 0) -> PartitionStopped | None:
         return None if part.diverging_epoch else shipped(part, position, failures)
 
-    answers.judge_source_error = source_error
+    everywhere(shipped, source_error)
     compare_no_last_record()  # else the look that follows finds it
 
 

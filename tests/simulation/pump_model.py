@@ -20,7 +20,18 @@ from twinshore.replication.task.core import connections
 from twinshore.replication.task.core.config import PartitionConfig, coordinator_epoch
 from twinshore.replication.task.core.connections import CompletedRequest, SourceFetcher, TargetProducer, TaskCommand
 from twinshore.replication.task.core.fetching import FetchStream
-from twinshore.replication.task.core.messages import Assign, CoordinatorMessage, Finish, StartWriting, TaskMessage
+from twinshore.replication.task.core.messages import (
+    Assign,
+    CoordinatorMessage,
+    Finish,
+    Released,
+    StartWriting,
+    TaskFinished,
+    TaskMessage,
+    TaskProgress,
+    TaskReady,
+    ThrottleUsage,
+)
 from twinshore.replication.task.core.partition import PartitionLeaders
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import TargetState
@@ -76,11 +87,11 @@ class PumpModel:
             connections.LookUpLeaders: self._ask_routes,
             connections.InspectTwins: self._look,
             connections.DeleteTwinRecords: self._cut,
-            connections.TaskReady: self._tell,
-            connections.TaskProgress: self._tell,
-            connections.ThrottleUsage: lambda _: None,
-            connections.Released: self._tell,
-            connections.TaskFinished: self._tell,
+            TaskReady: self._tell,
+            TaskProgress: self._tell,
+            ThrottleUsage: lambda _: None,
+            Released: self._tell,
+            TaskFinished: self._tell,
         }
         self._tick()
 

@@ -17,7 +17,7 @@ from tests.simulation.world import World
 from twinshore.kafka.protocol.record_batch import Codec
 from twinshore.replication.task.core import connections, known_end
 from twinshore.replication.task.core.known_end import LOG_END_TTL_S, KnownLogEnd
-from twinshore.replication.task.core.position import MarkerOutcome
+from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.resync import PendingMarkers
 
 SEEDS = range(60)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Record, encode_batch, split_batches
-from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.switch.core.unreplicated import LOOKBACK_OFFSETS, BatchBytes, LogMatch, compare_logs_below
 
 LINK, PAYER = 5, 9

@@ -13,7 +13,7 @@ from tests.switch.test_decision import record
 from twinshore.config.model import TopicPartition, fence_epoch
 from twinshore.kafka.leader_queries import OffsetKind
 from twinshore.kafka.protocol.record_batch import CONTROL_FLAG, HEADER_BYTES, HEADER_STRUCT, BatchHeader
-from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.switch.core.steps import (
     StepDone,
     StepOutcome,

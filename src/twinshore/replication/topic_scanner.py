@@ -29,9 +29,8 @@ from twinshore.replication.core.filters import admits, passes_filters, with_filt
 from twinshore.replication.core.model import CarryTopic, Create, Grow, PlanStep, Refuse, Settle
 from twinshore.replication.core.planner import KnownTwin, SourceTopic, TargetTopic, plan_topic
 from twinshore.replication.operator_control import EFFECTIVE_FILTERS_KIND
-from twinshore.replication.task.core import position
 from twinshore.replication.task.core.config import UNKNOWN_EPOCH, EpochOffset, PartitionConfig, position_after
-from twinshore.replication.task.core.position import AUTHORIZATION_CODES
+from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
 from twinshore.state.core.values import LinkStateRow, TwinRow
 from twinshore.state.store import Store
 
@@ -210,7 +209,7 @@ def try_step(target: KafkaCluster, link: str, step: PlanStep, unmade: Callable[[
 def refuse_step(step: PlanStep, error: KafkaError) -> Refuse:
     kind = (
         IncidentKind.RIGHTS_LOST
-        if error.code in position.AUTHORIZATION_CODES
+        if error.code in AUTHORIZATION_CODES
         else IncidentKind.TARGET_AWAY
         if error.retriable
         else IncidentKind.REFUSED

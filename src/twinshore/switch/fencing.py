@@ -36,7 +36,7 @@ from twinshore.kafka.protocol.transactions import (
     encode_markers,
     parse_markers,
 )
-from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.switch.core.steps import StepDone, StepFailed, StepOutcome, StepPending, SwitchKind, SwitchState
 from twinshore.switch.core.unreplicated import PastPointContent, PastPointScan, next_scan_range, scan_past_point
 from twinshore.switch.drain import describe_topic_changes

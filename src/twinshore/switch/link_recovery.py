@@ -19,7 +19,7 @@ from twinshore.kafka.protocol.record_batch import CONTROL_FLAG
 from twinshore.kafka.state_topic import StateTopic
 from twinshore.replication.core.claim_records import LinkClaimState, LinkClaimStates, LinkWriter, iter_anchors
 from twinshore.replication.core.ownership import pair_name
-from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.routing.core.home_records import HomeRecord
 from twinshore.state.core.values import HomeChange, HomeRow, LinkIdentity, TwinRow
 from twinshore.state.store import Store

@@ -47,7 +47,7 @@ from twinshore.kafka.protocol.transactions import (
 )
 from twinshore.replication.sync.core.lifecycle import BEGIN_AGAIN_APPROVAL, Approval, parse_compacted
 from twinshore.replication.sync.topic_deletion import DeletionGuard
-from twinshore.replication.task.core.position import marker_producer_id
+from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.state.core.values import AuditRow, Incident, LinkStateRow
 from twinshore.state.log import AuditFilter
 from twinshore.state.store import Store

@@ -12,7 +12,8 @@ from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.replication.task.core.batches import parse_batches
 from twinshore.replication.task.core.config import TaskLimits
-from twinshore.replication.task.core.position import judge_target_error, stop_for_misplaced_batch
+from twinshore.replication.task.core.error_actions import judge_target_error
+from twinshore.replication.task.core.position import stop_for_misplaced_batch
 
 PARCEL = a_parcel(10, 13, 900, 0)
 

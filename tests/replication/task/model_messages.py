@@ -9,8 +9,8 @@ from tests.replication.task.model_brokers import Answer
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.fetch import FetchResponseById
 from twinshore.replication.task.core.fetching import PlannedFetch
+from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import SentBatch
-from twinshore.replication.task.core.position import MarkerOutcome
 from twinshore.replication.task.core.resync import IdleTwin
 
 

@@ -22,20 +22,14 @@ from twinshore.replication.task.core.config import (
     TaskConfig,
     WrittenPosition,
 )
-from twinshore.replication.task.core.connections import (
-    LearntQuota,
-    Released,
-    TaskFinished,
-    TaskProgress,
-    TaskReady,
-    ThrottleUsage,
-)
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
     Finish,
+    LearntQuota,
     LeaseGranted,
     Release,
+    Released,
     SlotEnded,
     SlotTurn,
     StartTask,
@@ -43,11 +37,15 @@ from twinshore.replication.task.core.messages import (
     Stop,
     StopTaskGroup,
     TakeOver,
+    TaskFinished,
     TaskGroupAlive,
     TaskGroupConfig,
     TaskGroupMessage,
     TaskMessage,
+    TaskProgress,
     TaskRateLimits,
+    TaskReady,
+    ThrottleUsage,
     parse_task_config,
 )
 from twinshore.replication.task.core.throttle import QuotaSnapshot

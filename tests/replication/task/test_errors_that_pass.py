@@ -12,18 +12,18 @@ from twinshore.kafka.protocol.produce import ProducedPartition
 from twinshore.replication.core.incident_kinds import IncidentOutcome, is_transient, kind_entry
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
 from twinshore.replication.task.core.config import PartitionIncident, TaskLimits
-from twinshore.replication.task.core.partition import TROUBLE_REPORT_S, Phase
-from twinshore.replication.task.core.partitions import TaskPartitions
-from twinshore.replication.task.core.position import (
+from twinshore.replication.task.core.error_actions import (
     ERROR_ACTIONS,
     UNREADABLE_ERRORS_MAX,
     ErrorAction,
-    MarkerOutcome,
-    TargetState,
     error_action,
     judge_source_error,
     judge_target_error,
 )
+from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.partition import TROUBLE_REPORT_S, Phase
+from twinshore.replication.task.core.partitions import TaskPartitions
+from twinshore.replication.task.core.position import TargetState
 from twinshore.replication.task.core.resync import judge_refused_markers
 
 pytestmark = pytest.mark.claim(

@@ -13,15 +13,10 @@ from twinshore.config.model import TopicPartition
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, SequenceMap
 from twinshore.replication.task.core.config import PartitionConfig, TaskLimits, limits_from_settings
+from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions, log_start_limit, report_unreported_gap
-from twinshore.replication.task.core.position import (
-    LastBatch,
-    ResumeAt,
-    TargetState,
-    judge_position,
-    marker_producer_id,
-)
+from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState, judge_position
 
 OURS = 7
 MARKED_MAX = TaskLimits().gap_offsets_max

@@ -9,7 +9,6 @@ import pytest
 from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.kafka.protocol.fetch import FetchedPartitionById
-from twinshore.replication.task.core import position
 from twinshore.replication.task.core.accounting import PendingProgress
 from twinshore.replication.task.core.config import (
     NO_EPOCH_OFFSET,
@@ -21,6 +20,7 @@ from twinshore.replication.task.core.config import (
     compare_histories,
     latest_epoch_offset,
 )
+from twinshore.replication.task.core.error_actions import judge_source_error
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions
 from twinshore.replication.task.core.position import LastBatch, TargetState
@@ -66,12 +66,12 @@ def test_an_epoch_that_cleaners_took_stops_nothing() -> None:
     """Behind the stand the source goes on in an earlier epoch: it only forgot the one between."""
     assert compare_histories(EpochOffset(6, 80), EpochOffset(UNKNOWN_EPOCH, 80), SAID) == (5, -1)
     diverging = FetchedPartitionById(bytes(16), 0, 0, 110, 110, 0, (5, 90), None, [], memoryview(b""))
-    assert position.judge_source_error(diverging, 80) is None, "a look compares records"
-    found = position.judge_source_error(diverging, 100)
+    assert judge_source_error(diverging, 80) is None, "a look compares records"
+    found = judge_source_error(diverging, 100)
     assert found is not None
     assert (found.kind, found.offset, found.end) == ("truncation", 90, 100)
     unknown = diverging._replace(error=Code.OFFSET_OUT_OF_RANGE, diverging_epoch=None)
-    assert position.judge_source_error(unknown, 80) is None
+    assert judge_source_error(unknown, 80) is None
 
 
 def looked_at(source_epoch: int) -> TaskPartitions:

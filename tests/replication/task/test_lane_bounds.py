@@ -11,10 +11,10 @@ from twinshore.kafka.protocol.record_batch import Record, encode_batch
 from twinshore.replication.task.core.batches import PooledBuffer
 from twinshore.replication.task.core.config import Handoff, PartitionConfig, TaskLimits, limits_from_settings
 from twinshore.replication.task.core.fetching import PlannedFetch
+from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import PartitionLeaders, Phase
-from twinshore.replication.task.core.partitions import TaskPartitions
-from twinshore.replication.task.core.position import MarkerOutcome, TargetState
-from twinshore.replication.task.core.roster import ABSENCES_MAX
+from twinshore.replication.task.core.partitions import ABSENCES_MAX, TaskPartitions
+from twinshore.replication.task.core.position import TargetState
 
 NAMED = TopicPartition("orders", 0)
 SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16

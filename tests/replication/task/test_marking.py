@@ -8,8 +8,7 @@ from collections import Counter
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
-from twinshore.replication.task.core.partition import PartitionReplicator
-from twinshore.replication.task.core.position import (
+from twinshore.replication.task.core.markers import (
     MarkerOutcome,
     MarkerRun,
     end_offset_queries,
@@ -17,6 +16,7 @@ from twinshore.replication.task.core.position import (
     is_marker_producer_id,
     marker_producer_id,
 )
+from twinshore.replication.task.core.partition import PartitionReplicator
 from twinshore.replication.task.core.resync import PendingMarkers, split_by_log_end, split_by_phase
 
 

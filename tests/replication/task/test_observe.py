@@ -9,6 +9,7 @@ import pytest
 from testkit.errors import mentions
 from twinshore.config.incident_policy import IncidentKind
 from twinshore.replication.task.core.batches import SequenceMap
+from twinshore.replication.task.core.markers import marker_producer_id
 from twinshore.replication.task.core.position import (
     InspectAgain,
     LastBatch,
@@ -16,7 +17,6 @@ from twinshore.replication.task.core.position import (
     StopAt,
     TargetState,
     judge_position,
-    marker_producer_id,
 )
 
 STAMP = SequenceMap(producer_id=9, producer_epoch=0, base_offset=100, base_sequence=0)

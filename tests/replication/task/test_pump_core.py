@@ -23,15 +23,11 @@ from twinshore.replication.task.core.connections import (
     LookUpLeaders,
     OpenConnection,
     PollSocket,
-    Released,
     SendFetch,
     SendRequest,
     SourceFetcher,
     TargetProducer,
     TaskCommand,
-    TaskFinished,
-    TaskProgress,
-    TaskReady,
 )
 from twinshore.replication.task.core.known_end import ZombieRequests
 from twinshore.replication.task.core.messages import (
@@ -40,8 +36,12 @@ from twinshore.replication.task.core.messages import (
     Finish,
     LeaseGranted,
     Release,
+    Released,
     StartWriting,
     Stop,
+    TaskFinished,
+    TaskProgress,
+    TaskReady,
 )
 from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, Phase
 from twinshore.replication.task.core.partitions import TaskPartitions

@@ -20,9 +20,10 @@ from twinshore.replication.core.incident_rules import TransientIncidents
 from twinshore.replication.recorder import ProgressRecorder
 from twinshore.replication.task.core.batches import OffsetGap, PooledBuffer
 from twinshore.replication.task.core.config import PartitionConfig, PartitionIncident, PartitionProgress, TaskLimits
+from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import TROUBLE_REPORT_S, PartitionLeaders, Phase, SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
-from twinshore.replication.task.core.position import MarkerOutcome, TargetState
+from twinshore.replication.task.core.position import TargetState
 from twinshore.state.store import open_store
 
 LINK = "east->west"

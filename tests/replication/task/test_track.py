@@ -12,9 +12,9 @@ from twinshore.kafka.protocol.record_batch import Record, encode_batch, split_ba
 from twinshore.replication.task.core.accounting import PendingProgress, Producers, ProgressLog, latest_batches
 from twinshore.replication.task.core.batches import OffsetGap, OutgoingBatch, PooledBuffer, SequenceMap, batch_producer
 from twinshore.replication.task.core.config import PartitionConfig, PartitionProgress
+from twinshore.replication.task.core.handoff import make_handoff
 from twinshore.replication.task.core.partition import TRANSITIONS, PartitionReplicator, Phase
 from twinshore.replication.task.core.position import LastBatch, ResumeAt, TargetState
-from twinshore.replication.task.core.roster import make_handoff
 
 
 def track(told_to: int = 0) -> PartitionReplicator:

@@ -13,9 +13,7 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import UNKNOWN_ERROR, Code
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
-from twinshore.replication.task.core.partition import PartitionReplicator
-from twinshore.replication.task.core.resync import PendingMarkers, markers_landed
-from twinshore.replication.task.core.task_core import (
+from twinshore.replication.task.core.empty_transactions import (
     AbortTransaction,
     AcquireTransactionalId,
     AskEndOffsets,
@@ -26,6 +24,8 @@ from twinshore.replication.task.core.task_core import (
     RetryAcquire,
     TransactionQuestion,
 )
+from twinshore.replication.task.core.partition import PartitionReplicator
+from twinshore.replication.task.core.resync import PendingMarkers, markers_landed
 
 SEEDS = 300
 AWAY = KafkaError("no answer", retriable=True)

@@ -7,15 +7,15 @@ from twinshore.config.model import TopicPartition
 from twinshore.kafka.protocol.error_codes import Code
 from twinshore.replication.task.core.batches import OffsetGap
 from twinshore.replication.task.core.config import PartitionConfig
+from twinshore.replication.task.core.empty_transactions import MarkerRunProgress
+from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import PartitionReplicator, Phase
-from twinshore.replication.task.core.position import MarkerOutcome
 from twinshore.replication.task.core.resync import (
     PendingMarkers,
     judge_refused_markers,
     markers_landed,
     next_marker_runs,
 )
-from twinshore.replication.task.core.task_core import MarkerRunProgress
 from twinshore.replication.task.lookups import transactional_id_prefix
 
 

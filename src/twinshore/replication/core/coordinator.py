@@ -29,27 +29,25 @@ from twinshore.replication.task.core.config import (
     latest_epoch_offset,
     position_after,
 )
-from twinshore.replication.task.core.connections import (
-    LearntQuota,
-    Released,
-    TaskFinished,
-    TaskProgress,
-    TaskReady,
-    ThrottleUsage,
-)
+from twinshore.replication.task.core.handoff import UNKNOWN_POSITION
 from twinshore.replication.task.core.messages import (
     Assign,
     CoordinatorMessage,
     Finish,
+    LearntQuota,
     LeaseGranted,
     Release,
+    Released,
     StartWriting,
     Stop,
     TakeOver,
+    TaskFinished,
     TaskMessage,
+    TaskProgress,
     TaskRateLimits,
+    TaskReady,
+    ThrottleUsage,
 )
-from twinshore.replication.task.core.roster import UNKNOWN_POSITION
 from twinshore.replication.task.core.throttle import STILL_KEY
 
 TaskKey = tuple[str, int]

@@ -44,7 +44,7 @@ from twinshore.replication.core.incident_rules import (
     select_suspect_twins,
 )
 from twinshore.replication.task.core.config import PartitionIncident
-from twinshore.replication.task.core.position import AUTHORIZATION_CODES
+from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
 from twinshore.runtime.endpoints import SHORT_TIMEOUT_CONNECTIONS, LinkClients
 from twinshore.runtime.logging import FailureLog, LinkLogger, OutageLog
 from twinshore.runtime.scheduler import process_scheduler

@@ -60,7 +60,7 @@ from twinshore.replication.sync.core.lifecycle import (
 from twinshore.replication.sync.deletion import DeletedTopics, JudgedTopic, TopicJudge
 from twinshore.replication.sync.target_admin import TargetAdmin
 from twinshore.replication.sync.topic_deletion import SafetyPolicy
-from twinshore.replication.task.core.position import AUTHORIZATION_CODES
+from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
 from twinshore.runtime.endpoints import LONG_TIMEOUT_CONNECTIONS, LinkClients, SharedConnections, pin_cluster_ids
 from twinshore.runtime.logging import FailureLog, OutageLog
 from twinshore.runtime.scheduler import process_scheduler

@@ -53,21 +53,7 @@ from twinshore.replication.task.core.config import (
     WrittenPosition,
     compare_histories,
 )
-from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, written_positions
-from twinshore.replication.task.core.position import (
-    AUTHORIZATION_CODES,
-    LastBatch,
-    MarkerOutcome,
-    TargetState,
-    differ_at,
-    first_difference,
-    is_marker_producer_id,
-    last_difference,
-    marker_producer_id,
-)
-from twinshore.replication.task.core.resync import PendingMarkers
-from twinshore.replication.task.core.shared_read import with_young_offset
-from twinshore.replication.task.core.task_core import (
+from twinshore.replication.task.core.empty_transactions import (
     AbortTransaction,
     AcquireTransactionalId,
     AskEndOffsets,
@@ -77,6 +63,18 @@ from twinshore.replication.task.core.task_core import (
     RetryAcquire,
     TransactionQuestion,
 )
+from twinshore.replication.task.core.error_actions import AUTHORIZATION_CODES
+from twinshore.replication.task.core.markers import MarkerOutcome, is_marker_producer_id, marker_producer_id
+from twinshore.replication.task.core.partition import PartitionLeaders, PartitionReplicator, written_positions
+from twinshore.replication.task.core.position import (
+    LastBatch,
+    TargetState,
+    differ_at,
+    first_difference,
+    last_difference,
+)
+from twinshore.replication.task.core.resync import PendingMarkers
+from twinshore.replication.task.core.shared_read import with_young_offset
 from twinshore.replication.task.mapped_lookup import inspect_mapped_target
 
 # Codes of a broker that cuts no log until an administrator changes a right, or the topic's settings.

@@ -52,17 +52,23 @@ from twinshore.replication.task.core.connections import (
     TargetRequest,
     TaskCommand,
 )
+from twinshore.replication.task.core.markers import end_offset_queries, group_markers
 from twinshore.replication.task.core.messages import (
     CoordinatorMessage,
     JsonMessage,
+    Released,
     SlotEnded,
     SlotTurn,
     StartTask,
     StopTaskGroup,
+    TaskFinished,
     TaskGroupAlive,
     TaskGroupConfig,
     TaskGroupMessage,
     TaskMessage,
+    TaskProgress,
+    TaskReady,
+    ThrottleUsage,
     decode_for_task,
     decode_for_task_group,
     encode_line,
@@ -71,7 +77,6 @@ from twinshore.replication.task.core.messages import (
 )
 from twinshore.replication.task.core.partition import SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
-from twinshore.replication.task.core.position import end_offset_queries, group_markers
 from twinshore.replication.task.core.shared_read import SharedFetch, SharedFetches
 from twinshore.replication.task.core.task_core import TIMER_INTERVAL_S, TaskCore, WriteLease
 from twinshore.replication.task.lookups import (
@@ -410,11 +415,11 @@ class TaskRunner:
             connections.InspectTwins: lambda look: self._scout.look(look.partitions, self.lane.tracks),
             connections.DeleteTwinRecords: lambda cut: self._scout.cut(cut.before, self.lane.tracks),
             connections.WriteMarkersByTransactions: self._mark_by_units,
-            connections.TaskReady: self._desk.say,
-            connections.TaskProgress: self._desk.say,
-            connections.ThrottleUsage: self._desk.say,
-            connections.Released: self._desk.say,
-            connections.TaskFinished: self._desk.say,
+            TaskReady: self._desk.say,
+            TaskProgress: self._desk.say,
+            ThrottleUsage: self._desk.say,
+            Released: self._desk.say,
+            TaskFinished: self._desk.say,
         }
 
     def run(self) -> str:

@@ -26,17 +26,15 @@ from twinshore.kafka.protocol.record_batch import PREFIX_BYTES
 from twinshore.kafka.protocol.transactions import LogEnd, MarkedPartition
 from twinshore.replication.task.core.batches import PooledBuffer
 from twinshore.replication.task.core.config import (
-    Handoff,
     PartitionConfig,
-    PartitionIncident,
-    PartitionProgress,
     TaskLimits,
 )
 from twinshore.replication.task.core.fetching import FetchStream, PlannedFetch
 from twinshore.replication.task.core.known_end import LOG_END_TTL_S
+from twinshore.replication.task.core.markers import MarkerOutcome
+from twinshore.replication.task.core.messages import TaskMessage
 from twinshore.replication.task.core.partition import SentBatch
 from twinshore.replication.task.core.partitions import TaskPartitions
-from twinshore.replication.task.core.position import MarkerOutcome
 from twinshore.replication.task.core.resync import (
     IDLE_CHECK_INTERVAL_S,
     IdleTwin,
@@ -44,7 +42,7 @@ from twinshore.replication.task.core.resync import (
     split_by_log_end,
     split_by_phase,
 )
-from twinshore.replication.task.core.throttle import FIRST_FETCH_BYTES, FetchQuotaPacer, QuotaPacer, QuotaSnapshot
+from twinshore.replication.task.core.throttle import FIRST_FETCH_BYTES, FetchQuotaPacer, QuotaPacer
 
 # -- to brokers
 
@@ -141,56 +139,6 @@ class WriteMarkersByTransactions(NamedTuple):
     marks: list[PendingMarkers]
 
 
-# -- to the coordinator
-
-
-class TaskReady(NamedTuple):
-    """Every connection is open, or was tried."""
-
-
-class TaskProgress(NamedTuple):
-    """Progress and incidents since the last one, and a request to renew the lease from `asked_s` on. The coordinator
-    returns `asked_s`, as several may be in flight.
-    """
-
-    carried: list[PartitionProgress]
-    incidents: list[PartitionIncident]
-    speed: dict[str, float]
-    asked_s: float
-
-
-class ThrottleUsage(NamedTuple):
-    used: dict[str, list[float]]
-
-
-class Released(NamedTuple):
-    """A partition is idle and no longer this task's."""
-
-    named: TopicPartition
-    handover: Handoff | None
-    carried: PartitionProgress | None
-
-
-class LearntQuota(NamedTuple):
-    """What quotas let through on one connection. `stream`: -1 on the target."""
-
-    side: str
-    node: int
-    stream: int
-    learnt: QuotaSnapshot
-
-
-class TaskFinished(NamedTuple):
-    """The last message. `unread_s`: how long a broker may still accept earlier requests. `paces`: for the next task."""
-
-    carried: list[PartitionProgress]
-    incidents: list[PartitionIncident]
-    handovers: list[Handoff]
-    speed: dict[str, float]
-    unread_s: float
-    paces: list[LearntQuota]
-
-
 TaskCommand = (
     SendRequest
     | SendFetch
@@ -204,11 +152,7 @@ TaskCommand = (
     | InspectTwins
     | DeleteTwinRecords
     | WriteMarkersByTransactions
-    | TaskReady
-    | TaskProgress
-    | ThrottleUsage
-    | Released
-    | TaskFinished
+    | TaskMessage
 )
 
 RESPONSE_SLACK_S = 10.0

@@ -488,3 +488,13 @@ class FetchScheduler:
                 if self.seat:
                     self.seat.let_go(track)
                 self.wake(track)
+
+
+PARTITION_BYTES_LIMIT = 1 << 30
+
+
+def needed_fetch_bytes(records: memoryview, limit: int) -> int:
+    """The partition limit with which a larger batch arrives whole."""
+    if len(records) >= 12:
+        return min(PARTITION_BYTES_LIMIT, max(limit, int.from_bytes(records[8:12], "big") + 12))
+    return min(PARTITION_BYTES_LIMIT, limit * 2)

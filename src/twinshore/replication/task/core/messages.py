@@ -17,20 +17,14 @@ from twinshore.replication.task.core.config import (
     EpochOffset,
     Handoff,
     PartitionConfig,
+    PartitionIncident,
+    PartitionProgress,
     TaskConfig,
     TaskLimits,
     WrittenPosition,
     incident_from_json,
     json_adapter,
     progress_from_json,
-)
-from twinshore.replication.task.core.connections import (
-    LearntQuota,
-    Released,
-    TaskFinished,
-    TaskProgress,
-    TaskReady,
-    ThrottleUsage,
 )
 from twinshore.replication.task.core.throttle import QuotaSnapshot
 
@@ -93,6 +87,53 @@ class Finish(NamedTuple):
 
 class Stop(NamedTuple):
     """Stop at once."""
+
+
+class TaskReady(NamedTuple):
+    """Every connection is open, or was tried."""
+
+
+class TaskProgress(NamedTuple):
+    """Progress and incidents since the last one, and a request to renew the lease from `asked_s` on. The coordinator
+    returns `asked_s`, as several may be in flight.
+    """
+
+    carried: list[PartitionProgress]
+    incidents: list[PartitionIncident]
+    speed: dict[str, float]
+    asked_s: float
+
+
+class ThrottleUsage(NamedTuple):
+    used: dict[str, list[float]]
+
+
+class Released(NamedTuple):
+    """A partition is idle and no longer this task's."""
+
+    named: TopicPartition
+    handover: Handoff | None
+    carried: PartitionProgress | None
+
+
+class LearntQuota(NamedTuple):
+    """What quotas let through on one connection. `stream`: -1 on the target."""
+
+    side: str
+    node: int
+    stream: int
+    learnt: QuotaSnapshot
+
+
+class TaskFinished(NamedTuple):
+    """The last message. `unread_s`: how long a broker may still accept earlier requests. `paces`: for the next task."""
+
+    carried: list[PartitionProgress]
+    incidents: list[PartitionIncident]
+    handovers: list[Handoff]
+    speed: dict[str, float]
+    unread_s: float
+    paces: list[LearntQuota]
 
 
 CoordinatorMessage = Assign | StartWriting | LeaseGranted | Release | TaskRateLimits | TakeOver | Finish | Stop

@@ -51,15 +51,15 @@ from twinshore.replication.task.core.config import (
     position_after,
     subtract_landed,
 )
+from twinshore.replication.task.core.error_actions import retry_pause_s
 from twinshore.replication.task.core.known_end import FAR_FUTURE_MS, KnownLogEnd, ZombieRequests
+from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.position import (
     InspectAgain,
-    MarkerOutcome,
     PositionVerdict,
     ResumeAt,
     TargetState,
     judge_position,
-    retry_pause_s,
 )
 
 TROUBLE_REPORT_S = 30.0

@@ -1,4 +1,4 @@
-"""The partitions of one task: responses in, requests out.
+"""The partitions of one task: which are replicated, which brokers lead them, which stop; responses in, requests out.
 
 A response that is costly to parse is parsed in portions, so that the task can renew its lease and serve other
 partitions.
@@ -11,7 +11,7 @@ markers take the offsets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -29,18 +29,39 @@ from twinshore.replication.task.core.batches import (
     FilledGap,
     OffsetGap,
     OutgoingBatch,
+    ParsedFetch,
     PartitionStopped,
     PooledBuffer,
     SequenceMap,
     clip_gaps,
     make_outgoing_batch,
 )
-from twinshore.replication.task.core.config import EpochOffset, Handoff, PartitionIncident, TaskLimits, WrittenPosition
-from twinshore.replication.task.core.fetching import FetchScheduler, FetchStream, PlannedFetch
+from twinshore.replication.task.core.config import (
+    NO_EPOCH_OFFSET,
+    EpochOffset,
+    Handoff,
+    PartitionConfig,
+    PartitionIncident,
+    PartitionProgress,
+    TaskLimits,
+    WrittenPosition,
+    append_incident,
+    dropped_incident,
+)
+from twinshore.replication.task.core.error_actions import (
+    judge_failed_inspection,
+    judge_source_error,
+    judge_target_error,
+)
+from twinshore.replication.task.core.fetching import FetchScheduler, FetchStream, PlannedFetch, needed_fetch_bytes
+from twinshore.replication.task.core.handoff import accept_handoff, make_handoff
+from twinshore.replication.task.core.markers import MarkerOutcome
 from twinshore.replication.task.core.partition import (
+    PartitionLeaders,
     PartitionReplicator,
     Phase,
     SentBatch,
+    make_replicator,
     note_source_readable,
     note_target_accepts,
     report_batch_not_taken,
@@ -50,7 +71,7 @@ from twinshore.replication.task.core.partition import (
     report_unanswered,
     update_written_positions,
 )
-from twinshore.replication.task.core.position import InspectAgain, MarkerOutcome, ResumeAt, StopAt, TargetState
+from twinshore.replication.task.core.position import InspectAgain, ResumeAt, StopAt, TargetState
 from twinshore.replication.task.core.resync import (
     MARKERS_MAX,
     IdleTwin,
@@ -63,14 +84,19 @@ from twinshore.replication.task.core.resync import (
     recheck_log_ends,
     results_by_partition,
 )
-from twinshore.replication.task.core.roster import TaskPartitionsBase, accept_handoff
 from twinshore.replication.task.core.shared_read import (
     NO_BUFFER,
     SharedFetch,
     SharedFetchMember,
+    describe_age_limit,
+    drop_next,
+    drop_old_batches,
     drop_unsent,
+    find_transactional,
     note_missing_ranges,
+    oldest_kept_ms,
 )
+from twinshore.replication.task.core.silence import SilenceTracker
 
 FILLED_OFFSETS_MAX = 20_000_000_000  # About an hour of filling.
 # A longer turn is too long: a write lease is some seconds, and other tasks renew theirs.
@@ -78,6 +104,11 @@ TURN_S_MAX = 0.4
 # A dead task's requests land within so many times `undelivered_s` after its lease, or never.
 CONFIRM_FACTOR = 1.1
 NO_WRITTEN_POSITIONS: Mapping[TopicPartition, WrittenPosition] = MappingProxyType({})
+ABSENCES_MAX = 20  # Half a second apart: longer than a new topic takes to reach all brokers.
+NO_TRANSACTIONS_REASON = (
+    "it holds records of transactions, and a fresh queue may drop a part of one: give the link's queue "
+    "transactions = true, or leave the topic to a link that keeps"
+)
 
 
 def log_start_limit(seen: TargetState, anchor: int, *, never: bool) -> int:
@@ -157,8 +188,9 @@ def _too_long(
         return PartitionStopped(IncidentKind.RIGHTS_LOST, begin, end, why, IncidentSide.TARGET)
     if end - filled_to > marked_max:
         why = (
-            f"more than gap_offsets_max = {marked_max} offsets are missing; delete the twin {twin.topic} on the target,"
-            f" then `twinshore mirror begin-again {track.named.topic}`"
+            f"more than gap_offsets_max = {marked_max} offsets are missing; delete the twin {twin.topic} on the target, "
+            f"wait until `twinshore status` shows {IncidentKind.RECREATED_TOPIC}, then `twinshore mirror begin-again "
+            f"{track.named.topic}`"
         )
         return PartitionStopped(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and {why}")
     if filled_to - begin > FILLED_OFFSETS_MAX:
@@ -322,8 +354,8 @@ def drop_stale_batches(seat: SharedFetchMember, track: PartitionReplicator, now_
     return True
 
 
-class TaskPartitions(TaskPartitionsBase):
-    """All that one task knows of its partitions."""
+class TaskPartitions:
+    """All that one task knows of its partitions. `stale_routes`: whether leaders must be looked up."""
 
     def __init__(
         self,
@@ -340,7 +372,17 @@ class TaskPartitions(TaskPartitionsBase):
         """`fence`: a coordinator epoch; brokers then refuse markers with a lower one. `never_cut`: no record of a twin
         is cut off. `reading`: the broadcast's shared fetch, with `queue` as this task's rules.
         """
-        super().__init__((producer_id, epoch), fence, limits or TaskLimits(), reading, queue)
+        self.limits, self.producer, self._fence = limits or TaskLimits(), (producer_id, epoch), fence
+        self.tracks: dict[TopicPartition, PartitionReplicator] = {}
+        self.fetches = FetchScheduler(self.limits)
+        if reading:
+            self.fetches.seat = SharedFetchMember(reading, self.fetches.wake, queue or QueueRules())
+        self.silence = SilenceTracker()
+        # By leader: twins with data to send.
+        self._ready: dict[int, dict[PartitionReplicator, None]] = {}
+        self.incidents: list[PartitionIncident] = []
+        self._early: list[PartitionProgress] = []
+        self.stale_routes = True
         # Safeguard 2 counts only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self._confirm_s = CONFIRM_FACTOR * self.limits.undelivered_s
@@ -349,6 +391,151 @@ class TaskPartitions(TaskPartitionsBase):
         self._portion = ParseBudget(self.limits.work_max)
         self.finishing = False
         self._never_cut = never_cut
+
+    def assign(self, orders: Iterable[PartitionConfig]) -> None:
+        """Adds partitions; each twin is inspected before the first write."""
+        for order in orders:
+            if order.named in self.tracks:
+                continue
+            track = make_replicator(order, self.producer, self._fence, self.limits.partition_bytes_max)
+            self.tracks[order.named] = track
+            self.fetches.add(track)
+            self.stale_routes = True
+
+    def release(self, named: TopicPartition) -> None:
+        """Stops fetching and sending a partition; `released` returns it once idle."""
+        track = self.tracks.get(named)
+        if track is not None:
+            track.set_back()
+            track.leaving = True
+            self.fetches.remove(track)
+
+    def released(self, now_s: float) -> list[tuple[TopicPartition, Handoff | None, PartitionProgress | None]]:
+        """Removes released partitions that are idle, and returns handoffs and last progress.
+
+        No other task may start while a broker may accept requests of a lost connection, which only this task knows, or
+        while progress is unreported.
+        """
+        found = []
+        for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
+            early = any(TopicPartition(one.topic, one.partition) == track.named for one in self._early)
+            if track.strays.until_s > now_s or early:
+                continue
+            found.append((track.named, make_handoff(track, now_s), track.account(now_s)))
+            self._tell_drops(track)
+            del self.tracks[track.named]
+            self._ready.get(track.route.target, {}).pop(track, None)
+        return found
+
+    def keep_only(self, named: Set[TopicPartition]) -> None:
+        """Before the start of writing: forgets partitions that another task has got."""
+        for track in [track for track in self.tracks.values() if track.named not in named]:
+            self.fetches.remove(track)
+            del self.tracks[track.named]
+
+    def routed(self, named: TopicPartition, route: PartitionLeaders) -> None:
+        """Applies leaders from metadata. A new leader never breaks the order, as the twin is inspected again."""
+        track = self.tracks.get(named)
+        if track is None or track.phase is Phase.STOPPED:
+            return
+        track.absences = track.absences + 1 if route.absent else 0
+        gone = route.recreated or (route.absent if track.absences >= ABSENCES_MAX else "")
+        if gone:
+            self._stop(
+                track, position.stop_for_missing_topic(named, track.acked, gone, recreated=bool(route.recreated))
+            )
+            return
+        if track.route == route:
+            return
+        before, track.route = track.route, route
+        if self.fetches.line_of(track, before) != self.fetches.line_of(track, route):
+            self.fetches.forget(track, before)
+        if before.target != route.target:
+            self._ready.get(before.target, {}).pop(track, None)
+        track.on_leader_change()
+        self.wake(track)
+
+    def lines(self) -> tuple[set[FetchStream], set[int]]:
+        """Returns the connections that running partitions need: source streams, target nodes."""
+        running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
+        sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
+        return sources, {t.route.target for t in running if t.route.target >= 0}
+
+    def _halt(self, track: PartitionReplicator, halt: PartitionStopped) -> None:
+        track.stop_after = halt
+        self.fetches.forget(track, track.route)
+        if not (track.waiting or track.in_flight):
+            self._stop(track, halt)
+
+    def refuses(self, track: PartitionReplicator, cut: ParsedFetch) -> bool:
+        """Whether a drop-oldest queue must refuse `cut`; then the partition stops."""
+        seat = self.fetches.seat
+        found = find_transactional(cut) if seat and not seat.rules.transactions else None
+        if found:
+            self._halt(track, PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON))
+        return found is not None
+
+    def drop_too_old(self, track: PartitionReplicator, now_ms: int) -> None:
+        """Drops what an inspection found too old for a drop-oldest queue, once the twin's content is reported."""
+        seat, (epoch, to) = self.fetches.seat, track.old
+        if not seat or not seat.drops(track) or track.phase is not Phase.RUNNING or track.fetched < track.write_from:
+            return
+        track.old = NO_EPOCH_OFFSET
+        if to > track.fetched and seat.rules.max_age_s:
+            drop_next(track, to, epoch, describe_age_limit(seat.rules), now_ms)
+            self.wake(track)
+
+    def without_too_old(self, track: PartitionReplicator, done: ParsedFetch, now_ms: int) -> ParsedFetch:
+        """The part of the task's own read for a drop-oldest queue."""
+        seat = self.fetches.seat
+        if not seat or not seat.drops(track) or done.halt:
+            return done
+        if not seat.rules.transactions and (found := find_transactional(done)):
+            halt = PartitionStopped(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS_REASON)
+            return done._replace(parcels=[], end=track.fetched, carried=[], blanks=[], halt=halt)
+        if not seat.rules.max_age_s or track.fetched < track.write_from:
+            return done
+        begin = track.fetched
+        kept, to = drop_old_batches(done, begin, oldest_kept_ms(seat.rules, now_ms))
+        if to >= 0:
+            track.dropped.append(dropped_incident(track.named, begin, to, describe_age_limit(seat.rules)))
+        return kept
+
+    # -- progress
+
+    def accounts(self, now_s: float) -> list[PartitionProgress]:
+        found, self._early = self._early, []
+        found += [carried for track in self.tracks.values() if (carried := track.account(now_s))]
+        for track in self.tracks.values():
+            self._tell_drops(track)
+        return found
+
+    def report_early(self, track: PartitionReplicator, now_s: float) -> None:
+        """Saves progress before an inspection, which forgets unreported offsets and may take long."""
+        self._early += [carried] if (carried := track.account(now_s)) else []
+
+    def handovers(self, now_s: float) -> list[Handoff]:
+        return [entry for track in self.tracks.values() if (entry := make_handoff(track, now_s))]
+
+    def settled(self) -> bool:
+        return not any(track.in_flight for track in self.tracks.values())
+
+    def _tell_drops(self, track: PartitionReplicator) -> None:
+        for row in track.drops() if track.dropped else ():
+            append_incident(self.incidents, row)
+
+    def _stop(self, track: PartitionReplicator, halt: PartitionStopped) -> None:
+        track.waiting.drop()
+        track.enter(Phase.STOPPED)
+        self.fetches.forget(track, track.route)
+        self._ready.get(track.route.target, {}).pop(track, None)
+        self.incidents.append(position.to_partition_incident(track.named, halt))
+
+    def wake(self, track: PartitionReplicator) -> None:
+        """Checks the partition with the next fetch of its stream, and sends waiting batches."""
+        self.fetches.wake(track)
+        if track.waiting and track.route.target >= 0:
+            self._ready.setdefault(track.route.target, {})[track] = None
 
     def take_over(
         self,
@@ -404,7 +591,7 @@ class TaskPartitions(TaskPartitionsBase):
         if isinstance(seen, TargetState):
             verdict = InspectAgain("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
         else:
-            verdict = position.judge_failed_inspection(seen, track.told.to)
+            verdict = judge_failed_inspection(seen, track.told.to)
         match verdict:
             case ResumeAt() if isinstance(seen, TargetState):
                 self._begin(track, verdict, seen, now_ms)
@@ -508,7 +695,7 @@ class TaskPartitions(TaskPartitionsBase):
             done = self.without_too_old(track, done, now_ms)
         self._portion.spend(cutter.work)
         if done.end == track.fetched and not done.halt:
-            track.partition_bytes_max = position.needed_fetch_bytes(part.records, track.partition_bytes_max)
+            track.partition_bytes_max = needed_fetch_bytes(part.records, track.partition_bytes_max)
             self.wake(track)
             return
         track.take(done, hold, now_ms)
@@ -670,7 +857,7 @@ class TaskPartitions(TaskPartitionsBase):
             seat.doubt(track)
         if part.diverging_epoch:
             track.set_back()  # only the source lost what is not sent yet
-        if found := position.judge_source_error(part, track.fetched, track.source.unread):
+        if found := judge_source_error(part, track.fetched, track.source.unread):
             self._halt(track, found)
             return
         self.stale_routes = True
@@ -679,7 +866,7 @@ class TaskPartitions(TaskPartitionsBase):
     def _target_error(
         self, track: PartitionReplicator, parcel: OutgoingBatch, part: ProducedPartition, now_s: float
     ) -> None:
-        if not track.refusal and (found := position.judge_target_error(part, parcel, track.refusals)):
+        if not track.refusal and (found := judge_target_error(part, parcel, track.refusals)):
             track.refused(found)
             self.fetches.forget(track, track.route)
         if not track.refusal:

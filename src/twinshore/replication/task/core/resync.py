@@ -16,15 +16,14 @@ from twinshore.config.sentences import append_hint
 from twinshore.kafka.protocol.error_codes import Code, error_kind
 from twinshore.replication.task.core.batches import OffsetGap, PartitionStopped
 from twinshore.replication.task.core.config import PartitionIncident
-from twinshore.replication.task.core.partition import PartitionReplicator, Phase, report_markers_not_taken
-from twinshore.replication.task.core.position import (
+from twinshore.replication.task.core.error_actions import (
     AUTHORIZATION_CODES,
     INSPECTIONS_MAX,
     ErrorAction,
-    MarkerOutcome,
-    MarkerRun,
     error_action,
 )
+from twinshore.replication.task.core.markers import MarkerOutcome, MarkerRun
+from twinshore.replication.task.core.partition import PartitionReplicator, Phase, report_markers_not_taken
 
 MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's time.
 _CLUSTER = "ClusterAction or Alter on the cluster"
