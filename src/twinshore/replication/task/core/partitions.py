@@ -188,9 +188,9 @@ def _too_long(
         return PartitionStopped(IncidentKind.RIGHTS_LOST, begin, end, why, IncidentSide.TARGET)
     if end - filled_to > marked_max:
         why = (
-            f"more than gap_offsets_max = {marked_max} offsets are missing; delete the twin {twin.topic} on the target, "
-            f"wait until `twinshore status` shows {IncidentKind.RECREATED_TOPIC}, then `twinshore mirror begin-again "
-            f"{track.named.topic}`"
+            f"more than gap_offsets_max = {marked_max} offsets are missing; delete the twin {twin.topic} on the target,"
+            f" wait until `twinshore status` shows {IncidentKind.RECREATED_TOPIC}, then `twinshore mirror begin-again"
+            f" {track.named.topic}`"
         )
         return PartitionStopped(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and {why}")
     if filled_to - begin > FILLED_OFFSETS_MAX:
