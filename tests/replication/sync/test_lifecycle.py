@@ -360,6 +360,7 @@ MEMORIES = st.builds(
     TIMES,
     TIMES,
     st.sampled_from(["", "s2", "s3"]),
+    st.sampled_from([0.0, 60.0]),
     WORDS,
     WORDS,
 )
