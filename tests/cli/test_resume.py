@@ -79,4 +79,4 @@ def test_a_forgotten_twin_stops_no_new_one(file: Path) -> None:
 def test_what_is_not_stopped_is_named(file: Path, words: list[str], hint: str) -> None:
     with pytest.raises(ConfigError, match="no incident stops") as found:
         run(file, *words)
-    assert hint in found.value.hint
+    assert hint in f"{found.value.message} {found.value.hint}"
