@@ -26,8 +26,6 @@ from twinshore.lab.ports import free_port
 from twinshore.state.core.values import ProgressRecord, TwinRow
 from twinshore.state.store import Store, open_store
 
-pytestmark = pytest.mark.usefixtures("short_patience")
-
 LINK = "east->west"
 CLUSTERS = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[clusters.west]\nbootstrap = ["127.0.0.1:2"]\n'
 SETTINGS = parse_settings(f'{CLUSTERS}[links."{LINK}"]\nnaming = "prefix"\n', name="settings", env={})

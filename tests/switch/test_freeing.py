@@ -30,8 +30,6 @@ from twinshore.switch.core.acl_rules import DEFERRED_CLEANUP_KIND
 from twinshore.switch.core.steps import SwitchStatus, SwitchStep
 from twinshore.switch.operations.freeing import FreeRequest, FreeStep, _denied, free_claims, plan
 
-pytestmark = pytest.mark.usefixtures("short_patience")
-
 LOST = "ab" * 16
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -58,6 +59,9 @@ def test_what_somebody_has_set_since_stays(west: LabCluster, unique_topic: str, 
     with closing(KafkaCluster(west.cluster)) as kafka:
         topic_id = kafka.metadata([unique_topic]).topics[unique_topic].topic_id
         kafka.admin.alter_topic_settings(unique_topic, {"retention.ms": YEAR}, topic_id=topic_id)
+        deadline_s = time.monotonic() + 30  # a broker takes up a changed setting a moment after the controller
+        while kafka.admin.topic_settings([unique_topic])[unique_topic]["retention.ms"].value != YEAR:
+            assert time.monotonic() < deadline_s
         moved = TopicMove(topic=unique_topic, old_id="a" * 32, new_id=topic_id.hex(), term=1, partitions=1)
         given = json.dumps({unique_topic: json.dumps({"retention.ms": WEEK, "retention.bytes": "1000000"})})
         one = replace(record(SwitchKind.FORCED), topics=(moved,), given=given, late=late)
