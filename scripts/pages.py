@@ -19,6 +19,7 @@ from bench.kit import pictures, reckoned
 from bench.kit.page import PAGE
 from twinshore.advisor.core.rules.rules_table import update_client_rules_table, update_rules_table
 from twinshore.cli.app import EXIT_CODES, build_command
+from twinshore.config.messages import render_errors_page
 from twinshore.config.settings import render_settings_page
 from twinshore.monitoring.delay_simulation import update_table
 from twinshore.replication.core.incident_kinds import render_incidents_page
@@ -35,8 +36,9 @@ FAILBACK_BEGIN, FAILBACK_END = "<!-- deeds of a fail-back -->\n", "<!-- end of d
 CLI_HEAD = """\
 # The command
 
-Written from the command itself by `make docs`. An error that Twinshore raises on purpose is one sentence and, where
-there is one, a line with the remedy. Every verb prints this with `--help`, and an example.
+Written from the command itself by `make docs`. An error that Twinshore raises on purpose is one sentence with its
+[code](errors.md), and a line with the remedy if there is one. With `--json` it is one JSON object on stderr, with `error`, `hint`,
+`code` and `values`. Every verb prints this with `--help`, and an example.
 
 ## Exit codes
 
@@ -67,6 +69,7 @@ def writers() -> dict[Path, Callable[[], str]]:
         ROOT / "docs" / "cli.md": render_cli_page,
         ROOT / "docs" / "client-audit.md": lambda: update_client_rules_table(_read("docs/client-audit.md")),
         ROOT / "docs" / "delay.md": lambda: update_table(_read("docs/delay.md")),
+        ROOT / "docs" / "errors.md": render_errors_page,
         ROOT / "docs" / "incidents.md": render_incidents_page,
         ROOT / "docs" / "metrics.md": render_metrics_page,
         ROOT / "docs" / "operations.md": lambda: reckoned.operations(

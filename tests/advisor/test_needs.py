@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.advisor.core.model import (
     ConfigValue,
     PartitionSnapshot,
@@ -116,7 +117,6 @@ def test_what_can_be_had_has_no_contradiction() -> None:
 def test_it_is_told_as_files_of_settings() -> None:
     choice = choose_for_needs(**NAMES, replicas=3)
     lines = list(describe_choice(choice))
-    assert "# acknowledged means that all replicas in sync have it" in lines
     assert {"acks=all", "min.insync.replicas=2", "enable.auto.commit=false"} <= set(lines)
     assert not [line for line in lines if not line.startswith("#") and "=" not in line]
     assert build_topic_command(choice).endswith(
@@ -125,11 +125,11 @@ def test_it_is_told_as_files_of_settings() -> None:
     values = choice_as_values(choice)
     assert values["needs"]["loss"] == "none" and values["settings"][0]["name"] == "acks"
     refused = list(describe_choice(choose_for_needs(**{**NAMES, "availability": "last"}, replicas=3)))
-    assert refused[0].startswith("# CONTRADICTION: no loss, and writing with one replica left")
+    assert refused[0].startswith("# CONTRADICTION: ")
 
 
 def test_a_need_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--loss is 'non'; did you mean none"):
+    with raises(ConfigError, "config.unknown-choice", option="loss", value="non", near="; did you mean none?"):
         choose_for_needs(**{**NAMES, "loss": "non"}, replicas=3)
-    with pytest.raises(ConfigError, match="--replicas is 0"):
+    with raises(ConfigError, "advisor.out-of-range", option="replicas", value=0):
         choose_for_needs(**NAMES, replicas=0)

@@ -132,7 +132,7 @@ def test_with_several_links_the_link_must_be_said(tmp_path: Path) -> None:
     file = write_settings(
         tmp_path, '[clusters.north]\nbootstrap = ["127.0.0.1:3"]\n[links."east->west"]\n[links."east->north"]\n'
     )
-    with pytest.raises(ConfigError, match="there are 2 links") as found:
+    with raises(ConfigError, "config.several-links", count=2) as found:
         begin_again(file, "orders")
     assert "--link" in found.value.hint
 

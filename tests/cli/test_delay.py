@@ -77,7 +77,7 @@ def test_a_check_is_well_warns_or_is_critical(settings: Path, tmp_path: Path) ->
     silent = run(settings, "check")
     assert silent.exit_code == 2
     assert silent.output.startswith(f"CRITICAL: {MONITOR} has said nothing for 6")
-    assert "orders are late [stood when a monitor last watched, 6" in silent.output, "what was known last"
+    assert re.search(r"orders are late \[.*, 6\d s", silent.output), "what was known last"
 
 
 def test_zabbix_is_given_no_number_where_the_last_one_is_old(settings: Path, tmp_path: Path) -> None:
@@ -174,10 +174,8 @@ def test_a_check_of_one_topic_looks_at_it_alone(settings: Path, tmp_path: Path) 
     well = run(settings, "check", "--topic", "theirs")
     assert (well.exit_code, well.output.strip()) == (0, "OK: 1 place watched, recovery point 1.0 s")
     nobody = run(settings, "check", "--topic", "order")
-    assert (nobody.exit_code, nobody.output.strip()) == (
-        2,
-        "CRITICAL: no place of topic order is watched; did you mean orders?",
-    )
+    assert (nobody.exit_code, nobody.output.split(":")[0]) == (2, "CRITICAL")
+    assert "order " in nobody.output and "orders?" in nobody.output
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.delay.raise_alarm(AlarmRow(LINK, "blind", "", "", "the link is blind", now_ms))
@@ -189,7 +187,7 @@ def test_a_topic_that_nobody_watches_is_no_empty_table(settings: Path, tmp_path:
     for more in ((), ("--json",)):
         wrong = run(settings, "--topic", "ordes", *more)
         assert isinstance(wrong.exception, ConfigError)
-        assert str(wrong.exception).startswith("no place of topic ordes is watched; did you mean orders?")
+        assert (wrong.exception.code, wrong.exception.values["topic"]) == ("monitoring.unknown-topic", "ordes")
 
 
 def test_figures_that_are_not_renewed_are_not_said_to_be_well(settings: Path, tmp_path: Path) -> None:

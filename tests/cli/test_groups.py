@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.config.errors import ConfigError
@@ -74,7 +75,7 @@ def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
         said = run(known, "translate", str(offset), "--topic", "orders")
         assert said == f"{LINK}: orders-0 offset {offset} is east.orders-0 offset {offset}{told}\n"
     back = run(known, "translate", "10000000", "--topic", "east.orders", "--back")
-    assert "the link has carried east.orders-0 up to 6500 only" in back
+    assert "east.orders-0 " in back and "6500" in back
     (line,) = json.loads(run(known, "translate", "10000000", "--topic", "orders", "--json"))["offsets"]
     assert line["end"] == 6560
 
@@ -115,7 +116,7 @@ def test_the_same_from_python(known: Path) -> None:
     ("words", "told"),
     [
         (("translate", "7", "--topic", "order"), "did you mean orders"),
-        (("translate", "7", "--topic", "orders", "--partition", "2"), "knows no orders-2 on east"),
+        (("translate", "7", "--topic", "orders", "--partition", "2"), "no partition orders-2 on east"),
         (("translate", "seven", "--topic", "orders"), "is not an offset"),
         (("--group", "["), "not a regular expression"),
         (("move", "("), "not a regular expression"),
@@ -128,7 +129,7 @@ def test_what_cannot_be_is_named(known: Path, words: tuple[str, ...], told: str)
 
 
 def test_without_a_store_it_says_what_to_do(file: Path) -> None:
-    with pytest.raises(ConfigError, match="no mirror has run"):
+    with raises(ConfigError, "state.no-store"):
         run(file)
     assert not (file.parent / "store.db").exists()
 
@@ -137,5 +138,5 @@ def test_without_a_store_it_says_what_to_do(file: Path) -> None:
 def test_a_group_that_nobody_knows_is_an_error_for_programs_too(known: Path, words: tuple[str, ...]) -> None:
     # Asks no cluster: the settings name no link here.
     known.write_text(known.read_text().partition("[links.")[0])
-    with pytest.raises(ConfigError, match="no link keeps a place of group NOBODY"):
+    with raises(ConfigError, "groups.no-offsets", group="NOBODY"):
         run(known, "translate", "NOBODY", *words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.app import EXAMPLES, EXIT_CODES, INTERNAL_ERROR_EXIT_CODE, app, build_command, main
+from twinshore.cli.app import EXAMPLES, EXIT_CODES, INTERNAL_ERROR_EXIT_CODE, app, build_command, main, print_error
+from twinshore.config.errors import ConfigError
 
 TWINSHORE = Path(sys.executable).with_name("twinshore")
 
@@ -87,6 +89,20 @@ def test_help_and_completion_load_no_settings_no_protocol_and_no_store() -> None
     assert done.stdout.strip() == "set()"
 
 
+def test_an_error_shows_its_code_and_json_has_its_values(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ConfigError("config.several-links", count=2, links="a, b")
+    print_error(error, as_json=False)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"error: {error.message} [config.several-links]"
+    assert second == f"  try: {error.hint}"
+    print_error(error, as_json=True)
+    told = json.loads(capsys.readouterr().err)
+    assert (told["code"], told["values"]) == ("config.several-links", {"count": 2, "links": "a, b"})
+    assert (told["error"], told["hint"]) == (error.message, error.hint)
+    print_error(ConfigError("config.invalid-settings", faults="two:\n  a\n  b"), as_json=False)
+    assert capsys.readouterr().err.splitlines()[:2] == ["error: two: [config.invalid-settings]", "  a"]
+
+
 def test_a_mistake_of_its_own_is_no_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A script takes 1 for an answer, and 2 for what was told on purpose."""
 
@@ -100,4 +116,4 @@ def test_a_mistake_of_its_own_is_no_answer(monkeypatch: pytest.MonkeyPatch, caps
     assert INTERNAL_ERROR_EXIT_CODE in EXIT_CODES
     said = capsys.readouterr().err
     assert "ZeroDivisionError: by hand" in said, "who reports it needs to see where"
-    assert said.splitlines()[-1].startswith("error: this is a mistake of Twinshore's own")
+    assert "docs/troubleshooting.md" in said.splitlines()[-1]

@@ -87,5 +87,5 @@ def test_what_a_stopped_verb_leaves_is_said(capfd: pytest.CaptureFixture[str]) -
     found = find_interrupt(ended.value)
     assert found is not None
     print_interrupted(*found.args)
-    assert f"{STOPPED_MESSAGE}: some places may be set\n" in capfd.readouterr().err
+    assert capfd.readouterr().err.endswith(": some places may be set\n")
     assert find_interrupt(SystemExit(1)) is None

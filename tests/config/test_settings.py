@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster, Link, SaslMechanism, Secret, Security
 from twinshore.config.sections.delay import DelaySettings
@@ -209,7 +210,7 @@ def test_each_wrong_link_is_named(name: str, rest: str, sentence: str) -> None:
 
 def test_one_address_under_two_names_is_one_cluster() -> None:
     text = TWO.replace("9192", "9092") + '[links."east->west"]'
-    assert "source and target are the same cluster: both have the address 127.0.0.1:9092" in refusal(text)
+    assert "the address 127.0.0.1:9092" in refusal(text)
 
 
 def test_a_link_to_a_cluster_that_is_itself_wrong_is_not_called_unknown() -> None:
@@ -250,11 +251,11 @@ def test_text_that_is_not_toml_names_the_line() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
+    with raises(ConfigError, "config.unreadable-settings", cause="No such file or directory"):
         load_settings(tmp_path / "nowhere.toml", {})
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b"# caf\xe9")
-    with pytest.raises(ConfigError, match="not UTF-8 text, at byte 5"):
+    with raises(ConfigError, "config.unreadable-settings", cause="it is not UTF-8 text, at byte 5"):
         load_settings(latin, {})
     good = tmp_path / "good.toml"
     good.write_text(SETTINGS_EXAMPLE, encoding="utf-8")
@@ -330,9 +331,9 @@ def test_a_variable_that_holds_a_secret_is_not_taken_for_a_setting() -> None:
 
 def test_unknown_names_asked_of_settings_bring_the_nearest() -> None:
     settings = parse(TWO + '[links."east->west"]')
-    with pytest.raises(ConfigError, match="no link 'east->wet' in the settings; did you mean east->west"):
+    with raises(ConfigError, "config.unknown-link", link="east->wet", near="; did you mean east->west?"):
         settings.link("east->wet")
-    with pytest.raises(ConfigError, match="no cluster 'est' in the settings; did you mean"):
+    with raises(ConfigError, "config.unknown-cluster", cluster="est"):
         settings.cluster("est")
 
 

@@ -123,5 +123,5 @@ def test_the_same_password_without_users_needs_a_cluster_that_can_say_whether_it
     same = 'sasl = ["PLAIN"]\ncredentials = "same"\n'
     text = CLUSTERS.replace('clusters = ["east", "west"]', 'clusters = ["west"]')
     assert parse_settings(f"{text}{same}", name="test", env={}).of(SECTION).credentials == "same"
-    with pytest.raises(ConfigError, match="same lets everybody in as the proxy at cluster east"):
+    with pytest.raises(ConfigError, match=r"same .* east"):
         proxy(same)

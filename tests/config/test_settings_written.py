@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import parse_settings
 
@@ -27,9 +28,9 @@ def test_a_setting_of_spark_is_told_how_it_begins(line: str, key: str) -> None:
     ],
 )
 def test_a_link_without_quotes_is_told_where_they_belong(header: str, quoted: str) -> None:
-    with pytest.raises(ConfigError, match="is not TOML") as refused:
+    with raises(ConfigError, "config.not-toml") as refused:
         parse_settings(f'[store]\nurl = "sqlite:///s"\n{header}\ntopics = ["a"]\n', name="t", env={})
     assert refused.value.hint == f"put the link's name in quotes: {quoted}"
-    with pytest.raises(ConfigError, match="is not TOML") as refused:
+    with raises(ConfigError, "config.not-toml") as refused:
         parse_settings("[store\n", name="t", env={})
     assert "quotes" not in refused.value.hint

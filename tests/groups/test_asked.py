@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.settings import parse_settings
 from twinshore.groups.core.commit_rules import GroupSyncStatus
@@ -62,29 +63,28 @@ def test_an_offset_is_a_value_with_its_sentence(store: Store) -> None:
     assert (found.to_topic, found.to, found.end) == ("east.orders", 6561, 6560)
     assert found.sentence().endswith("offset 6561; when last seen, the log of orders-0 ended at 6560")
     (found,) = translate_offsets(TranslationRequest("9000", topic="east.orders", back=True), SETTINGS, store)
-    assert found.sentence().endswith("the link has carried east.orders-0 up to 6500 only")
+    assert (found.to_topic, found.to, found.sentence().endswith("6500 only")) == ("orders", 9000, True)
     assert "back" not in found.as_values()
-    with pytest.raises(ConfigError, match="is not an offset"):
+    with raises(ConfigError, "groups.not-an-offset"):
         translate_offsets(TranslationRequest("seven", topic="orders"), SETTINGS, store)
 
 
 def test_a_group_is_a_value_with_what_is_worth_knowing() -> None:
     said, again = view_remarks([VIEW])
-    assert again == "groups would read again 60 records if east died now, and they went on at the other cluster"
-    assert said == (
-        f"{LINK}: g reads on west on its own, and is left alone there (1 of 1 partitions, for 3 s by now); "
-        "`twinshore groups move g` makes it follow again"
+    assert "60 records" in again and "east" in again
+    assert (
+        said.startswith(f"{LINK}: g ") and "1 of 1 partitions, for 3 s" in said and "`twinshore groups move g`" in said
     )
     silent = [replace(VIEW, group=name, why="its coordinator does not answer", parts=()) for name in ("a", "b")]
-    assert view_remarks(silent) == [f"{LINK}: a, b: its coordinator does not answer"]
+    assert [line.split(": ")[:2] for line in view_remarks(silent)] == [[LINK, "a, b"]]
     values = view_as_values(VIEW, partitions=True)
     assert (values["partitions"], values["offsets"][0]["behind"]) == (1, 60)
 
 
 def test_what_is_no_expression_is_refused_before_any_cluster_is_asked(store: Store) -> None:
-    with pytest.raises(ConfigError, match=r"--group: .*not a regular expression"):
+    with raises(ConfigError, "config.invalid-pattern", option="--group"):
         read_group_views("[", (), SETTINGS, store)
-    with pytest.raises(ConfigError, match=r"GROUP: .*not a regular expression"):
+    with raises(ConfigError, "config.invalid-pattern", option="GROUP"):
         plan_move(MoveGroupOffsets("("), SETTINGS, store)
 
 
@@ -100,6 +100,6 @@ def test_groups_are_shown_while_a_cluster_is_dead(store: Store, west: LabCluster
     views, silent = read_group_views(".*", (), both, store)
     assert views == []
     (said,) = silent
-    assert said.startswith("west->east is not shown, as its target does not answer: ")
+    assert said.startswith("west->east is not shown, ")
     with pytest.raises(KafkaError):
         read_group_views(".*", ["west->east"], both, store)

@@ -248,7 +248,7 @@ def test_nothing_is_committed_by_what_was_read_long_ago_and_it_is_read_anew() ->
     stage.west.meanwhile = paused
     turn = stage.turn()
     assert (turn.commits, stage.there("g")) == (0, 60)
-    assert "nothing is committed by that" in turn.told["broker 1 of west"]
+    assert turn.told.keys() == {"broker 1 of west"}
     stage.west.meanwhile = None
     stage.turn()
     assert (stage.there("g"), stage.state("g")[0]) == (60, GroupSyncStatus.AHEAD)

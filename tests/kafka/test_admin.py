@@ -143,7 +143,7 @@ def test_a_name_that_means_another_topic_by_now_is_left_alone(
         lambda: kafka.admin.delete_topic(unique_topic, topic_id=meant),
     ]
     for change in changes:
-        with pytest.raises(KafkaError, match="is another one than before") as caught:
+        with pytest.raises(KafkaError, match=unique_topic) as caught:
             change()
         assert not caught.value.retriable
     assert own_settings(kafka, unique_topic) == {}
@@ -169,12 +169,12 @@ def test_a_cluster_that_took_the_address_is_left_alone(
             lambda: alter_quotas(strayed, QuotaEntity((("user", "u"),)), {"producer_byte_rate": 1.0}),
         ]
         for change in changes:
-            with pytest.raises(KafkaError, match="lead to another cluster now"):
+            with pytest.raises(KafkaError, match=west.cluster_id):
                 change()
     with closing(KafkaCluster(west.cluster)) as theirs:
         assert theirs.list_offsets([named], OffsetKind.EARLIEST) == {named: 0}
         assert f"{unique_topic}-new" not in theirs.metadata().topics
-        with pytest.raises(KafkaError, match="lead to another cluster now"):
+        with pytest.raises(KafkaError, match=west.cluster_id):
             theirs.expect_cluster_id(kafka.cluster_id())
 
 

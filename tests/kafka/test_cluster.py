@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from testkit.errors import raises
 from tests.conftest import ClusterFactory
 from tests.kafka.peers import peer, silent
 from twinshore.config.errors import ConfigError, KafkaError
@@ -69,7 +70,7 @@ def test_what_cannot_be_answered_holds_nothing_else_up(
     assert "ghost-0" in failed[ghost].message
     assert (cut, uncut) == ({there: 2}, {})
     _, unlike = kafka.delete_records_of_each({there: 3}, {unique_topic: bytes(16)})
-    assert "is another one than before" in unlike[there].message
+    assert unique_topic in unlike[there].message and not unlike[there].retriable
     assert kafka.offsets_of_each([], OffsetKind.LOG_END) == ({}, {})
     assert took_s < 30, "it is not waited for"
 
@@ -135,7 +136,7 @@ def test_what_is_not_there_is_named_soon(east: LabCluster, unique_topic: str) ->
                 kafka.list_offsets([named], OffsetKind.LOG_END)
             with pytest.raises(KafkaError, match="code 3"):
                 kafka.leader_of(named)
-        with pytest.raises(KafkaError, match="broker 99 is not in the cluster"):
+        with pytest.raises(KafkaError, match="broker 99 "):
             kafka.dial(99)
     assert 2 < hours.now_s - 1000 < 13
 
@@ -193,7 +194,7 @@ def test_nobody_there_is_said_after_growing_bounded_pauses() -> None:
     kafka = KafkaCluster(cluster, patience_s=60, clock=hours.clock, sleep=hours.sleep, rng=Random(5))
     with pytest.raises(KafkaError) as caught:
         kafka.cluster_id()
-    assert str(caught.value).startswith("nowhere: no answer about metadata within 60 s; the last failure: ")
+    assert "60 s" in str(caught.value)
     assert f"127.0.0.1:{dead}: cannot connect" in str(caught.value)
     assert caught.value.retriable
     assert 50 < sum(hours.slept) <= 60
@@ -208,7 +209,7 @@ def test_addresses_of_two_clusters_in_one_are_noticed(cluster_factory: ClusterFa
     with closing(KafkaCluster(mixed)) as kafka:
         assert kafka.cluster_id() == lab.cluster_id
         lab.brokers[0].kill()
-        with pytest.raises(KafkaError, match="lead to another cluster now") as caught:
+        with pytest.raises(KafkaError, match=east.cluster_id) as caught:
             kafka.metadata([])
         assert not caught.value.retriable
 
@@ -273,9 +274,9 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "kafka", ":9092", "kafka:", "kafka:port", "kafka:0", "kafka:65536", "kafka:-1"])
 def test_what_is_no_address_is_refused_before_anything_is_asked(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"cluster east: bootstrap address .* is not host:port"):
+    with raises(ConfigError, "kafka.invalid-address", cluster="east"):
         KafkaCluster(Cluster("east", (text,)))
-    with pytest.raises(ConfigError, match="has no bootstrap address"):
+    with raises(ConfigError, "kafka.no-address"):
         KafkaCluster(Cluster("east", ()))
 
 
@@ -305,11 +306,11 @@ def test_askers_that_share_connections_keep_each_to_its_own_cluster(east: LabClu
     ):
         line = one.connection_to(1)
         assert two.connection_to(1) is line, "nobody waits on it"
-        with pytest.raises(KafkaError, match=f"lead to another cluster now: {east.cluster_id}, it was another"):
+        with pytest.raises(KafkaError, match=east.cluster_id):
             wrong.metadata([])
         assert one.metadata([]).cluster_id == two.metadata([]).cluster_id == east.cluster_id
         two.expect_cluster_id(east.cluster_id)
-        with pytest.raises(KafkaError, match="lead to another cluster now"):
+        with pytest.raises(KafkaError, match=east.cluster_id):
             two.expect_cluster_id("another")
         one.close()
         assert not two.connection_to(1).closed
@@ -326,4 +327,4 @@ def test_an_advertised_address_that_leads_nowhere_is_told_from_a_bootstrap_addre
             lab.brokers[0].kill()
             with pytest.raises(KafkaError, match=f"own {lab.bootstrap[0]}: cannot connect") as caught:
                 kafka.dial(1)
-            assert caught.value.hint.endswith("the brokers themselves advertise this address")
+            assert "advertise" in caught.value.hint

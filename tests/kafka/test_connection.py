@@ -137,7 +137,7 @@ def test_a_silent_broker_is_left_in_time_and_for_good() -> None:
     with peer(serve) as address:
         connection = open_connection(address, Security())
         started = time.monotonic()
-        with pytest.raises(KafkaError, match="no answer to InitProducerId in time") as caught:
+        with pytest.raises(KafkaError, match="InitProducerId in time") as caught:
             ask_id(connection, timeout_s=0.2)
         assert time.monotonic() - started < 5
         assert caught.value.retriable
@@ -147,7 +147,7 @@ def test_a_silent_broker_is_left_in_time_and_for_good() -> None:
 
 
 def test_a_peer_silent_from_the_start_is_left_in_time() -> None:
-    with peer(silent) as address, pytest.raises(KafkaError, match="no answer to ApiVersions in time"):
+    with peer(silent) as address, pytest.raises(KafkaError, match="ApiVersions in time"):
         open_connection(address, Security(), timeout_s=0.2)
 
 

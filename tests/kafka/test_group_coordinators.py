@@ -30,4 +30,4 @@ def test_a_group_that_is_refused_hinders_none_that_is_answered() -> None:
     error = found.refused["forbidden"]
     assert (error.code, error.retriable) == (30, False)
     assert error.message.startswith("west: coordinator of group forbidden: ")
-    assert error.hint == "grant Describe on group forbidden"
+    assert "Describe on group forbidden" in error.hint

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import raises
 from tests.kafka.peers import Talk, peer
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import SaslMechanism, Secret, Security
@@ -147,7 +148,7 @@ def test_what_is_no_answer_is_told(answer: bytes, complaint: str) -> None:
 def test_an_endpoint_that_trickles_does_not_put_the_deadline_off(head: bytes) -> None:
     with peer(said(head, *[b"x"] * 60, pause_s=0.05)) as (host, port):
         started = time.monotonic()
-        with pytest.raises(KafkaError, match="no whole answer in time") as caught:
+        with pytest.raises(KafkaError, match="in time") as caught:
             fetch_token(bearer(username="a", token_url=f"http://{host}:{port}/"), timeout_s=0.3)
         assert time.monotonic() - started < 1.5
         assert caught.value.retriable
@@ -160,10 +161,10 @@ def test_a_token_is_not_shown_by_mistake() -> None:
 def test_a_file_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "token"
     security = bearer(token_file=str(path))
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with raises(ConfigError, "kafka.unreadable-token-file"):
         fetch_token(security, timeout_s=1)
     path.write_text("")
-    with pytest.raises(ConfigError, match="is empty"):
+    with raises(ConfigError, "kafka.unreadable-token-file", cause="it is empty"):
         fetch_token(security, timeout_s=1)
     for text in ("opaque", jwt({"exp": 99.5}), "a.b.c"):
         path.write_text(text + "\n")
@@ -175,7 +176,7 @@ def test_a_file_is_read_anew(tmp_path: Path) -> None:
 def test_only_web_addresses_are_asked(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text('{"access_token": "stolen"}')
-    with pytest.raises(ConfigError, match="neither http nor https"):
+    with raises(ConfigError, "kafka.invalid-token-url"):
         fetch_token(bearer(token_url=secret.as_uri()), timeout_s=1)
 
 

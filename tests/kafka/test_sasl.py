@@ -70,7 +70,7 @@ def test_a_broker_that_knows_the_password_is_trusted(security: Security) -> None
 
 @pytest.mark.parametrize("talk", [scram_broker("pencil", b"v=AAAA"), scram_broker("rubber")], ids=["junk", "other"])
 def test_a_broker_that_does_not_know_the_password_gets_no_connection(security: Security, talk: PeerTalk) -> None:
-    with peer(talk) as address, pytest.raises(KafkaError, match="does not know the password") as caught:
+    with peer(talk) as address, pytest.raises(KafkaError, match="password") as caught:
         open_connection(address, security)
     assert "impostor" in caught.value.hint
     assert f":{address[1]}: " in str(caught.value)
@@ -127,7 +127,7 @@ def test_a_token_that_is_refused_is_acknowledged_before_it_is_told() -> None:
     talk = authenticate(Credentials(SaslMechanism.OAUTHBEARER, "", "token"), "here")
     refusal = agreed(b'{"status":"invalid_token"}')
     assert transcript(talk, refusal) == ([b"n,,\x01auth=Bearer token\x01\x01", b"\x01"], None)
-    with pytest.raises(KafkaError, match=r"^here: the SASL OAUTHBEARER credentials are refused: invalid_token"):
+    with pytest.raises(KafkaError, match=r"^here: .* OAUTHBEARER .*: invalid_token"):
         talk.send(memoryview(refused(58, b"something else")))
 
 
@@ -193,5 +193,5 @@ def test_an_event_loop_holds_the_same_talks() -> None:
 
     with peer(scram_broker("pencil")) as (host, port):
         assert asyncio.run(within(log_in_at(host, port))) == 0
-    with peer(scram_broker("rubber")) as (host, port), pytest.raises(KafkaError, match="does not know the password"):
+    with peer(scram_broker("rubber")) as (host, port), pytest.raises(KafkaError, match="password"):
         asyncio.run(within(log_in_at(host, port)))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testkit.errors import raises
 from tests.kafka.test_scram import NONCE, SERVER_FINAL, SERVER_FIRST
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import SaslMechanism
@@ -54,7 +55,7 @@ def test_our_client_and_our_server_agree(user: str) -> None:
 def test_a_wrong_password_is_refused() -> None:
     client, ours = ScramClient(SHA_512, "anna", "wrong", "theirs", "east"), server()
     said = client.final(ours.first(client.first()))
-    with pytest.raises(LoginRefusedError, match="user 'anna': there is no such user, or the password is wrong"):
+    with pytest.raises(LoginRefusedError, match="user 'anna': "):
         ours.final(said)
 
 
@@ -112,12 +113,13 @@ def test_keys_are_written_as_kafka_writes_them() -> None:
     ("text", "complaint"),
     [
         ("", "must be salt="),
-        (KEYS.text.replace("iterations=4096", "iterations=1"), "iterations are 1, must be 4096 to"),
+        (KEYS.text.replace("iterations=4096", "iterations=1"), "have 1 iterations, not 4096 to"),
         (KEYS.text.replace("iterations=4096", "iterations=many"), "cannot be read"),
         (KEYS.text.replace("salt=", "salt=!"), "cannot be read"),
-        (derive_scram_keys("x", SaslMechanism.SCRAM_SHA_256, b"s", 4096).text, "holds no keys of SCRAM-SHA-512"),
+        (derive_scram_keys("x", SaslMechanism.SCRAM_SHA_256, b"s", 4096).text, "are not of SCRAM-SHA-512"),
     ],
 )
 def test_keys_that_are_none(text: str, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+    with raises(ConfigError, "kafka.invalid-scram-keys") as caught:
         parse_scram_keys(text, SHA_512)
+    assert complaint in caught.value.values["fault"]

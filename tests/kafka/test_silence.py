@@ -109,6 +109,6 @@ def test_an_asker_that_shares_nothing_waits_as_long_as_it_may() -> None:
     ):
         for _ in range(3):
             began_s = time.monotonic()
-            with pytest.raises(KafkaError, match="no answer about metadata within"):
+            with pytest.raises(KafkaError, match=r"metadata within 0\.5 s"):
                 kafka.metadata([])
             assert time.monotonic() - began_s > 0.05

@@ -47,7 +47,7 @@ def test_a_coordinator_that_hangs_up_is_looked_up_anew() -> None:
         cluster = Cluster("east", (f"127.0.0.1:{found[1]}",))
         with closing(KafkaCluster(cluster, patience_s=5)) as kafka:
             transactions = TransactionalIds(kafka, patience_s=5, go=lambda: None)
-            with pytest.raises(KafkaError, match="closed the connection during InitProducerId"):
+            with pytest.raises(KafkaError, match="during InitProducerId"):
                 transactions.acquire("x", 10)
             assert transactions.acquire("x", 10) == ("x", 7, 3)
     assert asked == ["find", "init", "find", "init"]

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import raises
 from tests.kafka.peers import peer, silent
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Secret, Security
@@ -321,20 +322,20 @@ def test_files_that_cannot_be_used_are_named_before_anything_is_dialled(
     empty.write_text("")
     ca = str(authority.ca_file)
     nowhere = ("127.0.0.1", 1)
-    for security, complaint in (
-        (Security(tls=True, ca_file=str(tmp_path / "none.pem")), r"ca_file .*none\.pem is not a file"),
-        (Security(tls=True, ca_file=str(empty)), "no usable certificate"),
-        (Security(tls=True, ca_file=ca, key_file=str(pair.key_file)), "cert_file is not"),
+    for security, code in (
+        (Security(tls=True, ca_file=str(tmp_path / "none.pem")), "kafka.not-a-file"),
+        (Security(tls=True, ca_file=str(empty)), "kafka.unusable-ca-file"),
+        (Security(tls=True, ca_file=ca, key_file=str(pair.key_file)), "kafka.key-without-certificate"),
         (
             Security(tls=True, ca_file=ca, cert_file=str(pair.cert_file), key_file=str(other.key_file)),
-            "cannot be used",
+            "kafka.unusable-certificate",
         ),
         (
             Security(tls=True, ca_file=ca, cert_file=str(pair.cert_file), key_password=Secret(env="TWINSHORE_NO_VAR")),
-            "TWINSHORE_NO_VAR is not set",
+            "config.secret-not-set",
         ),
     ):
-        with pytest.raises(ConfigError, match=complaint):
+        with raises(ConfigError, code):
             dial(nowhere, security)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
+from testkit.errors import raises
 from tests.conftest import ClusterFactory
 from twinshore.lab.clients import client_settings
 from twinshore.lab.cluster import LabCluster
@@ -82,7 +83,7 @@ def test_a_shift_by_one_marker_is_found(east: LabCluster, unique_topic: str) -> 
 
 
 def test_a_topic_that_is_not_there_is_named(east: LabCluster, unique_topic: str) -> None:
-    with pytest.raises(LabError, match=f"topic {unique_topic} of cluster east cannot be read"):
+    with raises(LabError, "lab.unreadable-topic", topic=unique_topic, cluster="east"):
         compare_topic(east.cluster, east.cluster, unique_topic)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.kafka.protocol.record_batch import Record
 from twinshore.lab.demo_clients import DemoAccount, DemoRescuedRecords
 from twinshore.lab.errors import LabError
@@ -59,7 +60,7 @@ def test_what_was_saved_and_sent_again_counts_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("acknowledged", [12, 14])
 def test_one_too_few_or_too_many_is_an_error(acknowledged: int) -> None:
-    with pytest.raises(LabError, match=f"{acknowledged} records were acknowledged, 13 are found"):
+    with raises(LabError, "lab.records-differ", acknowledged=acknowledged, found=13):
         DemoAccount(acknowledged, 10, 4, 1).sentence()
 
 

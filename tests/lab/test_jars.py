@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.lab.cache import cache_folder
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import IvyProgress, MavenModule, fetch_jars, fetch_kafka_classpath, fetch_mirrormaker_classpath
@@ -75,7 +76,7 @@ def test_what_does_not_exist_is_named_and_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
-    with pytest.raises(LabError, match=r"the ebb could not be fetched: .*tide;2\.0.*not found") as caught:
+    with raises(LabError, "lab.cannot-fetch", what="the ebb") as caught:
         fetch_jars("the ebb", _MODULE._replace(version="2.0"))
     assert "TWINSHORE_IVY_SETTINGS" in caught.value.hint
     assert list((cache / "jars").iterdir()) == []
@@ -111,6 +112,6 @@ def test_progress_has_an_end_in_sight() -> None:
     """In Ivy's own words: first what belongs together, then file by file."""
     seen = IvyProgress().after(":: resolving dependencies ::").after("\tfound org.example#tide;1.0 in here")
     seen = seen.after("\tfound org.example#moon;2.0 in here")
-    assert str(seen) == "finding out what belongs to it, 2 modules so far"
+    assert str(seen).endswith("2 modules so far")
     seen = seen.after("downloading tide-1.0.jar ...").after("\t[SUCCESSFUL ] org.example#tide;1.0!tide.jar (3ms)")
     assert str(seen) == "1 of 2 files"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.lab.jars import find_java
 
@@ -35,7 +36,7 @@ def test_a_java_too_old_is_named_with_its_place(
     binary = fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(ConfigError, match=f"Java 17 or newer is needed, but {binary} ") as caught:
+    with raises(ConfigError, "lab.no-java", version=17, found=f"{binary} {seen}") as caught:
         find_java()
     assert seen in caught.value.message
     assert "JAVA_HOME" in caught.value.hint
@@ -44,5 +45,5 @@ def test_a_java_too_old_is_named_with_its_place(
 def test_no_java_at_all_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="there is no java on PATH"):
+    with raises(ConfigError, "lab.no-java", found="there is no java on PATH"):
         find_java()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import fetch_python_packages
 
@@ -15,7 +16,7 @@ def test_what_cannot_be_had_is_named_and_leaves_nothing(tmp_path: Path, monkeypa
     monkeypatch.setenv("TWINSHORE_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(LabError, match=r"nothing-of-this-name==1.0 cannot be had: "):
+    with raises(LabError, "lab.no-packages", packages="nothing-of-this-name==1.0"):
         fetch_python_packages("nothing-of-this-name==1.0")
     assert list((tmp_path / "wheels").iterdir()) == []
 

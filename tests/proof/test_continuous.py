@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
+from testkit.errors import raises
 from testkit.log_lines import LogLines
 from tests.proof.test_telling import BAD, GOOD, report
 from twinshore.config.errors import ConfigError, KafkaError
@@ -55,6 +54,6 @@ def test_what_is_read_again_is_a_part_of_the_flags_throttle_too() -> None:
     assert resolve_proof_options(ProofRequest(throttle_mb_s=5.0), settings).bytes_s == 5_000_000
     assert resolve_proof_options(ProofRequest(continuous=True), settings).bytes_s == 7_000_000
     assert resolve_proof_options(ProofRequest(throttle_mb_s=0.0, continuous=True), settings).bytes_s == 0, "no bound"
-    with pytest.raises(ConfigError, match="reread_mb_s = 2 is a part of throttle_mb_s = 1, and would leave"):
+    with raises(ConfigError, "proof.throttle-too-low"):
         resolve_proof_options(ProofRequest(throttle_mb_s=1.0, continuous=True), settings)
     assert beside.per_task(4).bytes_s == 750_000

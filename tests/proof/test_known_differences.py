@@ -30,9 +30,7 @@ def test_what_a_twin_has_lost_of_its_beginning_is_told_and_the_rest_is_compared_
             row = one.row
             assert (row.state, row.from_offset, row.to_offset, row.records) == ("differs", AT, COUNT, COUNT - AT)
             assert one.compared == (COUNT - AT if again else 0), "what was proven of the rest stands"
-            assert f"DIFFERS at offset 0: missing record: the target's log begins at offset {AT}" in "\n".join(
-                describe_report(report)
-            )
+            assert "DIFFERS at offset 0: missing record: " in "\n".join(describe_report(report))
             (opened,) = two.store.incidents.rows(open_only=True)
             assert opened.incident.from_offset == 0
         spoil(two.target, AT + 20)

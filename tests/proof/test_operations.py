@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from testkit.errors import raises
 from tests.proof.small_broker import TOPIC
 from tests.proof.test_proving import AT, log, rig, spoilt
 from twinshore.config.errors import ConfigError
@@ -50,9 +49,9 @@ def test_a_sample_can_be_drawn_again(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
     with rig(tmp_path, log(1), log(1)) as two:
         settings = load_settings(two.settings, {})
-    with pytest.raises(ConfigError, match="a sample goes through no offset"):
+    with raises(ConfigError, "proof.sample-with-behind-max"):
         prepare(ProofRequest(sample=0.1, behind_max=0), settings)
-    with pytest.raises(ConfigError, match="did you mean content"):
+    with raises(ConfigError, "config.unknown-choice", option="way", near="; did you mean content?"):
         prepare(ProofRequest(way="contents"), settings)
-    with pytest.raises(ConfigError, match="no link 'north"):
+    with raises(ConfigError, "config.unknown-link"):
         prepare(ProofRequest(links=["north->west"]), settings)

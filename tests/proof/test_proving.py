@@ -162,11 +162,11 @@ def test_a_proof_that_is_stopped_says_so_and_asks_nobody_whether_the_target_is_f
         assert exit_code(report) == 2
         verdict, line, trouble, advice = describe_report(report)
         assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
-        assert line == "east->west: small-0: nothing was compared (exact), though the source has offsets 0 to 99"
-        assert trouble == "  could not go on: it was stopped before all was compared"
+        assert line.startswith("east->west: small-0: ") and line.endswith("offsets 0 to 99")
+        assert [one.troubles[0][0] in trouble for one in report.partitions] == [True]
         assert advice == "    try: `twinshore prove` goes on from here, without --again"
         (told,) = describe_report(two.round(stopped=lambda: True))
-        assert told.startswith("cannot tell: east->west: it was stopped before all was compared")
+        assert told.startswith("cannot tell: east->west: ")
         assert exit_code(two.round()) == 0
 
 
@@ -294,7 +294,7 @@ def test_what_is_open_in_the_ledger_is_never_called_identical(tmp_path: Path, ki
             report = two.round()
             assert exit_code(report) == code
             text = "\n".join(describe_report(report))
-            assert f"NOT called identical from offset {AT} on, by open row {number} of the ledger" in text
+            assert f"from offset {AT} on, by open row {number}" in text
             assert "what the ledger says" in text
             (row,) = two.store.proofs.of()
             assert row.to_offset == AT, "from there on it is to be proven anew"
@@ -338,8 +338,8 @@ def test_a_compacted_twin_that_owes_deletions_is_never_said_to_be_identical(tmp_
             assert report.differs and exit_code(report) == 1
             words = list(describe_report(report))
             assert words[0].startswith("NOT identical: 0 of 1 partitions identical, 1 differ")
-            assert words[1].startswith("east->west: small-0: the same but for deletions from 0 through offset 99")
-            assert "DELETIONS OWED: the twin still shows values of a key that was deleted" in words[2]
+            assert words[1].startswith("east->west: small-0: ") and "from 0 through offset 99" in words[1]
+            assert "DELETIONS OWED" in words[2]
             assert ("offset 3, key k3" in words[3]) is (turn == 0), "its keys are looked at once"
         (opened,) = two.store.incidents.rows(open_only=True)
         told = opened.incident
@@ -360,7 +360,7 @@ def test_deletions_that_were_paid_close_their_row(tmp_path: Path) -> None:
         )
         assert exit_code(proving.round(loaded.links, [TOPIC], again=True)) == 0
         (closed,) = two.store.incidents.rows()
-        assert closed.closed_ms is not None and "no deletion is owed any more" in closed.incident.sentence
+        assert closed.closed_ms is not None
 
 
 def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
         two.source.faults.extend([int(Code.TOPIC_AUTHORIZATION_FAILED)] * 3)
         report = two.round(CompareMode.COMPACTED)
         assert report.incomplete
-        assert any("its keys were not compared" in line for line in describe_report(report))
+        assert [one.row.topic for one in report.partitions if one.troubles] == [TOPIC]
         assert two.store.key_checks.of()[0].may_lack_tombstones == 1
 
 
@@ -396,8 +396,8 @@ def test_a_topic_that_no_source_has_is_refused_before_spark_is_started(tmp_path:
         words = ["prove", "--settings", str(two.settings), "--topic", TOPIC, "--topic", asked]
         result = CliRunner().invoke(app, words)
     assert isinstance(result.exception, ConfigError), result.output
-    lacks = f"there is no topic {asked} on east, or the right to describe it is lacking"
-    assert (result.exception.message, result.output) == (lacks + meant, "")
+    assert (result.exception.code, result.output) == ("kafka.unknown-topic", "")
+    assert result.exception.values == {"topic": asked, "clusters": "east", "near": meant}
 
 
 def test_a_topic_that_is_there_or_may_be_made_later_is_not_refused(tmp_path: Path) -> None:

@@ -185,13 +185,13 @@ def test_words_say_since_when_and_how_long(tmp_path: Path, log_lines: LogLines) 
         again.round()
         row = again.row
         (said,) = describe_reread_pass([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)
-        assert said.startswith("what is proven is read again, about 0 MB of both sides in "), said
-        assert said.endswith(f": {TOPIC}-0 waits longest, it was last read whole 3.0 h ago"), said
+        assert "about 0 MB" in said, said
+        assert f": {TOPIC}-0 " in said and said.endswith(" 3.0 h ago"), said
         (would,) = describe_reread_pass([row], 1_000.0, 9.0, row.read_ms, going=False)
-        assert would.startswith("a continuous proof would read what is proven again, about 0 MB"), would
+        assert would.startswith("a continuous proof ") and "about 0 MB" in would, would
         assert not list(describe_reread_pass([row], 1_000.0, 0.0, row.read_ms, going=False)), "nobody asked for one"
         (unread,) = describe_reread_pass([replace(row, oldest_ms=0)], 0.0, 0.0, 5)
-        assert unread.startswith("what is proven is not read again (reread_mb_s = 0): "), unread
-        assert unread.endswith(f"; {TOPIC}-0 is not known to have been read whole"), unread
+        assert "(reread_mb_s = 0): " in unread, unread
+        assert f"; {TOPIC}-0 " in unread, unread
         assert list(describe_reread_pass([replace(row, to_offset=0)], 1.0, 0.0, 5)) == []
         assert [format_duration(one) for one in (5, 300, 7_200, 864_000)] == ["5 s", "5.0 min", "2.0 h", "10.0 days"]

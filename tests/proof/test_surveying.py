@@ -62,7 +62,7 @@ def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(tmp_path: 
         assert found.looks == ()
         (lack,) = found.lacks
         assert (lack.topic, lack.partition) == (TOPIC, -1)
-        assert lack.sentence.startswith("small is compacted, or was: both sides are cleaned each in its own time")
+        assert lack.sentence.startswith("small is compacted")
 
 
 def carried(store: Store, topic: str, partitions: int = 1) -> None:
@@ -97,7 +97,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named(tmp_path: Path, unseen: str
     assert (hidden.looks, leaderless.looks) == ((), ())
     (lack,) = hidden.lacks
     assert (lack.topic, lack.partition) == (TOPIC, -1)
-    assert lack.sentence == f"there is no topic {TOPIC} on {unseen}, or the right to describe it is lacking"
+    assert f"topic {TOPIC} on {unseen}" in lack.sentence
     (lack,) = leaderless.lacks
     assert (lack.partition, lack.sentence) == (0, f"{TOPIC}-0 has no leader on {unseen}")
     assert [look.named.partition for look in short.looks] == [0]

@@ -319,7 +319,7 @@ def test_a_twin_that_is_made_while_a_link_is_renamed_has_the_name_that_stands(se
     row = TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)
     adopt_settings(settings, store, by="the settings")
     do(ChangeLink(LINK, ['naming="prefix"']), settings, store)
-    with pytest.raises(ConfigError, match="east->west has another naming by now"):
+    with raises(ConfigError, "state.naming-changed", links=LINK):
         store.twins.save([row], TwinNaming.SAME)
     asked = LinkRow(LINK, LinkPresence.KEPT, "{}", "", 0, 5, "anna")
     store.twins.save([row], TwinNaming.PREFIX)

@@ -59,7 +59,7 @@ def test_what_is_far_above_all_that_is_known_is_passed_over_and_told_of() -> Non
     log.take(*EAST.line())
     assert (log.far, log.mending()) == ({}, []), "what stands lies behind it again"
     log.take(*FORGED.line())
-    assert "far-orders on west in term 30000" in describe_implausible("west", log.far.values())
+    assert f"{TOPIC} on west in term 30000" in describe_implausible("west", log.far.values())
     log.take(FORGED.line()[0], None)
     assert (log.far, log.homes) == ({}, {})
     later = replace(EAST, term=2, home="west")

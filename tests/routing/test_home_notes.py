@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.frozen import FOLLOWERS_TOPIC, HOMES_TOPIC
 from twinshore.config.model import Cluster
@@ -119,7 +120,7 @@ def test_of_two_who_go_on_with_a_switch_the_other_one_is_told(kafka: KafkaCluste
     first = ours.save(ONE, {"by": "anna"}, "", 1)
     assert ours.save(ONE, {"by": "anna"}, "", 1) == first, "as after an answer that was lost"
     theirs.save(ONE, {"by": "bob"}, first, 2)
-    with pytest.raises(RefusedError, match="somebody else goes on with switch 11111111"):
+    with raises(RefusedError, "routing.switch-taken", switch="11111111"):
         ours.save(ONE, {"by": "anna", "deed": "flip"}, first, 3)
     theirs.forget(ONE, 4)
     with pytest.raises(RefusedError):

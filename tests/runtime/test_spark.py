@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.config.errors import TwinshoreError
+from testkit.errors import raises
+from twinshore.config.errors import CodedError
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.config.settings import load_settings
 from twinshore.kafka.protocol.batch_join import LOOPS_MODULE
@@ -82,5 +83,5 @@ def test_without_java_it_says_so_before_anything_starts(
     """Two raw lines of a shell script came before a sentence that named slots nobody had written."""
     monkeypatch.setenv("JAVA_HOME", home)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TwinshoreError, match=said):
+    with raises(CodedError, "runtime.no-java", cause=said):
         open_session(MirrorSettings(), 1, threading.Event())

@@ -60,12 +60,12 @@ def test_a_thread_that_nobody_keeps_on_is_noted_too(failures: ThreadFailures, mo
     monkeypatch.setattr(threading, "excepthook", failures.hear)
 
     def work() -> None:
-        raise ValueError("an error nobody thought of")
+        raise ValueError("by hand")
 
     thread = threading.Thread(target=work, name="alone")
     thread.start()
     thread.join(timeout=30)
-    assert failures.says() == "the thread 'alone' ended unasked: ValueError: an error nobody thought of"
+    assert failures.says() == "the thread 'alone' ended unasked: ValueError: by hand"
 
 
 def test_health_fails_for_a_while(failures: ThreadFailures) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from testkit.errors import mentions
+from testkit.errors import mentions, raises
 from testkit.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
@@ -346,7 +346,7 @@ def test_operators_translate_offsets_and_move_groups_by_hand(rig: Rig, clusters:
     commit(west, "by-hand", {("grp-plain", 0): 90})
     with pytest.raises(AssertionError, match=r"west .* east.* 30 offsets .*`--backwards`"):
         rig.verb("groups", "move", "by-hand", "--link", "east->west")
-    with pytest.raises(ConfigError, match="no group called by-hnad") as caught:
+    with raises(ConfigError, "groups.no-offsets", group="by-hnad") as caught:
         rig.verb("groups", "move", "by-hnad")
     assert caught.value.hint == "did you mean by-hand?"
     move = ("groups", "move", "by-hand", "--link", "east->west", "--backwards")

@@ -15,7 +15,7 @@ import pytest
 from pyspark import SparkContext
 
 from testkit import log_kinds
-from testkit.errors import mentions
+from testkit.errors import mentions, raises
 from testkit.raw_writer import RawWriter
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.pair_of_logs import (
@@ -246,7 +246,8 @@ def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code
     assert one["difference"]["target"]["value"] == "else"
     code, text = said(tmp_path, east, west, topic, *how, "--here", "--sample", "1", "--seed", "5")
     assert code == 1 and "they differ" in text and "--seed 5" in text
-    with pytest.raises(ConfigError, match=f"there is no topic {topic}s on east, .*; did you mean {topic}?"):
+    near = f"; did you mean {topic}?"
+    with raises(ConfigError, "kafka.unknown-topic", topic=f"{topic}s", clusters="east", near=near):
         said(tmp_path, east, west, topic, "--topic", f"{topic}s")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from sqlalchemy import update
 
+from testkit.errors import raises
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import POLICY_STOP, IncidentKind, IncidentSide
 from twinshore.config.model import Secret
@@ -24,7 +24,5 @@ def test_a_row_whose_effect_nobody_knows_is_named(store_url: str) -> None:
         database = Database(store_url, Secret())
         database.write(lambda connection: connection.execute(update(incidents).values(effect="explodes")))
         database.close()
-        with pytest.raises(
-            StoreError, match=f"table incidents, row {row.id}: 'explodes' is not a valid IncidentEffect"
-        ):
+        with raises(StoreError, "state.invalid-row", place=f"incidents, row {row.id}"):
             store.incidents.rows()

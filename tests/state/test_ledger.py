@@ -11,6 +11,7 @@ from threading import Barrier
 import pytest
 from sqlalchemy import create_engine, text
 
+from testkit.errors import raises
 from twinshore.config.errors import StoreError
 from twinshore.config.incident_policy import (
     POLICY_DROP,
@@ -156,7 +157,7 @@ def test_a_row_somebody_else_wrote_is_named(tmp_path: Path) -> None:
         with engine.begin() as connection:
             connection.execute(text("UPDATE incidents SET kind = 'fire'"))
         engine.dispose()
-        with pytest.raises(StoreError, match=f"table incidents, row {row.id}: no such kind 'fire'"):
+        with raises(StoreError, "state.invalid-row", place=f"incidents, row {row.id}"):
             store.incidents.rows()
 
 

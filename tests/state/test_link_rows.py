@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.state.core.values import AuditRow, LinkPresence, LinkRow, TwinRow
 from twinshore.state.log import LINKS_SUBJECT
@@ -52,7 +51,7 @@ def test_a_link_that_is_turned_has_no_twin_before_and_none_afterwards(store: Sto
     assert store.audit.rows() == ()
     store.forget_topic("east->west", "orders")
     assert store.link_rows.change(rows, seen=1, told=TOLD, turned=("east->west", "west->east"))
-    with pytest.raises(ConfigError, match="east->west was removed or turned"):
+    with raises(ConfigError, "state.link-removed", links="east->west"):
         store.twins.save([twin])
     assert store.twins.of("east->west") == (beats,)
     back = replace(twin, link="west->east")

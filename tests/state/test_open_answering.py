@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import RefusedError, StoreError
 from twinshore.config.settings import Settings, load_settings
 from twinshore.lab.databases import PostgresServer
@@ -36,13 +37,13 @@ def test_one_that_answers_is_opened(tmp_path: Path) -> None:
 
 
 def test_one_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no store"):
+    with raises(StoreError, "state.no-store"):
         open_responsive(settings(tmp_path, f"sqlite:///{tmp_path / 'store.db'}"), PATIENT_S)
     assert not (tmp_path / "store.db").exists()
 
 
 def test_one_that_refuses_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be used"):
+    with raises(StoreError, "state.unusable"):
         open_responsive(settings(tmp_path, f"postgresql://me@127.0.0.1:{free_port()}/twinshore"), PATIENT_S)
 
 
@@ -52,7 +53,7 @@ def test_one_that_takes_the_connection_and_says_nothing_is_not_waited_for(tmp_pa
         listening.listen()
         url = f"postgresql://me@127.0.0.1:{listening.getsockname()[1]}/twinshore"
         began_s = time.monotonic()
-        with pytest.raises(StoreError, match=r"127.0.0.1:\d+/twinshore has not answered within 1 s"):
+        with raises(StoreError, "state.no-answer", seconds=1.0):
             open_responsive(settings(tmp_path, url), WITHIN_S)
         assert time.monotonic() - began_s < PATIENT_S
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "store"), "none keeps the process"
@@ -64,7 +65,8 @@ def test_one_that_may_only_be_read_is_told(tmp_path: Path, postgres: PostgresSer
     name = url.rpartition("/")[2]
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
-    with pytest.raises(StoreError, match="read-only"):
+    with raises(StoreError, "state.unusable") as refused:
         open_responsive(settings(tmp_path, url), PATIENT_S)
+    assert "read-only" in str(refused.value.values["cause"])
     with open_store(url) as store, pytest.raises(RefusedError, match=r"nothing was begun: .*read-only"):
         require_writable_store(store)

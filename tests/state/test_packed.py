@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testkit.errors import raises
 from twinshore.config.errors import StoreError
 from twinshore.state.core.values import encode_ranges, merge_ranges, parse_ranges
 
@@ -29,5 +30,5 @@ def test_it_is_short() -> None:
 
 @pytest.mark.parametrize("text", ["7", "1+", "+1", "a+b", "1-2", "-1+2"])
 def test_what_is_no_ranges_is_not_guessed_at(text: str) -> None:
-    with pytest.raises(StoreError, match="no ranges of offsets"):
+    with raises(StoreError, "state.invalid-row", place="incidents"):
         parse_ranges(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import StoreError
 from twinshore.state.core.values import LinkIdentity
 from twinshore.state.database import readable_by_others
@@ -51,11 +52,11 @@ def test_a_file_that_goes_while_it_is_in_use_is_told_and_not_made_again(tmp_path
         for new in (False, True):  # by a connection that is open, and by a new one
             if new:
                 store.close()
-            with pytest.raises(StoreError, match="was deleted, moved or replaced while it was in use"):
+            with raises(StoreError, "state.file-replaced"):
                 store.links.statuses()
             assert not file.exists()
         file.touch()
-        with pytest.raises(StoreError, match="replaced"):
+        with raises(StoreError, "state.file-replaced"):
             store.links.save_identity(LinkIdentity("east->west", 1, 0, "a", "b"))
         away.rename(file)
         assert store.links.identities() == ()

@@ -15,6 +15,7 @@ from threading import Barrier
 import pytest
 from sqlalchemy import create_engine, select
 
+from testkit.errors import raises
 from twinshore.config.errors import StoreError
 from twinshore.state.core.progress_rules import (
     PRODUCER_AGE_MS,
@@ -132,7 +133,7 @@ def test_what_does_not_follow_is_refused_and_nothing_recorded(store: Store) -> N
     ):
         with pytest.raises(ProgressRefusedError) as caught:
             store.progress.record([carried(0, 7, topic="bills"), replace(wrong, source_producers=(by(1, 9),))])
-        assert caught.value.message == f"progress refused: {LINK} {reason}"
+        assert caught.value.values == {"ranges": f"{LINK} {reason}"}
         refused = caught.value.refused
         assert [(one.progress.from_offset, one.position_offset) for one in refused] == [(wrong.from_offset, 10)]
         assert pickle.loads(pickle.dumps(caught.value)).refused == refused
@@ -253,11 +254,11 @@ def test_producers_somebody_else_wrote_are_named(tmp_path: Path) -> None:
         store.progress.record([replace(carried(0, 10), source_producers=(by(7, 0),))])
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
             connection.execute("UPDATE source_producers SET batches = '[[1]]'")
-        with pytest.raises(StoreError, match="source_producers, position 1, producer 7: batches are not"):
+        with raises(StoreError, "state.invalid-row", place="source_producers, position 1, producer 7"):
             store.progress.record([replace(carried(10, 20), source_producers=(by(7, 10),))])
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
             connection.execute("UPDATE positions SET state = 'lost'")
-        with pytest.raises(StoreError, match="table positions, row 1: no such state 'lost'"):
+        with raises(StoreError, "state.invalid-row", place="positions, row 1"):
             store.progress.positions(LINK)
 
 

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 import twinshore
+from testkit.errors import raises
 from twinshore.config.errors import StoreError
 from twinshore.config.model import Secret
 from twinshore.state.database import Database
@@ -125,7 +126,7 @@ def test_a_store_of_another_version_is_left_alone(store_url: str) -> None:
     rename = update(table(VERSION_TABLE, column("version_num")))
     database.write(lambda connection: connection.execute(rename.values(version_num="9999")))
     try:
-        with pytest.raises(StoreError, match=rf"has schema 9999, and this version needs {SCHEMA_VERSION}") as caught:
+        with raises(StoreError, "state.other-schema", found="9999", needed=SCHEMA_VERSION) as caught:
             open_store(store_url)
         assert "link recover" in caught.value.hint
     finally:

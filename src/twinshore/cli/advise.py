@@ -78,9 +78,9 @@ def advise(
     )
 
     if json_output and fix:
-        raise ConfigError("--fix is told in sentences: leave --json out")
+        raise ConfigError("cli.fix-with-json")
     if yes and not fix:
-        raise ConfigError("--yes does nothing by itself", hint="say --fix --yes")
+        raise ConfigError("cli.yes-without-fix")
     loaded = load_cli_settings(settings)
     asked = AdviceRequest(cluster, tuple(topic), policy, since, apart, within)
     answer = advise_on_cluster(asked, loaded, clock=wall_ms, wait=time.sleep)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import typer
 
 from twinshore import __version__
-from twinshore.config.errors import ConfigError, TwinshoreError
+from twinshore.config.errors import CodedError, ConfigError, TwinshoreError
 from twinshore.config.sentences import escape_line
 from twinshore.runtime.process import print_interrupted, raise_on_interrupt
 
@@ -128,6 +128,19 @@ def find_interrupt(ended: BaseException) -> KeyboardInterrupt | None:
     return find_interrupt(before)
 
 
+def print_error(error: TwinshoreError, *, as_json: bool) -> None:
+    """Prints the error on stderr: two lines with its code and hint, or one JSON object."""
+    code, values = (error.code, error.values) if isinstance(error, CodedError) else ("", {})
+    if as_json:
+        told = {"error": error.message, "hint": error.hint, "code": code, "values": values}
+        typer.echo(json.dumps(told, default=str), err=True)
+        return
+    first, newline, more = error.message.partition("\n")
+    typer.echo(f"error: {first}{f' [{code}]' if code else ''}{newline}{more}", err=True)
+    if error.hint:
+        typer.echo(f"  try: {error.hint}", err=True)
+
+
 def main() -> None:
     """Runs the `twinshore` command, after `__main__` has prepared for Ctrl-C."""
 
@@ -140,9 +153,7 @@ def main() -> None:
             print_interrupted(*interrupt.args)
         raise
     except TwinshoreError as error:
-        typer.echo(f"error: {error.message}", err=True)
-        if error.hint:
-            typer.echo(f"  try: {error.hint}", err=True)
+        print_error(error, as_json="--json" in sys.argv)
         sys.exit(2)
     except Exception:
         # Python's own exit code is 1, which scripts would take for a result.
@@ -331,9 +342,9 @@ def read_text_file(path: Path) -> str:
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError("config.unreadable-file", path=str(path), cause=error.strerror) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not text, at byte {error.start}") from error
+        raise ConfigError("config.file-not-text", path=str(path), byte=error.start) from error
 
 
 def write_text_file(path: Path, text: str) -> None:
@@ -341,7 +352,7 @@ def write_text_file(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        raise ConfigError("cli.unwritable-file", path=str(path), cause=error.strerror) from error
 
 
 def get_operator_name() -> str:

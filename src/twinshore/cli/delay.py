@@ -31,8 +31,6 @@ CRITICAL = 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
 TRIED = typer.Option(None, "--settings", help="Try this file's [delay]; without it the defaults.")
 PIPE_COLUMNS = 1000
-NOT_WATCHED = "nothing has been watched with these settings here"
-WATCH_IT = "start `twinshore delay watch`, or name its settings with --settings"
 
 
 def register(app: typer.Typer) -> None:
@@ -54,10 +52,10 @@ def show(
     if context.invoked_subcommand:
         return
     from twinshore.monitoring.operations import read_delays
-    from twinshore.state.opening import open_for_report
+    from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
-    with open_for_report(loaded, NOT_WATCHED, WATCH_IT) as store:
+    with open_existing(loaded, "monitoring.no-store") as store:
         found = read_delays(link, topic, loaded, store, clock=wall_ms)
     if json_output:
         typer.echo(json.dumps(found.as_values()))
@@ -92,9 +90,9 @@ def forget(
 ) -> None:
     """Removes a monitor, or a watch-watchers, that was killed and will not come back, so that no alarm misses it."""
     from twinshore.monitoring.operations import ForgetWatcher, act, plan
-    from twinshore.state.opening import open_for_report
+    from twinshore.state.opening import open_existing
 
-    with open_for_report(load_cli_settings(settings), NOT_WATCHED, WATCH_IT) as store:
+    with open_existing(load_cli_settings(settings), "monitoring.no-store") as store:
         planned = plan(ForgetWatcher(name), store)
         run_steps(planned, act(planned, store, by=get_operator_name()), dry_run=False)
 
@@ -115,11 +113,11 @@ def check(
     figure is too old or if no monitor would raise an alarm.
     """
     from twinshore.monitoring import operations as checks
-    from twinshore.state.opening import open_for_report
+    from twinshore.state.opening import open_existing
 
     checks.check_item(item)
     loaded = load_cli_settings(settings)
-    with open_for_report(loaded, NOT_WATCHED, WATCH_IT) as store:
+    with open_existing(loaded, "monitoring.no-store") as store:
         if discovery:
             typer.echo(checks.read_zabbix_discovery(link, loaded, store))
             return
@@ -143,10 +141,10 @@ def alarms(
 ) -> None:
     """Shows the history of alarms, newest first."""
     from twinshore.monitoring.operations import describe_alarm_durations, read_alarm_history
-    from twinshore.state.opening import open_for_report
+    from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
-    with open_for_report(loaded, NOT_WATCHED, WATCH_IT) as store:
+    with open_existing(loaded, "monitoring.no-store") as store:
         rows = read_alarm_history(link, loaded, store, limit=limit)
         words = describe_alarm_durations(rows, loaded, store, clock=wall_ms)
     whens = [time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(row.raised_ms / 1000)) for row in rows]

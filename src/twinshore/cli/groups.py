@@ -38,7 +38,7 @@ def show(
     json_output: bool = JSON,
 ) -> None:
     """Shows each group on both sides: the difference in records, and for how many seconds. Asks both clusters."""
-    from twinshore.state.opening import open_for_report
+    from twinshore.state.opening import open_existing
 
     if context.invoked_subcommand is not None:
         return
@@ -46,7 +46,7 @@ def show(
 
     check_pattern(group)
     loaded = load_cli_settings(settings)
-    with open_for_report(loaded) as store:
+    with open_existing(loaded) as store:
         views, silent = read_group_views(group, link, loaded, store)
     if json_output:
         values = [view_as_values(view, partitions=partitions) for view in views]
@@ -67,10 +67,10 @@ def translate(
     """Says where a group, or an offset, is on the other side. With --topic it asks the store alone, no cluster."""
     from twinshore.groups.operations import TranslationRequest
     from twinshore.groups.operations import translate_offsets as translated
-    from twinshore.state.opening import open_for_report
+    from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
-    with open_for_report(loaded) as store:
+    with open_existing(loaded) as store:
         places = translated(TranslationRequest(what, topic, partition, back, link), loaded, store)
     print_result(
         {"offsets": [one.as_values() for one in places]}, [one.sentence() for one in places], as_json=json_output
@@ -91,10 +91,10 @@ def move(
     Exit code 1: a place was refused, or a group that stands elsewhere was left alone.
     """
     from twinshore.groups.operations import MoveGroupOffsets, move_groups, plan_move
-    from twinshore.state.opening import open_for_report
+    from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
-    with open_for_report(loaded) as store:
+    with open_existing(loaded) as store:
         planned = plan_move(MoveGroupOffsets(group, link, back, lower), loaded, store)
         steps = run_steps(planned, move_groups(planned, loaded, store, by=get_operator_name()), dry_run=dry_run)
     if any(step.refused for step in steps):

@@ -94,7 +94,7 @@ def fill(
             hint = f"start it with `twinshore lab start {cluster}`"
         elif there != "none":
             hint = "name one of them with --cluster"
-        raise ConfigError(f"no cluster {cluster} is up (up are: {there})", hint=hint)
+        raise ConfigError("cli.cluster-not-up", cluster=cluster, up=there, hint=hint)
     found = append(Cluster(cluster, stand[cluster].bootstrap), topic, records=records, partitions=partitions)
     said = f"{count_phrase(records, 'record')} appended to {topic}, which has" if records else f"{topic} has"
     typer.echo(f"{cluster}: {said} {count_phrase(found, 'partition')}")

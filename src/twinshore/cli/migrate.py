@@ -63,6 +63,6 @@ def _write(output: Path, text: str) -> None:
         with output.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError as error:
-        raise ConfigError(f"{output} is there already", hint="name another file with --output") from error
+        raise ConfigError("cli.output-exists", path=str(output)) from error
     except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}") from error
+        raise ConfigError("cli.unwritable-file", path=str(output), cause=error.strerror) from error

@@ -45,10 +45,10 @@ def status(
     any more, the command asks the source for its ends itself, for two seconds at most."""
     from twinshore.monitoring.link_status import read_link_views
     from twinshore.replication.operations.link_admin import list_link_remarks
-    from twinshore.state.opening import open_for_report
+    from twinshore.state.opening import open_existing
 
     loaded = load_cli_settings(settings)
-    with open_for_report(loaded) as store:
+    with open_existing(loaded) as store:
 
         def seen() -> Seen:
             views = read_link_views(store, loaded, link, clock=wall_ms, topics=topics)

@@ -322,10 +322,7 @@ def agree(old: str, *, yes: bool, alive: str) -> None:
     habit types.
     """
     if old and yes and alive != old:
-        raise RefusedError(
-            f"{old} may hold records that would stay behind: --yes alone does not leave it",
-            hint=f"switch from {old} without --force; or add `--alive {old}` if it is to be left all the same",
-        )
+        raise RefusedError("cli.old-home-alive", cluster=old)
     if yes:
         return
     if not old:

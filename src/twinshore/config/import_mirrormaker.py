@@ -218,12 +218,10 @@ def read_properties(text: str, name: str) -> Properties:
     for number, line in _logical_lines(text):
         key, value = _parted(line)
         if not key:
-            raise ConfigError(f"{name}, line {number}: a property without a name: {line.strip()!r}")
+            raise ConfigError("config.property-without-name", path=name, line=number, text=line.strip())
         found[key] = PropertyValue(value, f"line {number}")
     if not found:
-        raise ConfigError(
-            f"{name} holds no property", hint="name the file that connect-mirror-maker.sh is started with"
-        )
+        raise ConfigError("config.no-properties", path=name)
     return found
 
 
@@ -259,7 +257,7 @@ def _from_connect(text: str, name: str) -> Properties:
     try:
         raw: Any = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{name} is not JSON: {error.msg} in line {error.lineno}") from error
+        raise ConfigError("config.not-json", path=name, line=error.lineno, cause=error.msg) from error
     if isinstance(raw, dict) and raw and all(isinstance(one, dict) and "info" in one for one in raw.values()):
         raw = [one["info"] for one in raw.values()]  # GET /connectors?expand=info
     connectors = raw if isinstance(raw, list) else [raw]
@@ -268,7 +266,7 @@ def _from_connect(text: str, name: str) -> Properties:
     for number, one in enumerate(connectors, 1):
         config = one.get("config", one) if isinstance(one, dict) else None
         if not isinstance(config, dict):
-            raise ConfigError(f"{name}: connector {number} is no table of properties")
+            raise ConfigError("config.not-a-connector", path=name, number=number)
         place = str(one.get("name") or config.get("name") or f"connector {number}")
         for alias in _one_connector(config, place, name, found):
             if alias not in clusters:
@@ -280,13 +278,15 @@ def _from_connect(text: str, name: str) -> Properties:
 def _one_connector(config: dict[str, Any], place: str, name: str, found: Properties) -> tuple[str, str]:
     kind = str(config.get("connector.class", "")).rsplit(".", 1)[-1]
     if kind not in CONNECTORS:
-        raise ConfigError(f"{name}: {place}: no connector of MirrorMaker 2: {kind!r}{did_you_mean(kind, CONNECTORS)}")
+        raise ConfigError(
+            "config.unknown-connector", path=name, connector=place, kind=kind, near=did_you_mean(kind, CONNECTORS)
+        )
     aliases = []
     for side in ("source", "target"):
         key = f"{side}.cluster.alias"
         if not config.get(key):
             near = did_you_mean(key, [other for other in config if "alias" in other])
-            raise ConfigError(f"{name}: {place}: {key} is missing{near}")
+            raise ConfigError("config.missing-property", path=name, place=place, key=key, near=near)
         aliases.append(str(config[key]))
     source, target = aliases
     if kind == SOURCE_CONNECTOR:
@@ -472,16 +472,13 @@ def propose(text: str, name: str) -> Proposal:
 def _clusters(given: Properties, name: str) -> list[str]:
     if "clusters" not in given:
         near = did_you_mean("clusters", [key for key in given if "." not in key])
-        raise ConfigError(
-            f"{name}: no property `clusters`{near}",
-            hint="this reads the properties of connect-mirror-maker.sh, or JSON of MirrorSourceConnector",
-        )
+        raise ConfigError("config.no-clusters-property", path=name, near=near)
     clusters = _listed(given["clusters"].value)
     for cluster in clusters:
-        if f"{cluster}.bootstrap.servers" not in given:
-            known = [key for key in given if key.endswith("bootstrap.servers")]
-            near = did_you_mean(f"{cluster}.bootstrap.servers", known)
-            raise ConfigError(f"{name}: cluster {cluster} has no {cluster}.bootstrap.servers{near}")
+        key = f"{cluster}.bootstrap.servers"
+        if key not in given:
+            near = did_you_mean(key, [other for other in given if other.endswith("bootstrap.servers")])
+            raise ConfigError("config.missing-property", path=name, place=f"cluster {cluster}", key=key, near=near)
     return clusters
 
 
@@ -493,12 +490,19 @@ def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str,
             continue
         for side in (found["source"], found["target"]):
             if side not in clusters:
-                raise ConfigError(f"{name}, {one.place}: {key}: no cluster {side}{did_you_mean(side, clusters)}")
+                raise ConfigError(
+                    "config.unknown-cluster-in-property",
+                    path=name,
+                    place=one.place,
+                    key=key,
+                    cluster=side,
+                    near=did_you_mean(side, clusters),
+                )
         if found["rest"] == "enabled" and is_true(one.value):
             pairs.append((found["source"], found["target"]))
     if not pairs:
         arrows = [f"{a}->{b}.enabled = true" for a in clusters for b in clusters if a != b][:2]
-        raise ConfigError(f"{name}: no link is enabled", hint=f"MirrorMaker 2 mirrors only with {' or '.join(arrows)}")
+        raise ConfigError("config.no-link-enabled", path=name, properties=" or ".join(arrows))
     return pairs
 
 

@@ -6,6 +6,9 @@ that are not here are in `cluster_messages.py`.
 
 from __future__ import annotations
 
+import re
+from itertools import groupby
+
 from twinshore.config.cluster_messages import CLUSTER_MESSAGES, Message
 
 MESSAGES = {
@@ -181,7 +184,6 @@ MESSAGES = {
     "replication.no-filter-given": Message(
         "no filter is given", "give --topics, --exclude, --groups or --exclude-groups"
     ),
-    "replication.no-link-to-run": Message("no link to run", 'name one in the settings: [links."east->west"]'),
     "replication.no-offset-map": Message(
         "{partition} has no map of offsets: no link replicates it as mapped",
         "exact topics need none: an offset is the same on both sides",
@@ -333,7 +335,6 @@ MESSAGES = {
         "no link to {to} replicates topic {topic}, and as an expression it means {others}",
         "write dots of a name as `\\.`",
     ),
-    "switch.newer-home-record": Message("{cause}", "{remedy}"),
     "switch.newer-record": Message("switch {switch} goes on in a newer version", "go on with it in that version"),
     "switch.no-acl-rights": Message(
         "the switch may not change ACLs of {cluster}", "grant the mirror's user Alter on the cluster {cluster}"
@@ -612,3 +613,24 @@ MESSAGES = {
     "proxy.users-file-unreadable": Message("[proxy] users_file {file} cannot be read: {cause}"),
     "proxy.users-file-wrong": Message("[proxy] users_file {file}: {errors}"),
 }
+
+ERRORS_PAGE_HEAD = """\
+# Errors
+
+Written from the code by `make docs`. An error that an operator meets has a code, values and mostly a remedy. The command
+prints `error: TEXT [CODE]` and `  try: REMEDY`; with `--json` it prints one JSON object on stderr, with `error`, `hint`,
+`code` and `values`. Programs compare codes: a code keeps its meaning, and texts may change. Below, `{name}` is a value.
+Errors of a cluster have Kafka's own codes instead. [Troubleshooting](troubleshooting.md) goes by symptom.
+"""
+
+
+def render_errors_page() -> str:
+    """docs/errors.md: each code with its text and remedy, by package."""
+    lines = [ERRORS_PAGE_HEAD]
+    for package, codes in groupby(sorted(MESSAGES), key=lambda code: code.partition(".")[0]):
+        lines += [f"## {package}", "", "```text"]
+        for code in codes:
+            text, hint = (re.sub(r"{(\w+)[^}]*}", r"{\1}", said) for said in MESSAGES[code])
+            lines += [code, *(f"    {line}" for line in text.split("\n")), *([f"    try: {hint}"] if hint else [])]
+        lines += ["```", ""]
+    return "\n".join(lines)

@@ -85,16 +85,16 @@ class Secret:
         if self.env:
             value = os.environ.get(self.env)
             if value is None:
-                raise ConfigError(f"environment variable {self.env} is not set", hint="it should hold a secret")
+                raise ConfigError("config.secret-not-set", variable=self.env)
             return value
         if self.file:
             try:
                 return Path(self.file).read_text(encoding="utf-8").strip()
             except OSError as error:
-                raise ConfigError(f"secret file {self.file} cannot be read: {error.strerror}") from error
+                raise ConfigError("config.unreadable-secret", path=self.file, cause=error.strerror) from error
             except UnicodeDecodeError:
                 # That error would carry the secret's bytes.
-                raise ConfigError(f"secret file {self.file} cannot be read: it is not UTF-8") from None
+                raise ConfigError("config.unreadable-secret", path=self.file, cause="it is not UTF-8") from None
         return ""
 
     def __bool__(self) -> bool:

@@ -85,7 +85,8 @@ def parse_member(kind: type[Member], option: str, word: str) -> Member:
     try:
         return kind(word)
     except ValueError:
-        raise ConfigError(f"--{option} is {word!r}{did_you_mean(word, [one.value for one in kind])}") from None
+        near = did_you_mean(word, [one.value for one in kind])
+        raise ConfigError("config.unknown-choice", option=option, value=word, near=near) from None
 
 
 def pydantic_model(section: type) -> type[BaseModel]:

@@ -79,7 +79,7 @@ class Settings:
         for link in self.links:
             if link.name == name:
                 return link
-        raise ConfigError(f"no link {name!r} in the settings{did_you_mean(name, [link.name for link in self.links])}")
+        raise ConfigError("config.unknown-link", link=name, near=did_you_mean(name, [link.name for link in self.links]))
 
     def chosen(self, names: Sequence[str]) -> list[Link]:
         """The links of these names, or all. `east..west` also means east->west, for callers that cannot pass ">"."""
@@ -89,8 +89,9 @@ class Settings:
         """The one link meant. Raises ConfigError for several, so that an action on one link never affects another."""
         found = self.chosen(names)
         if len(found) != 1:
-            known = ", ".join(repr(one.name) for one in found)
-            raise ConfigError(f"there are {len(found)} links: {known}", hint="say with --link which one is meant")
+            raise ConfigError(
+                "config.several-links", count=len(found), links=", ".join(repr(one.name) for one in found)
+            )
         return found[0]
 
     def with_links(self, links: Sequence[Link]) -> Settings:
@@ -99,7 +100,7 @@ class Settings:
     def cluster(self, name: str) -> Cluster:
         """The cluster of that name. Raises ConfigError with the nearest one."""
         if name not in self.clusters:
-            raise ConfigError(f"no cluster {name!r} in the settings{did_you_mean(name, self.clusters)}")
+            raise ConfigError("config.unknown-cluster", cluster=name, near=did_you_mean(name, self.clusters))
         return self.clusters[name]
 
 
@@ -113,11 +114,11 @@ def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"settings file {path} cannot be read: {error.strerror}", hint="name another with --settings"
-        ) from error
+        raise ConfigError("config.unreadable-settings", path=str(path), cause=error.strerror) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"settings file {path} is not UTF-8 text, at byte {error.start}") from error
+        raise ConfigError(
+            "config.unreadable-settings", path=str(path), cause=f"it is not UTF-8 text, at byte {error.start}"
+        ) from error
     found = parse_settings(text, name=str(path), env=env)
     whole = found.having(store.SECTION, replace(found.store, url=store.absolute_store_url(found.store.url, path)))
     return replace(whole, file=path.absolute())
@@ -127,10 +128,8 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     """The settings in `text`; errors call them `name`."""
     try:
         raw: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not TOML: {error}", hint=_hint_for(text)) from error
-    except (RecursionError, ValueError) as error:  # the parser's own limits
-        raise ConfigError(f"{name} is not TOML that can be read: {error}", hint="is it a settings file?") from error
+    except (ValueError, RecursionError) as error:  # also the parser's own limits
+        raise ConfigError("config.not-toml", path=name, cause=str(error), hint=_hint_for(text)) from error
     complaints = Complaints()
     names = [one.name for one in all_sections()]
     for name_of_section in raw:
@@ -142,9 +141,7 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     for one in all_sections():
         values[one.name] = one.read(RawSection(raw.get(one.name, {}), f"[{one.name}]", values), complaints)
     if complaints.lines:
-        raise ConfigError(
-            _all_of(restore_places(complaints.lines, written), name), hint="docs/settings.md lists every setting"
-        )
+        raise ConfigError("config.invalid-settings", faults=_all_of(restore_places(complaints.lines, written), name))
     return Settings(values, link_sections=raw.get("links", {}))
 
 

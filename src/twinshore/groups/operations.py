@@ -84,7 +84,7 @@ def plan_move(asked: MoveGroupOffsets, settings: Settings, store: Store) -> Grou
     """Reads both clusters of each link. Raises ConfigError if no group matches."""
     reason = pattern_error(asked.group)
     if reason:
-        raise ConfigError(f"GROUP: {reason}")
+        raise ConfigError("config.invalid-pattern", option="GROUP", cause=reason)
     links = settings.chosen(asked.links)
     groups = tuple(one for link in links for one in _moves_of_link(asked, link, settings, store))
     steps = tuple(step for one in groups for step in one.steps())
@@ -169,7 +169,7 @@ def describe_nothing_moved(pattern: str, known: Collection[str]) -> str:
         return "nothing to move: no group has a place in a topic that these links carry"
     near = did_you_mean(pattern, sorted(known)).removeprefix("; ")
     hint = near if near.startswith("did") else "`twinshore groups` lists those that have"
-    raise ConfigError(f"no group called {pattern} has a place in a topic that these links carry", hint=hint)
+    raise ConfigError("groups.no-offsets", group=pattern, hint=hint)
 
 
 # Limits the reasons shown for a silent side, and the groups for each.
@@ -180,7 +180,7 @@ def check_pattern(pattern: str) -> None:
     """Raises ConfigError if the pattern is invalid."""
     reason = pattern_error(pattern)
     if reason:
-        raise ConfigError(f"--group: {reason}")
+        raise ConfigError("config.invalid-pattern", option="--group", cause=reason)
 
 
 def read_group_views(
@@ -309,13 +309,13 @@ def translate_offsets(asked: TranslationRequest, settings: Settings, store: Stor
     """Translates on each link. Raises ConfigError if no link has the group."""
     found = [one for link in settings.chosen(asked.links) for one in _of_link(asked, link, settings, store)]
     if not found:
-        raise ConfigError(f"no link keeps a place of group {asked.what}", hint="for an offset name its --topic")
+        raise ConfigError("groups.no-offsets", group=asked.what, hint="for an offset, name its --topic")
     return found
 
 
 def _of_link(asked: TranslationRequest, link: Link, settings: Settings, store: Store) -> Iterator[TranslationResult]:
     if asked.topic and not asked.what.isdecimal():
-        raise ConfigError(f"{asked.what!r} is not an offset", hint="leave --topic away to translate a group")
+        raise ConfigError("groups.not-an-offset", text=asked.what)
     translator, ends = open_translator(settings, link.name, store), stored_log_ends(store, link, back=asked.back)
     if asked.topic:
         where, offset = (asked.topic, asked.partition), int(asked.what)

@@ -359,7 +359,7 @@ class OffsetTranslator:
         for (name, _), (topic, _) in self._twins.items():
             if name == twin:
                 return topic
-        raise ConfigError(f"link {self.link.name} keeps no twin called {twin}")
+        raise ConfigError("groups.unknown-twin", link=self.link.name, twin=twin)
 
     def _known(
         self, where: TopicPartitionTuple, known: Iterable[TopicPartitionTuple], side: str
@@ -368,8 +368,11 @@ class OffsetTranslator:
             topics = sorted({topic for topic, _ in known})
             nearest = did_you_mean(where[0], topics).removeprefix("; ") if where[0] not in topics else ""
             raise ConfigError(
-                f"link {self.link.name} knows no {where[0]}-{where[1]} on {side}",
-                hint=nearest or "has the mirror carried it yet?",
+                "groups.unknown-partition",
+                link=self.link.name,
+                partition=f"{where[0]}-{where[1]}",
+                cluster=side,
+                hint=nearest or "has the mirror replicated it yet?",
             )
         return where
 

@@ -325,7 +325,7 @@ def read_credentials(security: Security, mechanism: SaslMechanism, timeout_s: fl
     if mechanism is SaslMechanism.OAUTHBEARER:
         return Credentials(mechanism, security.username, given or fetch_token(security, timeout_s=timeout_s).text)
     if not security.username:
-        raise ConfigError(f"SASL {mechanism} needs a username")
+        raise ConfigError("kafka.no-username", mechanism=str(mechanism))
     return Credentials(mechanism, security.username, given or security.password.read(), secrets.token_urlsafe(24))
 
 

@@ -57,11 +57,11 @@ def _read(path: str) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ConfigError(f"token_file {path} cannot be read: {error.strerror}") from error
+        raise ConfigError("kafka.unreadable-token-file", path=path, cause=error.strerror) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"token_file {path} holds no text") from error
+        raise ConfigError("kafka.unreadable-token-file", path=path, cause="it is not UTF-8 text") from error
     if not text:
-        raise ConfigError(f"token_file {path} is empty")
+        raise ConfigError("kafka.unreadable-token-file", path=path, cause="it is empty")
     return text
 
 
@@ -69,10 +69,10 @@ def _ask(security: Security, timeout_s: float) -> str:
     url = security.token_url
     try:
         scheme = urllib.parse.urlsplit(url).scheme
-    except ValueError as error:
-        raise ConfigError(f"token_url {url} is no address: {error}") from error
+    except ValueError:
+        scheme = ""
     if scheme not in {"http", "https"}:
-        raise ConfigError(f"token_url {url} is neither http nor https")
+        raise ConfigError("kafka.invalid-token-url", url=url)
     form = {"grant_type": "client_credentials"}
     if security.token_scope:
         form["scope"] = security.token_scope

@@ -341,7 +341,7 @@ class NodeConnections:
         self._rng = rng
         self._bootstrap = [parse_address(text, cluster.name) for text in cluster.bootstrap]
         if not self._bootstrap:
-            raise ConfigError(f"cluster {cluster.name} has no bootstrap address")
+            raise ConfigError("kafka.no-address", cluster=cluster.name)
         self._known: dict[int, BrokerAddress] = {}
         self._pool = pool or ConnectionPool()
         self.silence = self._pool.availability_of((frozenset(self._bootstrap), cluster.security))
@@ -419,5 +419,5 @@ def parse_address(text: str, place: str) -> Address:
     """Parse `host:port` or `[v6]:port`. ConfigError names the cluster."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"cluster {place}: bootstrap address {text!r} is not host:port")
+        raise ConfigError("kafka.invalid-address", cluster=place, address=text)
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -271,9 +271,9 @@ def client_context(security: Security) -> ssl.SSLContext:
         ("key_file", security.key_file),
     ):
         if path and not Path(path).is_file():
-            raise ConfigError(f"{name} {path} is not a file", hint="it should hold PEM text")
+            raise ConfigError("kafka.not-a-file", setting=name, path=path)
     if security.key_file and not security.cert_file:
-        raise ConfigError("key_file is set but cert_file is not", hint="a client certificate needs both")
+        raise ConfigError("kafka.key-without-certificate")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = security.check_hostname
@@ -283,7 +283,7 @@ def client_context(security: Security) -> ssl.SSLContext:
         else:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"ca_file {security.ca_file} holds no usable certificate: {error}") from error
+        raise ConfigError("kafka.unusable-ca-file", path=security.ca_file, cause=str(error)) from error
     if security.cert_file:
         _load_own_certificate(context, security)
     return context
@@ -295,10 +295,11 @@ def _load_own_certificate(context: ssl.SSLContext, security: Security) -> None:
     try:
         context.load_cert_chain(security.cert_file, security.key_file or None, password=password)
     except (ssl.SSLError, OSError, ValueError) as error:
-        files = f"cert_file {security.cert_file} with key_file {security.key_file or security.cert_file}"
         raise ConfigError(
-            f"{files} cannot be used: {error}",
-            hint="do certificate and key belong together, and is the password right?",
+            "kafka.unusable-certificate",
+            cert_file=security.cert_file,
+            key_file=security.key_file or security.cert_file,
+            cause=str(error),
         ) from error
 
 

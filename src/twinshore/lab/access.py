@@ -72,17 +72,14 @@ class LabAccess:
         first = _SINCE.get(kind, (0, 0))
         if release < first:
             raise ConfigError(
-                f"Kafka {version} has no {kind} with KRaft",
-                hint=f"take {first[0]}.{first[1]} or newer, or another kind",
+                "lab.needs-newer-kafka", version=version, feature=str(kind), since=f"{first[0]}.{first[1]}"
             )
         if authorizer and kind in (LabSecurity.PLAINTEXT, LabSecurity.TLS):
-            raise ConfigError(
-                f"an authorizer needs users, but {kind} clients have no name", hint="take mtls or sasl-..."
-            )
+            raise ConfigError("lab.authorizer-needs-users", security=str(kind))
         if authorizer and release < _AUTHORIZER_SINCE:
-            raise ConfigError(f"Kafka {version} has no authorizer for KRaft", hint="take 3.3 or newer")
+            raise ConfigError("lab.needs-newer-kafka", version=version, feature="authorizer", since="3.3")
         if tls and kind is LabSecurity.PLAINTEXT:
-            raise ConfigError("tls=True asks for TLS, security asks for plaintext", hint="take LabSecurity.TLS")
+            raise ConfigError("lab.tls-with-plaintext")
 
     def prepare(self, folder: Path) -> None:
         """Makes the keys. Call before reading any broker settings."""
@@ -172,9 +169,7 @@ class LabAccess:
 
     def security_of(self, name: str) -> Security:
         if name not in self._passwords:
-            raise ConfigError(
-                f"cluster {self._cluster} has no user {name}", hint=f"users: {', '.join(self._passwords)}"
-            )
+            raise ConfigError("lab.unknown-user", cluster=self._cluster, user=name, users=", ".join(self._passwords))
         ca_file = str(self._authority.ca_file) if self.tls else ""
         if self.kind is LabSecurity.MTLS:
             cert_file, key_file = (str(self._folder / f"{name}.{kind}.pem") for kind in ("cert", "key"))
@@ -206,7 +201,7 @@ class LabAccess:
 
     def _cluster_inside(self) -> Cluster:
         if self._running is None:
-            raise ConfigError(f"cluster {self._cluster} does not run", hint="start it first")
+            raise ConfigError("lab.not-running", cluster=self._cluster)
         return self._running
 
     def _jaas(self) -> str:

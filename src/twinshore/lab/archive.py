@@ -61,7 +61,9 @@ def _run_storage_tool(version: str, classpath: str, data: Path) -> None:
         command = [find_java(), ONE_COMPILER_FLAG, "-Xmx128m", "-cp", classpath, *tool]
         said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if said.returncode or not (data / "meta.properties").exists():
-            raise LabError(f"Kafka {version} could not format its storage: {said.stderr[-2000:] or said.stdout}")
+            raise LabError(
+                "lab.cannot-set-up", what=f"the storage of Kafka {version}", cause=said.stderr[-2000:] or said.stdout
+            )
 
 
 _HEAP_MB = 256

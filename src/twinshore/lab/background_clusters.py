@@ -83,14 +83,9 @@ def bring_up(
         for name in names:
             found = there.get(name)
             if found and found.state not in ("up", "down"):
-                raise ConfigError(
-                    f"cluster {name} in {folder} is {found.state}", hint="twinshore lab down, then up again"
-                )
+                raise ConfigError("lab.incomplete-start", cluster=name, state=found.state)
             if found and found.state == "down" and found.bootstrap:
-                raise ConfigError(
-                    f"cluster {name} in {folder} is down: its brokers have died, its data is there still",
-                    hint=f"`twinshore lab start {name}` starts it again with its data; `lab down` removes it",
-                )
+                raise ConfigError("lab.cluster-down", cluster=name, folder=str(folder))
             _check_same(found, brokers, version)
         for name in names:
             found = there.get(name)
@@ -197,15 +192,12 @@ def _marks(folder: Path) -> Iterator[tuple[int, ProcessIdentity]]:
 def _check(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
-            hint = "lower-case letters, digits, - and _, up to 41 of them"
-            raise ConfigError(f"{name!r} cannot be a cluster's name", hint=hint)
+            raise ConfigError("lab.invalid-cluster-name", cluster=name)
     if len(set(names)) != len(names):
-        raise ConfigError(f"a cluster is named twice in {','.join(names)}")
+        raise ConfigError("lab.cluster-named-twice", clusters=",".join(names))
     for place in (folder / name for name in names):
         if (place.exists() or place.is_symlink()) and not _is_ours(place) and not _is_empty(place):
-            raise ConfigError(
-                f"{place} is there already, and no cluster of the lab", hint="name another cluster or another --dir"
-            )
+            raise ConfigError("lab.folder-taken", path=str(place))
 
 
 def _is_empty(place: Path) -> bool:
@@ -214,10 +206,7 @@ def _is_empty(place: Path) -> bool:
 
 def _check_same(found: BackgroundCluster | None, brokers: int, version: str) -> None:
     if found and found.state == "up" and (len(found.brokers), found.version) != (brokers, version):
-        raise ConfigError(
-            f"cluster {found.name} is up already, with Kafka {found.version} and brokers: {len(found.brokers)}",
-            hint="twinshore lab down, then up again",
-        )
+        raise ConfigError("lab.already-up", cluster=found.name, version=found.version, brokers=len(found.brokers))
 
 
 @contextmanager
@@ -249,8 +238,8 @@ def restart_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str]
     folder = folder.absolute()
     with hold_folder_lock(folder, dry_run=dry_run):
         chosen = [one for one in _chosen(folder, names) if one.state != "up"]
-        if cut := [one.name for one in chosen if not one.bootstrap]:
-            raise ConfigError(f"cluster {cut[0]} never came up whole", hint="twinshore lab down, then up again")
+        if cut := [one for one in chosen if not one.bootstrap]:
+            raise ConfigError("lab.incomplete-start", cluster=cut[0].name, state=cut[0].state)
         for one in chosen:
             tell(f"starting {one.name} again: Kafka {one.version}, with the data that it had")
             if not dry_run:
@@ -262,8 +251,7 @@ def _chosen(folder: Path, names: Sequence[str]) -> list[BackgroundCluster]:
     there = {one.name: one for one in list_background_clusters(folder)}
     for name in names:
         if name not in there:
-            hint = f"there are: {', '.join(there) or 'none'}"
-            raise ConfigError(f"no cluster {name} stands in {folder}", hint=hint)
+            raise ConfigError("lab.unknown-cluster", cluster=name, folder=str(folder), known=", ".join(there) or "none")
     return [there[name] for name in names]
 
 

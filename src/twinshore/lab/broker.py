@@ -77,7 +77,7 @@ class LabBroker:
     def child(self) -> ChildProcess:
         """The running process, or the last one."""
         if self._child is None:
-            raise LabError(f"broker {self.node_id} was never started")
+            raise LabError("lab.never-started", process=f"broker {self.node_id}")
         return self._child
 
     @property
@@ -110,14 +110,13 @@ class LabBroker:
         while not self._said_ready():
             if not self.child.alive():
                 raise LabError(
-                    f"broker {self.node_id} ended with code {self.child.exit_code} while starting;"
-                    f" the end of its log:\n{log_tail(self.log)}"
+                    "lab.process-ended",
+                    process=f"broker {self.node_id}",
+                    exit_code=self.child.exit_code,
+                    log=log_tail(self.log),
                 )
             if time.monotonic() > deadline:
-                raise LabError(
-                    f"broker {self.node_id} did not start within {within_s:.0f} s; the end of its log:\n"
-                    f"{log_tail(self.log)}"
-                )
+                raise LabError("lab.not-started", process=f"broker {self.node_id}", log=log_tail(self.log))
             time.sleep(_POLL_S)
 
     def kill(self) -> None:

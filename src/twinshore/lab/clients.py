@@ -110,7 +110,7 @@ def read_to_end(
         if messages:
             heard_s = time.monotonic()
         elif time.monotonic() - heard_s > _SILENCE_S_MAX:
-            raise LabError(f"nothing of {topic}-{partition} is sent")
+            raise LabError("lab.no-records", topic=topic, partition=partition)
         for message in messages:
             at, failed = message.offset() or 0, message.error()
             if failed is None and (below is None or at < below):
@@ -140,8 +140,13 @@ def _wait_for_each(asked: Cluster, lacks: Callable[[tuple[str, int]], str]) -> N
     for address in (parse_address(text, asked.name) for text in asked.bootstrap):
         while shows := lacks(address):
             if time.monotonic() > deadline:
-                place = f"cluster {asked.name}: after {_SHOWN_WITHIN_S:.0f} s the broker at {address[0]}:{address[1]}"
-                raise LabError(f"{place} shows {shows}")
+                raise LabError(
+                    "lab.brokers-not-seen",
+                    cluster=asked.name,
+                    address=f"{address[0]}:{address[1]}",
+                    seconds=_SHOWN_WITHIN_S,
+                    shown=shows,
+                )
             time.sleep(0.05)
 
 
@@ -166,7 +171,7 @@ def create_topic(
         if len(seen) == partitions and all(one.leader >= 0 for one in seen.values()):
             return
         time.sleep(0.05)
-    raise LabError(f"topic {topic} of cluster {cluster.name} has partitions without a leader after 30 s")
+    raise LabError("lab.no-leaders", topic=topic, cluster=cluster.name)
 
 
 def wait_for_leaders(asked: Cluster, topic: str, partitions: int) -> None:
@@ -203,7 +208,7 @@ def delete_all_topics(cluster: Cluster, keep: str = "") -> None:
         if not left:
             return
         if time.monotonic() > deadline:
-            raise LabError(f"cluster {cluster.name} still has {', '.join(sorted(left))}")
+            raise LabError("lab.topics-left", cluster=cluster.name, topics=", ".join(sorted(left)))
         # A topic under deletion answers with an error; the list decides.
         for gone in admin.delete_topics(left, operation_timeout=20).values():
             gone.exception(30)
@@ -294,5 +299,5 @@ def add_acl(cluster: Cluster, user: str, operation: str, kind: str, name: str, *
     deadline = time.monotonic() + 10
     while not admin.describe_acls(here).result(timeout=30):
         if time.monotonic() > deadline:
-            raise LabError(f"{cluster.name}: the brokers do not hear of what {user} may do")
+            raise LabError("lab.acl-not-seen", cluster=cluster.name, user=user)
         time.sleep(0.02)

@@ -31,7 +31,7 @@ _NETWORK_THREADS_MAX = 8
 def check_brokers(count: int) -> None:
     """Raises ConfigError for an impossible number of brokers."""
     if count not in (1, 3):
-        raise ConfigError(f"a lab cluster has 1 or 3 brokers, not {count}")
+        raise ConfigError("lab.broker-count", brokers=count)
 
 
 class LabCluster:
@@ -58,7 +58,7 @@ class LabCluster:
         detached: bool = False,
     ) -> None:
         if via_proxy and detached:
-            raise ConfigError("a detached cluster cannot have proxies: they end with this process")
+            raise ConfigError("lab.detached-proxies")
         check_brokers(brokers)
         self.name = name
         self.version = version
@@ -78,7 +78,7 @@ class LabCluster:
     def start(self) -> None:
         """Returns when every broker serves and knows the others."""
         if self.brokers:
-            raise ConfigError(f"cluster {self.name} was started before")
+            raise ConfigError("lab.started-before", cluster=self.name)
         classpath = fetch_kafka_classpath(self.version)
         self.folder = self._folder or scratch_folder(f"lab-{self.name}")
         try:
@@ -163,7 +163,7 @@ class LabCluster:
                 served = ssl.get_server_certificate(("127.0.0.1", broker.port)).split()
                 seen = seen + 1 if served == expected else 0
                 if time.monotonic() > deadline:
-                    raise LabError(f"broker {broker.node_id} still serves its old certificate")
+                    raise LabError("lab.old-certificate", broker=broker.node_id)
                 if not seen:
                     time.sleep(0.1)
 
@@ -171,7 +171,7 @@ class LabCluster:
     def wan_bootstrap(self) -> tuple[str, ...]:
         """The brokers' addresses through their proxies; only with `via_proxy`."""
         if not self._proxies:
-            raise ConfigError(f"cluster {self.name} has no proxies", hint="start it with via_proxy=True")
+            raise ConfigError("lab.no-proxies", cluster=self.name)
         return tuple(proxy.address for proxy in self._proxies)
 
     @property

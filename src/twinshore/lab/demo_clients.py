@@ -118,7 +118,12 @@ def run_verb(mirror: DemoMirror, words: Sequence[str], say: Callable[[str], None
             if not _A_DEED.match(line):
                 say(f"    {lines[-1].replace(str(mirror.settings.parent), '...')}")
         if child.wait():
-            raise LabError(f"twinshore {' '.join(words)} ended with code {child.returncode}: {lines[-10:]}")
+            raise LabError(
+                "lab.process-ended",
+                process=f"twinshore {' '.join(words)}",
+                exit_code=child.returncode,
+                log="\n".join(lines[-10:]),
+            )
     finally:
         overdue.cancel()
         child.kill()
@@ -145,7 +150,7 @@ class DemoAccount:
         """Raises LabError if the numbers do not match."""
         found = self.on_both + self.saved - self.again
         if found != self.acknowledged:
-            raise LabError(f"{self.acknowledged} records were acknowledged, {found} are found: {self}")
+            raise LabError("lab.records-differ", acknowledged=self.acknowledged, found=found, account=str(self))
         more = f", {self.saved:,} more were saved from east" if self.saved else ""
         twice = f", {self.again:,} of which their producers sent again" if self.again else ""
         return f"acknowledged: {self.acknowledged:,} records; {self.on_both:,} are on both sides{more}{twice}"
@@ -325,17 +330,19 @@ def read_group_to_ends(
             messages = consumer.consume(_BATCH, timeout=_WAIT_S)
             for message in messages:
                 if message.error() is not None:
-                    raise LabError(f"group {GROUP} cannot read on: {message.error()}")
+                    raise LabError("lab.group-failed", group=GROUP, cause=str(message.error()))
                 named, offset = _place(message)
                 if offset == expected[named] + 1 and named not in passed:
                     passed.add(named)
                 elif offset != expected[named]:
-                    raise LabError(f"group {GROUP} read offset {offset} of {named}, next was {expected[named]}")
+                    raise LabError(
+                        "lab.group-offset", group=GROUP, partition=str(named), offset=offset, expected=expected[named]
+                    )
                 expected[named] = offset + 1
                 read += 1
             heard_s = max(heard_s, time.monotonic()) if messages else heard_s
             if time.monotonic() - heard_s > _SILENT_S_MAX:
-                raise LabError(f"group {GROUP} was given nothing more after {read} records")
+                raise LabError("lab.group-silent", group=GROUP, records=read)
         consumer.commit(asynchronous=False)
         return read
     finally:

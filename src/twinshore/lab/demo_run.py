@@ -164,7 +164,7 @@ class _Play:
         while (lag := self._lag()) >= rate:
             now_s = time.monotonic()
             if now_s > until_s:
-                raise LabError(f"west did not catch up within {CATCH_UP_TIMEOUT_S:.0f} s")
+                raise LabError("lab.demo-timeout", what="west has not caught up", seconds=CATCH_UP_TIMEOUT_S)
             if now_s > slower_s:
                 if lag > least / 2 and rate > RECORDS_PER_S_MIN:
                     rate /= 2
@@ -237,7 +237,7 @@ class _Play:
         )
         self._wait(NEW_HOME_PAUSE_S)
         if self._ends_on_west(MOVED_TOPIC) <= before:
-            raise LabError(f"what is written to {MOVED_TOPIC} does not arrive on west")
+            raise LabError("lab.demo-not-replicated", topic=MOVED_TOPIC)
         self._say(
             f"  its writer goes on at west and was told nothing: its longest pause was"
             f" {writers.pause_s(MOVED_TOPIC, since_s):.1f} s"
@@ -300,7 +300,7 @@ class _Play:
         if outcome.difference:
             return outcome
         if outcome.records != read:
-            raise LabError(f"{GROUP} read {read} records, of {outcome.records}")
+            raise LabError("lab.group-records", group=GROUP, read=read, records=outcome.records)
         self._say(DemoAccount(self._acknowledged, outcome.records, rescued.count, rescued.again).sentence())
         self._say(f"{GROUP} read {read:,} records in all, none twice, none left out")
         return outcome
@@ -322,7 +322,7 @@ class _Play:
                 moved_s, before = time.monotonic(), crossed
             elif time.monotonic() - moved_s > STALLED_S_MAX:
                 lacking = {str(named): end - twins.get(named, 0) for named, end in ends.items()}
-                raise LabError(f"nothing has crossed for {STALLED_S_MAX:.0f} s; west still lacks {lacking}")
+                raise LabError("lab.demo-stalled", seconds=STALLED_S_MAX, missing=str(lacking))
             self._line()
             time.sleep(0.05)
 
@@ -341,7 +341,7 @@ class _Play:
             self._mirror.check()
             now_s = time.monotonic()
             if now_s - begun_s > within_s:
-                raise LabError(f"{otherwise} after {within_s:.0f} s")
+                raise LabError("lab.demo-timeout", what=otherwise, seconds=within_s)
             if now_s - said_s > WAIT_NOTICE_INTERVAL_S:
                 said_s = now_s
                 self._say(f"  waiting, for {now_s - begun_s:.0f} s so far")
@@ -352,7 +352,7 @@ class _Play:
         deadline_s = time.monotonic() + within_s
         while not done():
             if time.monotonic() > deadline_s:
-                raise LabError(f"{otherwise} within {within_s:.0f} s")
+                raise LabError("lab.demo-timeout", what=otherwise, seconds=within_s)
             self._watch(0.1)
 
     def _reached(self, goal: Mapping[TopicPartition, int]) -> bool:

@@ -72,7 +72,7 @@ class DemoMirror(MirrorProcess):
         """Kills one worker that runs a task, with -9; returns its pid."""
         pumps = self.pumps()
         if not pumps:
-            raise LabError("no Spark worker of the mirror is connected to the target", hint=f"see {self.log}")
+            raise LabError("lab.no-worker", log=str(self.log))
         victim = pumps[0]
         victim.send_signal(signal.SIGKILL)
         return int(victim.pid)
@@ -92,7 +92,7 @@ class DemoProxy(VerbProcess):
         until_s = time.monotonic() + STARTS_WITHIN_S
         while _SERVES not in self.said:
             if not self.child.alive() or time.monotonic() > until_s:
-                raise LabError(f"the proxy does not serve; the end of its log:\n{log_tail(self.log)}")
+                raise LabError("lab.not-started", process="the proxy", log=log_tail(self.log))
             time.sleep(0.05)
 
 
@@ -224,10 +224,7 @@ def end_kept(folder: Path) -> int:
         raw = json.loads(file.read_text(encoding="utf-8"))
         marks = [ProcessIdentity.from_json(one) for one in raw["processes"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{folder} is not the folder of a demo that was left running: {file.name} cannot be read",
-            hint="the demo printed its folder when it ended",
-        ) from error
+        raise ConfigError("lab.not-a-demo", folder=str(folder), file=file.name) from error
     running = [mark for mark in marks if mark.alive()]
     mirror, *servers = marks
     below = []

@@ -41,10 +41,7 @@ def _find(java_home: str, path: str) -> str:
         if version >= JAVA_VERSION_MIN:
             return candidate
         seen.append(f"{candidate} is Java {version}" if version else f"{candidate} does not run")
-    raise ConfigError(
-        f"Java {JAVA_VERSION_MIN} or newer is needed, but {' and '.join(seen) or 'there is no java on PATH'}",
-        hint=f"install a Java {JAVA_VERSION_MIN}+ runtime, or point JAVA_HOME at one",
-    )
+    raise ConfigError("lab.no-java", version=JAVA_VERSION_MIN, found=" and ".join(seen) or "there is no java on PATH")
 
 
 def _java_version(binary: str) -> int:
@@ -130,7 +127,7 @@ def compile_java(source: Path, classpath: str, folder: Path) -> str:
     command = [find_java(), ONE_COMPILER_FLAG, "-jar", _class_path(jars), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
-        raise LabError(f"{source.name} cannot be compiled: {(done.stderr or done.stdout).strip()[-2000:]}")
+        raise LabError("lab.cannot-compile", file=source.name, cause=(done.stderr or done.stdout).strip()[-2000:])
     return os.pathsep.join([str(folder), classpath])
 
 
@@ -147,7 +144,7 @@ def find_ivy_jar() -> Path:
     for place in places or ():
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar"), reverse=True):
             return jar
-    raise ConfigError("PySpark with its Ivy jar is not installed", hint="install twinshore with its dependencies")
+    raise ConfigError("lab.no-pyspark")
 
 
 def _class_path(*folders: Path) -> str:
@@ -175,11 +172,7 @@ def _fetch(what: str, module: MavenModule, target: Path, *, with_dependencies: b
             # A half-written entry of Ivy's own cache would fail every time.
             shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
             time.sleep(attempt)
-    raise LabError(
-        f"{what} could not be fetched: {_reason(said)}",
-        hint="does this version exist, and is Maven's public repository reachable? A mirror of it can be named in an"
-        " Ivy settings file to which TWINSHORE_IVY_SETTINGS points",
-    )
+    raise LabError("lab.cannot-fetch", what=what, cause=_reason(said))
 
 
 def _ivy(what: str, module: MavenModule, target: Path, *, with_dependencies: bool) -> tuple[int, str]:
@@ -231,4 +224,4 @@ def _pip(pinned: tuple[str, ...], target: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["pip said nothing"]
-        raise LabError(f"{', '.join(pinned)} cannot be had: {said[-1].removeprefix('ERROR: ')}")
+        raise LabError("lab.no-packages", packages=", ".join(pinned), cause=said[-1].removeprefix("ERROR: "))

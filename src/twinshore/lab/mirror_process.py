@@ -63,7 +63,7 @@ def run_verb(words: Sequence[str], settings: Path, *, command: str = COMMAND, wi
     )
     if done.returncode:
         said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        raise LabError(f"twinshore {' '.join(words)} ended with code {done.returncode}: {said}")
+        raise LabError("lab.process-ended", process=f"twinshore {' '.join(words)}", exit_code=done.returncode, log=said)
     return done.stdout
 
 
@@ -92,7 +92,7 @@ class VerbProcess:
     @property
     def child(self) -> ChildProcess:
         if self._child is None:
-            raise LabError(f"twinshore {' '.join(self._words)} was never started")
+            raise LabError("lab.never-started", process=f"twinshore {' '.join(self._words)}")
         return self._child
 
     @property
@@ -106,8 +106,12 @@ class VerbProcess:
     def check(self) -> None:
         """Raises LabError with the log's end if the process has ended by itself."""
         if not self.child.alive():
-            what = f"twinshore {' '.join(self._words)} ended with code {self.child.exit_code}"
-            raise LabError(f"{what}; its log's end:\n{log_tail(self.log)}")
+            raise LabError(
+                "lab.process-ended",
+                process=f"twinshore {' '.join(self._words)}",
+                exit_code=self.child.exit_code,
+                log=log_tail(self.log),
+            )
 
     def kill(self) -> None:
         self.child.end()

@@ -91,7 +91,7 @@ class Workload:
             if left and not self._failed:
                 self._failed = f"{left} records were not acknowledged within {_FLUSH_S_MAX:.0f} s"
         if self._failed:
-            raise LabError(f"the workload on {self._topic} failed: {self._failed}")
+            raise LabError("lab.workload-failed", topic=self._topic, cause=self._failed)
         return self._acked
 
     def __enter__(self) -> Workload:
@@ -203,4 +203,4 @@ def produce_records(
         if number % _POLL_EVERY == 0:
             producer.poll(0)
     if left := producer.flush(_ANSWER_S):
-        raise LabError(f"{left} records of {topic} were not acknowledged by {cluster.name} within {_ANSWER_S:.0f} s")
+        raise LabError("lab.not-acknowledged", records=left, topic=topic, cluster=cluster.name, seconds=_ANSWER_S)

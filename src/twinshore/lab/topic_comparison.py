@@ -149,7 +149,7 @@ class _Reader:
         listed = self._consumer.list_topics(topic, timeout=30).topics[topic]
         if listed.error is not None:
             self._consumer.close()
-            raise LabError(f"topic {topic} of cluster {cluster.name} cannot be read: {listed.error.str()}")
+            raise LabError("lab.unreadable-topic", topic=topic, cluster=cluster.name, cause=listed.error.str())
         self.partitions = sorted(listed.partitions)
 
     def __enter__(self) -> _Reader:

@@ -170,7 +170,7 @@ class Monitor:
 
     def __init__(self, settings: Settings, links: Sequence[Link]) -> None:
         if not links:
-            raise ConfigError("no link to watch", hint='name one in the settings: [links."east->west"]')
+            raise ConfigError("config.no-links")
         self._settings, self._links = settings, links
         self._rules = settings.delay
         self._section = settings.delay.section

@@ -82,7 +82,7 @@ class _Seen:
 def check_item(item: str) -> None:
     """Raises ConfigError for an unknown item."""
     if item not in ("", *alerts.ZABBIX_ITEMS):
-        raise ConfigError(f"no item {item!r}; known: {', '.join(alerts.ZABBIX_ITEMS)}")
+        raise ConfigError("monitoring.unknown-item", item=item, known=", ".join(alerts.ZABBIX_ITEMS))
 
 
 def read_zabbix_discovery(links: Sequence[str], settings: Settings, store: Store) -> str:
@@ -117,7 +117,7 @@ def check_links(
         places = tuple(row for row in places if row.topic == topic)
         standing = tuple(row for row in standing if row.topic in ("", topic))
     if topic and not places:
-        told.append(f"no place of topic {topic} is watched{did_you_mean(topic, sorted(known))}")
+        told.append(f"topic {topic} is not monitored{did_you_mean(topic, sorted(known))}")
     stands = _sentences(standing, heads, places, seen.watch, now_ms)
     if told:
         # Open alarms are the last known, and worth as much as their age.
@@ -220,8 +220,7 @@ def plan(asked: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
     names, key = [row.name for row in store.delay.watchers()], get_watch_alarm_key(asked.name)
     missed = tuple(row for row in store.delay.alarms(key.link, open_only=True) if row.kind == key.kind)
     if asked.name not in names and not missed:
-        known = "; ".join(names) or "nobody"
-        raise ConfigError(f"no monitor {asked.name!r} runs or is missed", hint=f"there are: {known}")
+        raise ConfigError("monitoring.unknown-monitor", monitor=asked.name, known="; ".join(names) or "none")
     return Plan((ForgetWatcherStep(asked.name, missed),))
 
 
@@ -340,7 +339,7 @@ def read_delays(
     places = tuple(row for row in watched if topic in ("", row.topic))
     if topic and not places:
         near = did_you_mean(topic, sorted({row.topic for row in watched}))
-        raise ConfigError(f"no place of topic {topic} is watched{near}")
+        raise ConfigError("monitoring.unknown-topic", topic=topic, near=near)
     standing, watchers = tuple(read_open_alarms(chosen, store)), tuple(store.delay.watchers())
     stopped = {(link.name, name): why for link in chosen for name, why in _stopped(link, store) if topic in ("", name)}
     told, now_ms = read_last_watch_rows(settings.links, store), clock()

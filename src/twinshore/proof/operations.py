@@ -10,7 +10,7 @@ from typing import Any
 
 from twinshore.config.errors import ConfigError, TwinshoreError
 from twinshore.config.model import Link
-from twinshore.config.schema import did_you_mean
+from twinshore.config.schema import did_you_mean, parse_member
 from twinshore.config.sections.proof import ProofSettings, budget_error
 from twinshore.config.sentences import join_names
 from twinshore.config.settings import Settings
@@ -18,7 +18,6 @@ from twinshore.proof.core.model import CompareMode
 from twinshore.proof.core.planning import ProofOptions, describe_reread_pass, measure_reread_pass
 from twinshore.proof.core.report import as_values, describe_report, exit_code
 from twinshore.proof.jobs import RunBundle
-from twinshore.proof.link_scan import OR_NO_DESCRIBE_RIGHT
 from twinshore.proof.rounds import ProofReport, ProofRounds
 from twinshore.proof.service import Rereader, proof_options, proof_options_beside_reread, run_proof_rounds
 from twinshore.runtime.endpoints import LinkClients, pin_cluster_ids
@@ -68,9 +67,9 @@ def prepare(asked: ProofRequest, settings: Settings) -> PreparedProof:
     wishes = resolve_proof_options(asked, settings.proof)
     links = settings.chosen(asked.links)
     if asked.sample and asked.behind_max >= 0:
-        raise ConfigError("--behind-max: a sample goes through no offset", hint="leave --sample out, or this")
+        raise ConfigError("proof.sample-with-behind-max")
     if not links:
-        raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
+        raise ConfigError("config.no-links")
     return PreparedProof(asked, tuple(links), way, wishes, asked.every_s or settings.proof.every_s, wishes.seed)
 
 
@@ -96,7 +95,7 @@ def check_topics(prepared: PreparedProof, settings: Settings, store: Store) -> N
         places = join_names(sorted({link.source for link in prepared.links}), CLUSTERS_NAMED_MAX)
         # A list of all topics would be too long.
         meant = near if DID_YOU_MEAN in near else ""
-        raise ConfigError(f"there is no topic {lacking[0]} on {places}{OR_NO_DESCRIBE_RIGHT}{meant}")
+        raise ConfigError("kafka.unknown-topic", topic=lacking[0], clusters=places, near=meant)
 
 
 def prove(
@@ -149,7 +148,7 @@ def resolve_proof_options(asked: ProofRequest, section: ProofSettings) -> ProofO
     """Returns options of settings and request. With concurrent re-reads, both together stay within the throttle."""
     section, beside = with_throttle(section, asked.throttle_mb_s), asked.continuous and not asked.sample
     if beside and (refused := budget_error(section)):
-        raise ConfigError(f"--throttle: {refused}")
+        raise ConfigError("proof.throttle-too-low", cause=refused)
     wishes = (proof_options_beside_reread if beside else proof_options)(section)
     seed = asked.seed or random.SystemRandom().randrange(1, 1_000_000)
     return replace(wishes, sample=asked.sample, seed=seed, digest=wishes.digest and asked.digest)
@@ -177,8 +176,4 @@ def _again(
 
 
 def _way(name: str) -> CompareMode | None:
-    if not name:
-        return None
-    if name not in list(CompareMode):
-        raise ConfigError(f"--way: there is no way {name!r}{did_you_mean(name, [one.value for one in CompareMode])}")
-    return CompareMode(name)
+    return parse_member(CompareMode, "way", name) if name else None

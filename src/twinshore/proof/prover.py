@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from twinshore.config.errors import KafkaError, TwinshoreError, WireError
+from twinshore.config.errors import CodedError, KafkaError, TwinshoreError, WireError
 from twinshore.config.frozen import PROOF_CLIENT_ID
 from twinshore.config.model import Cluster, TopicPartition
 from twinshore.kafka.cluster import KafkaCluster
@@ -524,10 +524,7 @@ class Prover:
             return False
         found = find_common_start(ours, theirs)
         if found is None:
-            raise TwinshoreError(
-                f"{wanted.named} has no common beginning on both sides, among {COMMON_START_RECORDS} records of each",
-                hint="was the target filled from elsewhere, or has one side lost its beginning to retention?",
-            )
+            raise CodedError("proof.no-common-start", partition=str(wanted.named), records=COMMON_START_RECORDS)
         self._begin(ours[found[0]].offset)
         self.tally.target_at = theirs[found[1]].offset
         return True

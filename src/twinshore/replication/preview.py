@@ -207,7 +207,7 @@ PATIENCE_S = 4.0
 def check_chosen_links(settings: Settings, links: Sequence[Link]) -> None:
     """Raises ConfigError when there is nothing to run, or when links could loop or collide."""
     if not links:
-        raise ConfigError("replication.no-link-to-run")
+        raise ConfigError("config.no-links")
     # All links of the settings, though only some run here: another process may run the others.
     check_links(settings.links)
 

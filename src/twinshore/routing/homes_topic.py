@@ -234,13 +234,9 @@ class HomesTopic:
 
     def _must_stand(self, switch: str, known: set[str]) -> None:
         if self.log.records.is_newer(switch):
-            place = f"switch {switch[:8]} goes on in a newer version, as {self._cluster.name} says"
-            raise RefusedError(place, hint="go on with it in that version")
+            raise RefusedError("routing.switch-newer", switch=switch[:8], cluster=self._cluster.name)
         if self.log.records.digest(switch) not in known:
-            raise RefusedError(
-                f"somebody else goes on with switch {switch[:8]}, as {self._cluster.name} says",
-                hint="`twinshore switch status` shows it, once the store answers",
-            )
+            raise RefusedError("routing.switch-taken", switch=switch[:8], cluster=self._cluster.name)
 
     def _append(self, lines: Sequence[KeyValue], now_ms: int) -> None:
         for some in split_into_batches(lines):

@@ -108,15 +108,15 @@ def verify_cluster_ids(link: Link, store: Store, source: KafkaCluster, target: K
     source_id, target_id = source.cluster_id(), target.cluster_id()
     if source_id == target_id:
         raise RefusedError(
-            f"link {link.name}: {link.source} and {link.target} are the same cluster ({source_id})",
-            hint="check the bootstrap addresses of both clusters",
+            "runtime.same-cluster", link=link.name, source=link.source, target=link.target, cluster_id=source_id
         )
     known = store.links.identity(link.name)
     if known and (known.source_cluster_id, known.target_cluster_id) != (source_id, target_id):
         raise RefusedError(
-            f"link {link.name} was between clusters {known.source_cluster_id} and {known.target_cluster_id}, "
-            f"the addresses now lead to {source_id} and {target_id}",
-            hint="check the bootstrap addresses; for other clusters give the link another store or name",
+            "runtime.other-clusters",
+            link=link.name,
+            before=f"{known.source_cluster_id} and {known.target_cluster_id}",
+            now=f"{source_id} and {target_id}",
         )
     return known
 

@@ -35,8 +35,11 @@ class AddressInUseError(ConfigError):
 
 def bind_error(section: str, address: str, port: int, error: OSError) -> ConfigError:
     return ConfigError(
-        f"[{section}] address, port: {address}:{port} cannot be served: {error.strerror or error}",
-        hint="choose a free port",
+        "runtime.cannot-listen",
+        section=section,
+        settings="address, port",
+        address=f"{address}:{port}",
+        cause=error.strerror or str(error),
     )
 
 
@@ -66,9 +69,13 @@ class MetricsServer:
             self._server = _HttpServer((address, port), _handler(registry, self._trouble, of, links))
         except OSError as error:
             kind = AddressInUseError if error.errno == errno.EADDRINUSE else ConfigError
+            place = f"{address}:{port}"
             raise kind(
-                f"[{section}] metrics_address, metrics_port: {address}:{port} cannot be served: {error.strerror}",
-                hint="choose a free port",
+                "runtime.cannot-listen",
+                section=section,
+                settings="metrics_address, metrics_port",
+                address=place,
+                cause=error.strerror,
             ) from error
         self.port: int = self._server.server_address[1]
         supervise(self._server.serve_forever, "metrics")

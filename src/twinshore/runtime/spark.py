@@ -26,7 +26,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import twinshore
-from twinshore.config.errors import TwinshoreError
+from twinshore.config.errors import CodedError
 from twinshore.config.sections.mirror import MirrorSettings
 from twinshore.runtime import forked_workers, quick_start
 
@@ -151,7 +151,6 @@ _QUIET = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
 }
-JAVA_HINT = "install a Java runtime of version 17 or newer, or point JAVA_HOME at one"
 _TIDES = {
     "spark.scheduler.mode": "FAIR",
     "spark.speculation": "false",
@@ -186,7 +185,7 @@ def start_session(
     if quick_start.find_java() is None:
         home = os.environ.get("JAVA_HOME")
         lacks = f"JAVA_HOME is {home}, and there is no bin/java" if home else "there is no java on PATH"
-        raise TwinshoreError(f"Spark needs Java: {lacks}", hint=JAVA_HINT)
+        raise CodedError("runtime.no-java", cause=lacks)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     own = dict(_QUIET)
@@ -199,9 +198,8 @@ def start_session(
         # Spark raises a different one for every reason, with a page of Java's calls in it.
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
         reason = next((line for line in lines if "Exception" in line), (lines or [type(error).__name__])[0])
-        hint = f"is Java 17 or newer there, and is {section} right, its master up, its workers able to run Python?"
         where = "on this machine" if master.startswith("local") else f"on {master}"
-        raise TwinshoreError(f"Spark does not start {where}: {reason}", hint=hint) from error
+        raise CodedError("runtime.no-spark", place=where, cause=reason, section=section) from error
     if session is not None and not master.startswith("local"):
         session.sparkContext.addPyFile(str(package_zip()))
     return session

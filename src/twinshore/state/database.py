@@ -62,7 +62,7 @@ def insert_or_find(make: Callable[[], None], find: Callable[[], T | None], what:
         found = find()
         if found is not None:
             return found
-    raise StoreError(f"{what} is taken away as often as it is made", hint="which other process uses this store?")
+    raise StoreError("state.row-deleted-again", row=what)
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
@@ -117,52 +117,38 @@ def store_error(error: SQLAlchemyError, place: str) -> StoreError:
         return _told_sqlite(origin, place)
     code = str(_number(origin) or getattr(origin, "sqlstate", None) or "")
     if code == _FULL_SQLSTATE or _number(origin) in _FULL_NUMBERS:
-        return StoreError(
-            f"the store {place} has no space left; nothing was recorded half-way",
-            hint="free space on the database server's disk; the mirror goes on by itself",
-        )
+        return StoreError("state.full", place=place, free="", disk="the database server's disk")
     if code in _REFUSED:
-        return StoreError(
-            f"the store {place}: {_REFUSED[code]}", hint="see [store] url and password_env or password_file"
-        )
+        return StoreError("state.access-denied", place=place, cause=_REFUSED[code])
     if isinstance(error, IntegrityError):
-        return StoreError(f"the store {place} refused a row: {_first_line(origin)}")
+        return StoreError("state.row-refused", place=place, cause=_first_line(origin))
     detail = _first_line(origin) or type(error).__name__
-    return StoreError(f"the store {place} cannot be used: {detail}", hint="is the database up, and [store] url right?")
+    return StoreError("state.unusable", place=place, cause=detail)
 
 
 def unwritable_file_error(place: str) -> StoreError:
     """Returns the error of an SQLite file that can neither be opened nor created."""
     folder = Path(place).parent
     there = "its folder does not exist" if not folder.is_dir() else "it cannot be opened"
-    return StoreError(f"the store {place}: {there}", hint=f"make {folder} a folder this user can write")
+    return StoreError("state.cannot-open", place=place, cause=there, folder=str(folder))
 
 
 def _told_sqlite(origin: sqlite3.Error, place: str) -> StoreError:
     name = getattr(origin, "sqlite_errorname", "")
     folder = Path(place).parent
     if name.startswith("SQLITE_FULL"):
-        return StoreError(
-            f"the store {place} has no space left{_free(folder)}; nothing was recorded half-way",
-            hint=f"free space under {folder}, or point [store] url elsewhere; the mirror goes on by itself",
-        )
+        return StoreError("state.full", place=place, free=_free(folder), disk=f"the disk of {folder}")
     if name.startswith("SQLITE_IOERR"):
-        return StoreError(
-            f"the store {place} cannot be written{_free(folder)}; nothing was recorded half-way",
-            hint=f"see to the disk under {folder}: space, quota, health",
-        )
+        return StoreError("state.cannot-write", place=place, free=_free(folder), folder=str(folder))
     if name.startswith("SQLITE_CANTOPEN"):
         return unwritable_file_error(place)
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
-        return StoreError(f"the store {place} is read-only", hint="give this user the right to write it and its folder")
+        return StoreError("state.read-only", place=place)
     if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-        return StoreError(
-            f"the store {place} is not a whole SQLite database: {origin}",
-            hint="put a copy of it back, or name another file in [store] url",
-        )
+        return StoreError("state.corrupt", place=place, cause=str(origin))
     if name.startswith("SQLITE_BUSY"):
-        return StoreError(f"the store {place} is held by another process", hint="see which one holds that file")
-    return StoreError(f"the store {place} cannot be used: {origin}")
+        return StoreError("state.locked", place=place)
+    return StoreError("state.unusable", place=place, cause=str(origin))
 
 
 def _free(folder: Path) -> str:
@@ -346,18 +332,14 @@ def _driver_url(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        raise ConfigError(
-            "the store's URL is not one", hint="write sqlite:///file, postgresql://user@host/db or mysql://user@host/db"
-        ) from error
+        raise ConfigError("state.invalid-url") from error
     kind, _, driver = url.drivername.partition("+")
     if kind not in DRIVERS or (driver and url.drivername != DRIVERS[kind]):
-        raise ConfigError(f"no such kind of store {url.drivername!r}", hint=f"known: {', '.join(DRIVERS)}")
+        raise ConfigError("state.unknown-database", database=url.drivername, known=", ".join(DRIVERS))
     if kind == "sqlite" and url.database in (None, "", ":memory:"):
-        raise ConfigError("a store in memory forgets all", hint="name a file: sqlite:///twinshore.db")
+        raise ConfigError("state.in-memory")
     if kind != "sqlite" and not url.database:
-        raise ConfigError(
-            f"the store's URL {url.render_as_string()} names no database", hint="write it after the host: /name"
-        )
+        raise ConfigError("state.no-database-name", url=url.render_as_string())
     return url.set(drivername=DRIVERS[kind])
 
 
@@ -415,10 +397,7 @@ def _still_there(file: Path) -> Callable[..., None]:
 
     def check(*_: Any) -> None:
         if opened is not None and _file_id(file) != opened:
-            raise StoreError(
-                f"the store {file} was deleted, moved or replaced while it was in use",
-                hint="put the file back; or stop all that use it, put a copy there, and start them again",
-            )
+            raise StoreError("state.file-replaced", path=str(file))
 
     return check
 
@@ -450,8 +429,7 @@ def _with_password(password: Secret, place: str) -> Callable[[Any, Any, Any, dic
         try:
             named["password"] = password.read()
         except ConfigError as error:
-            hint = "see [store] password_env or password_file; each new connection reads it anew"
-            raise StoreError(f"the store {place}: {error.message}", hint=hint) from error
+            raise StoreError("state.no-password", place=place, cause=error.message) from error
 
     return give
 

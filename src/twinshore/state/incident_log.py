@@ -113,7 +113,7 @@ def _incident_row(row: RowMapping) -> IncidentRow:
     try:
         effect, side = IncidentEffect(row["effect"]), IncidentSide(row["side"])
     except ValueError as error:
-        raise StoreError(f"the store's table incidents, row {row['id']}: {error}", hint="who wrote it?") from error
+        raise StoreError("state.invalid-row", place=f"incidents, row {row['id']}", cause=str(error)) from error
     kind = _kind(row["kind"], f", row {row['id']}")
     words = {"kind": kind, "policy": IncidentPolicy(row["policy"], effect), "side": side}
     incident = Incident(**{name: row[name] for name in _OF_INCIDENT} | words)
@@ -125,8 +125,7 @@ def _kind(text: str, place: str = "") -> IncidentKind:
     try:
         return IncidentKind(text)
     except ValueError as error:
-        known, where = ", ".join(IncidentKind), f"the store's table incidents{place}"
-        raise StoreError(f"{where}: no such kind {text!r}", hint=f"known: {known}") from error
+        raise StoreError("state.invalid-row", place=f"incidents{place}", cause=str(error)) from error
 
 
 class IncidentLog(StorePart):

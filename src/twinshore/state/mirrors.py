@@ -173,11 +173,9 @@ def _hold_links(connection: Connection, links: Iterable[str], naming: TwinNaming
     ours = link_rows.c.link.in_(sorted(links))
     held = connection.execute(select(link_rows).where(ours).order_by(link_rows.c.link).with_for_update()).all()
     if gone := [row.link for row in held if row.state == LinkPresence.REMOVED]:
-        why = f"{', '.join(gone)} was removed or turned: it makes no twin any more"
-        raise ConfigError(why, hint="its mirror ends it by itself, within seconds")
+        raise ConfigError("state.link-removed", links=", ".join(gone))
     if other := [row.link for row in held if naming not in (None, twin_naming_of(row.section))]:
-        why = f"{', '.join(other)} has another naming by now: it makes no twin under the old one"
-        raise ConfigError(why, hint="its mirror takes that up by itself, within seconds")
+        raise ConfigError("state.naming-changed", links=", ".join(other))
 
 
 def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...] | None:

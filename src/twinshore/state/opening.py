@@ -12,13 +12,10 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from twinshore.config.errors import ConfigError, StoreError, TwinshoreError
+from twinshore.config.errors import CodedError, ConfigError, StoreError, TwinshoreError
 from twinshore.config.settings import Settings
 from twinshore.state.database import describe_url
 from twinshore.state.store import Store, empty_store, open_store, open_store_if_made
-
-NO_MIRROR = "no mirror has run with these settings here"
-RUN_MIRROR_HINT = "start one with `twinshore mirror run`, or name its settings with --settings"
 
 
 def open_or_create(settings: Settings) -> Store:
@@ -33,19 +30,11 @@ def open_if_exists(settings: Settings) -> Store | None:
     return open_store_if_made(settings.store.url, settings.store.password)
 
 
-def open_existing(settings: Settings) -> Store:
-    """Opens the store. Raises ConfigError without one."""
+def open_existing(settings: Settings, none: str = "state.no-store") -> Store:
+    """Opens the store. Raises ConfigError without one, with the code `none`."""
     store = open_if_exists(settings)
     if store is None:
-        raise ConfigError(f"there is no store yet: {NO_MIRROR}", hint=RUN_MIRROR_HINT)
-    return store
-
-
-def open_for_report(settings: Settings, none: str = NO_MIRROR, hint: str = RUN_MIRROR_HINT) -> Store:
-    """Opens the store. Raises ConfigError without one; `none` says what that means."""
-    store = open_if_exists(settings)
-    if store is None:
-        raise ConfigError(f"there is no store at {settings.store.url}: {none}", hint=hint)
+        raise ConfigError(none, place=describe_url(settings.store.url))
     return store
 
 
@@ -53,7 +42,7 @@ def open_responsive(settings: Settings, within_s: float) -> Store:
     """Opens a store that has taken a write. Raises StoreError on failure or timeout: a hanging attempt stays behind in
     a thread.
     """
-    answer: queue.SimpleQueue[Store | TwinshoreError] = queue.SimpleQueue()
+    answer: queue.SimpleQueue[Store | CodedError] = queue.SimpleQueue()
     late = threading.Event()
 
     def ask() -> None:
@@ -67,7 +56,7 @@ def open_responsive(settings: Settings, within_s: float) -> Store:
             answer.put(store)
             if late.is_set():
                 store.close()
-        except TwinshoreError as error:
+        except CodedError as error:
             answer.put(error)
 
     threading.Thread(target=ask, name="store", daemon=True).start()
@@ -76,9 +65,9 @@ def open_responsive(settings: Settings, within_s: float) -> Store:
     except queue.Empty:
         late.set()
         place = describe_url(settings.store.url)
-        raise StoreError(f"the store {place} has not answered within {within_s:g} s") from None
-    if isinstance(found, TwinshoreError):
-        raise found if isinstance(found, StoreError) else StoreError(found.message, hint=found.hint)
+        raise StoreError("state.no-answer", place=place, seconds=within_s) from None
+    if isinstance(found, CodedError):
+        raise found if isinstance(found, StoreError) else StoreError(found.code, hint=found.hint, **found.values)
     return found
 
 

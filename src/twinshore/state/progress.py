@@ -113,8 +113,7 @@ def _position(row: RowMapping) -> ReplicatedPosition:
     try:
         state = PartitionState(row["state"])
     except ValueError as error:
-        place = f"positions, row {row['id']}"
-        raise StoreError(f"the store's table {place}: no such state {row['state']!r}", hint="who wrote it?") from error
+        raise StoreError("state.invalid-row", place=f"positions, row {row['id']}", cause=str(error)) from error
     return ReplicatedPosition(**{name: row[name] for name in _OF_POSITION} | {"state": state})
 
 
@@ -215,7 +214,7 @@ def parse_producer(row: Any, place: str) -> SourceProducer:
         batches = tuple(SourceBatch(*map(int, one)) for one in json.loads(row.batches))
     except (ValueError, TypeError) as error:
         place = f"{place}, producer {row.producer_id}"
-        raise StoreError(f"the store's table {place}: batches are not a list of fours") from error
+        raise StoreError("state.invalid-row", place=place, cause="batches are not a list of fours") from error
     return SourceProducer(row.producer_id, row.epoch, batches)
 
 

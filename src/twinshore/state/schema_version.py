@@ -37,10 +37,7 @@ def has_tables(database: Database) -> bool:
     """Whether this version's tables exist. Raises StoreError where another version's do."""
     found = database.read(read_schema_version)
     if found not in (None, SCHEMA_VERSION):
-        raise StoreVersionError(
-            f"the store {database.place} has schema {found}, and this version needs {SCHEMA_VERSION}",
-            hint="use the version that made it, or begin a new store: `twinshore link recover` finds the twins again",
-        )
+        raise StoreVersionError("state.other-schema", place=database.place, found=found, needed=SCHEMA_VERSION)
     return found is not None
 
 
@@ -75,7 +72,7 @@ def _locked(connection: Connection) -> Iterator[None]:
     if by_name:
         got = connection.scalar(text("SELECT GET_LOCK(:name, :wait)"), {"name": _LOCK_NAME, "wait": _LOCK_S})
         if got != 1:
-            raise StoreError("another process has been changing the store's tables for a minute", hint="try again")
+            raise StoreError("state.schema-locked", seconds=_LOCK_S)
     try:
         yield
         if by_name:

@@ -24,13 +24,12 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.replication.core.ownership import PAIR_SEPARATOR, find_home_row, pair_name
 from twinshore.routing.core.home_records import (
     FORCED_SWITCH,
-    NEWER_HINT,
     PLANNED_SWITCH,
     HomeConflict,
     HomeRecord,
     HomeState,
     current_home,
-    newer_in_words,
+    homes_place,
 )
 from twinshore.routing.core.subscribers import SubscriberLog
 from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
@@ -311,9 +310,7 @@ def _must_be_read(cluster: KafkaCluster, lines: Mapping[str, HomeRecord], record
     """Raises RefusedError if the home of a topic of the switch is unknown."""
     for topic in record.names():
         if (there := lines.get(topic)) is not None and there.newer:
-            raise RefusedError(
-                "switch.newer-home-record", cause=newer_in_words(topic, there.newer, cluster.name), remedy=NEWER_HINT
-            )
+            raise RefusedError("routing.newer-home", topic=topic, version=there.newer, place=homes_place(cluster.name))
 
 
 def claim_on_cluster(cluster: KafkaCluster, notes: HomesTopic, record: SwitchState) -> str:

@@ -8,6 +8,7 @@ from itertools import chain
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.advisor.core.simulator.explore import (
     ExplorationRequest,
     build_model_config,
@@ -110,17 +111,27 @@ def test_idempotence_is_on_where_clients_have_it_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("asked", "code", "values"),
     [
-        (ExplorationRequest(acks="al"), "--acks is 'al'; did you mean all"),
-        (ExplorationRequest(kinds=("crush",)), "--fault is 'crush'; did you mean crash"),
-        (ExplorationRequest(replicas=6), "--replicas is 6; it is 1 to 5"),
-        (ExplorationRequest(faults_max=9), "--faults is 9"),
-        (ExplorationRequest(acks="1", idempotent=True), "an idempotent producer asks for acks=all and retries"),
-        (ExplorationRequest(reset="earliest"), "--reset is a consumer's"),
-        (ExplorationRequest(elr=True, truncation="high-watermark"), "no Kafka has eligible leader replicas"),
+        (ExplorationRequest(acks="al"), "config.unknown-choice", {"near": "; did you mean all?"}),
+        (
+            ExplorationRequest(kinds=("crush",)),
+            "config.unknown-choice",
+            {"near": "; did you mean crash?"},
+        ),
+        (
+            ExplorationRequest(replicas=6),
+            "advisor.out-of-range",
+            {"option": "replicas", "value": 6, "least": 1, "most": 5},
+        ),
+        (ExplorationRequest(faults_max=9), "advisor.out-of-range", {"option": "faults", "value": 9}),
+        (ExplorationRequest(acks="1", idempotent=True), "advisor.idempotence-needs-acks", {}),
+        (ExplorationRequest(reset="earliest"), "advisor.reset-without-commit", {}),
+        (ExplorationRequest(elr=True, truncation="high-watermark"), "advisor.elr-with-high-watermark", {}),
     ],
 )
-def test_what_nobody_knows_or_kafka_refuses_is_refused(asked: ExplorationRequest, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_what_nobody_knows_or_kafka_refuses_is_refused(
+    asked: ExplorationRequest, code: str, values: dict[str, object]
+) -> None:
+    with raises(ConfigError, code, **values):
         run_exploration(asked)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.config.import_mirrormaker import ImportOutcome, propose
 from twinshore.config.model import MappedStart, OffsetMode, TwinNaming
@@ -34,7 +33,7 @@ def test_a_proposal_is_settings_that_carry_the_copies_on() -> None:
     assert (link.mode, link.mapped_from, link.naming) == (OffsetMode.MAPPED, MappedStart.MIRRORMAKER, TwinNaming.SAME)
     assert "hidden" not in proposal.text
     assert any("environment variable WEST_PASSWORD" in step for step in proposal.steps)
-    assert "# - stop MirrorMaker, then look at the plan again" in proposal.text
+    assert "# - stop MirrorMaker" in proposal.text
 
 
 def test_every_property_has_a_fate() -> None:
@@ -45,7 +44,7 @@ def test_every_property_has_a_fate() -> None:
 
 
 def test_properties_without_a_link_are_refused_with_a_remedy() -> None:
-    with pytest.raises(ConfigError, match="no link is enabled") as caught:
+    with raises(ConfigError, "config.no-link-enabled") as caught:
         propose(PROPERTIES.replace("east->west.enabled = true", ""), "mm2.properties")
     assert "east->west.enabled = true" in caught.value.hint
 
@@ -54,9 +53,9 @@ def test_a_link_that_is_off_is_not_proposed_and_its_properties_say_so() -> None:
     proposal = propose(PROPERTIES + "west->east.topics = answers\n", "mm2.properties")
     assert proposal.links == ("east->west",)
     found = {one.key: (one.fate, one.sentence) for one in proposal.findings}
-    assert found["west->east.enabled"] == (ImportOutcome.UNNEEDED, "link west->east is off and not proposed")
-    off = "link west->east is off and not proposed, since west->east.enabled is not true"
-    assert found["west->east.topics"] == (ImportOutcome.UNNEEDED, off)
+    assert found["west->east.enabled"][0] is ImportOutcome.UNNEEDED
+    fate, off = found["west->east.topics"]
+    assert fate is ImportOutcome.UNNEEDED and "west->east.enabled" in off
     assert found["east->west.enabled"] == (ImportOutcome.CONVERTED, "the link is proposed")
 
 
@@ -73,9 +72,9 @@ def test_a_connector_that_is_off_proposes_no_link() -> None:
     for off in (False, "false"):
         rests = _connector("Source", "west", "east", enabled=off)
         assert propose(json.dumps([runs, rests]), "mm2.json").links == ("east->west",)
-    with pytest.raises(ConfigError, match="no link is enabled"):
+    with raises(ConfigError, "config.no-link-enabled"):
         propose(json.dumps(_connector("Source", "west", "east", enabled=False)), "mm2.json")
-    with pytest.raises(ConfigError, match="no link is enabled"):
+    with raises(ConfigError, "config.no-link-enabled"):
         propose(json.dumps(_connector("Checkpoint", "west", "east", enabled=True)), "mm2.json")
     half = _connector("Source", "east", "west", enabled=False)
     assert propose(json.dumps([runs, half]), "mm2.json").links == ("east->west",)

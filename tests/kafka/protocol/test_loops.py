@@ -52,7 +52,7 @@ def test_what_cannot_be_compiled_is_said_and_done_without(monkeypatch: pytest.Mo
         raise error
 
     monkeypatch.setattr(loading, "import_module", fail)
-    with pytest.warns(RuntimeWarning, match="batches cross one by one"):
+    with pytest.warns(RuntimeWarning, match="one by one"):
         assert load_loops("twinshore.kafka.protocol.compiled") is None
 
 

@@ -97,7 +97,7 @@ def test_what_may_not_be_merged() -> None:
 
 def test_merging_what_may_not_be_merged_is_the_callers_mistake() -> None:
     far = [one(encode_batch([Record(offset, 5, b"k", b"v")])) for offset in (4, 6)]
-    with pytest.raises(ValueError, match="offset 6 cannot follow one that ends at 4"):
+    with pytest.raises(ValueError, match=r"offset 6 .* 4$"):
         merge_small(far)
 
 
@@ -115,7 +115,7 @@ def test_a_body_longer_than_its_only_record_is_refused() -> None:
     record = bytes([2 * 63, 0, 0, 0, 1, 2 * 58]) + bytes(58)
     assert len(record) == 64
     batches = [one(raw_batch(0, 1, record + b"!")), one(raw_batch(1, 1, record))]
-    with pytest.raises(WireError, match="1 bytes follow the last record"):
+    with pytest.raises(WireError, match="1 bytes follow"):
         merge_small(batches)
 
 
@@ -127,7 +127,7 @@ def test_a_slice_holds_its_offsets_and_no_others(records: list[Record], codec: C
     stop = data.draw(st.integers(first, end + 2))
     wanted = [record for record in records if first <= record.offset < stop]
     if not wanted:
-        with pytest.raises(WireError, match="holds no record at offsets"):
+        with pytest.raises(WireError, match="no record"):
             slice_batch(view, header, first, stop)
         return
     body, sliced = slice_batch(view, header, first, stop)

@@ -322,7 +322,7 @@ def test_response_headers() -> None:
     assert read_response_header(memoryview(b"\0\0\1\0\1\7\2abrest")) == (256, 9)
     assert read_response_header(memoryview(b"\0\0\1\0rest"), flexible=False) == (256, 4)
     for size in range(5):
-        with pytest.raises(WireError, match="a response header ends too early"):
+        with pytest.raises(WireError, match="response header"):
             read_response_header(memoryview(b"\0\0\1\0\0"[:size]))
 
 

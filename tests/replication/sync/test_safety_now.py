@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.errors import raises
 from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.settings import load_settings, parse_settings
@@ -75,7 +76,7 @@ def test_while_nobody_understands_the_file_nothing_is_deleted_or_cut(place: Plac
 
 @pytest.mark.parametrize("text", [DEEP, HUGE])
 def test_a_file_beyond_the_parsers_limits_is_refused_in_words(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"settings\.toml is not TOML that can be read"):
+    with raises(ConfigError, "config.not-toml", path="settings.toml"):
         parse_settings(text, name="settings.toml", env={})
 
 

@@ -292,7 +292,7 @@ def from_values(values: Any, name: str) -> Advice:
     """Reads an advice from `as_values`. Raises ConfigError for anything else."""
     try:
         if values["form"] != ADVICE_FORM_VERSION:
-            raise ConfigError(f"{name} is of another version of Twinshore", hint="make it anew with --json")
+            raise ConfigError("advisor.other-version", path=name)
         waived = [
             WaivedFinding(_finding_from(row), _WAIVERS.validate_python(row["waiver"])) for row in values["waived"]
         ]
@@ -309,7 +309,7 @@ def from_values(values: Any, name: str) -> Advice:
             ),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{name} is no advice of `twinshore advise --json`: {error!r}") from error
+        raise ConfigError("advisor.not-advice", path=name, cause=repr(error)) from error
 
 
 def _finding_from(row: Mapping[str, Any]) -> Finding:

@@ -527,7 +527,7 @@ def parse_policy(text: str, name: str, rules: Sequence[PolicyRule]) -> AdvisorPo
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"policy {name}: {error}") from error
+        raise ConfigError("advisor.invalid-policy", policy=name, faults=str(error)) from error
     wrong = Complaints()
     for key in table.keys() - set(POLICY_KEYS):
         wrong.add("", f"{key!r} is no key of a policy{did_you_mean(key, POLICY_KEYS)}")
@@ -537,7 +537,7 @@ def parse_policy(text: str, name: str, rules: Sequence[PolicyRule]) -> AdvisorPo
     limits |= _shared(table.get("limits", {}), wrong)
     waivers = _waivers(table.get("waivers", []), known, wrong)
     if wrong.lines:
-        raise ConfigError(f"policy {name}: " + "; ".join(wrong.lines))
+        raise ConfigError("advisor.invalid-policy", policy=name, faults="; ".join(wrong.lines))
     return AdvisorPolicy(fail_at, frozenset(off), limits, waivers)
 
 

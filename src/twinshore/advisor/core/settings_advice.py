@@ -48,12 +48,11 @@ def build_loss_inputs(seen: ClusterSnapshot, name: str) -> LossInputs:
     """Raises ConfigError if the topic is missing or its settings are unreadable."""
     topic = seen.topic(name)
     if topic is None or not topic.partitions:
-        raise ConfigError(f"there is no topic {name} on {seen.cluster}, or it may not be seen from here")
+        raise ConfigError("kafka.unknown-topic", topic=name, clusters=seen.cluster, near="")
     minimum, unclean = topic.number(MIN_ISR_CONFIG), topic.says(UNCLEAN_ELECTION_CONFIG)
     if minimum is None or unclean is None:
         why = "; ".join(f"{one.what}: {one.why}" for one in seen.unseen)
-        hint = "ask as a user with DescribeConfigs on the topic"
-        raise ConfigError(f"the settings of {name} could not be seen: {why}", hint=hint)
+        raise ConfigError("advisor.settings-not-read", topic=name, cause=why)
     worst = min(topic.partitions, key=lambda one: (len(one.isr), len(one.replicas), one.number))
     return LossInputs(
         name,
@@ -77,8 +76,9 @@ def _capped(seen: ClusterSnapshot, name: str, matters: bool) -> bool:
     able = any(broker.caps_min_isr for broker in seen.brokers)
     blind = [one for one in seen.unseen if one.what.startswith("the version of broker")]
     if matters and blind and not able:
-        says = f"{name} asks for more replicas in sync than it has: what comes of it depends on the brokers' version"
-        raise ConfigError(f"{says}, and {blind[0].what} could not be seen: {blind[0].why}", hint=blind[0].hint)
+        raise ConfigError(
+            "advisor.version-not-read", topic=name, what=blind[0].what, cause=blind[0].why, hint=blind[0].hint
+        )
     return able
 
 

@@ -25,6 +25,7 @@ from twinshore.advisor.core.model import AdvisorPolicy, ClusterSnapshot, LinkSna
 from twinshore.advisor.core.rules.rules_table import RULES
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
+from twinshore.config.schema import pattern_error
 from twinshore.config.sentences import escape_line
 from twinshore.config.settings import Settings
 from twinshore.state.opening import open_if_exists
@@ -70,7 +71,9 @@ def advise_on_cluster(
     before = (earlier.places, earlier.at_ms) if earlier is not None else None
     seen = _with_links(collect_cluster(cluster, wanted, clock=clock, wait=wait, before=before), settings, clock)
     if earlier is not None and earlier.cluster_id != seen.cluster_id:
-        raise ConfigError(f"{asked.since} is of another cluster: {earlier.cluster_id}, this one is {seen.cluster_id}")
+        raise ConfigError(
+            "advisor.other-cluster", path=str(asked.since), found=earlier.cluster_id, cluster_id=seen.cluster_id
+        )
     _must_meet(asked.topics, seen)
     advice = build_advice(seen, policy, RULES)
     looked = AdviceScope(policy.off, wanted.admits)
@@ -81,10 +84,7 @@ def _must_meet(expressions: tuple[str, ...], seen: ClusterSnapshot) -> None:
     """Raises ConfigError for a pattern without a topic: a typo would report that nothing was found."""
     for expression in expressions:
         if not any(re.fullmatch(expression, one.name) for one in seen.topics):
-            raise ConfigError(
-                f"--topic {expression}: no topic of {seen.cluster} meets it",
-                hint="it is an expression that meets a name whole, as orders or orders.*",
-            )
+            raise ConfigError("advisor.no-topic-matches", pattern=expression, cluster=seen.cluster)
 
 
 def _with_links(seen: ClusterSnapshot, settings: Settings, clock: Callable[[], int]) -> ClusterSnapshot:
@@ -108,16 +108,15 @@ def select_cluster(name: str, settings: Settings) -> Cluster:
     if name:
         return settings.cluster(name)
     if len(settings.clusters) != 1:
-        known = ", ".join(settings.clusters)
-        raise ConfigError(f"there are {len(settings.clusters)} clusters: {known}", hint="say with --cluster which one")
+        raise ConfigError(
+            "advisor.several-clusters", count=len(settings.clusters), clusters=", ".join(settings.clusters)
+        )
     return next(iter(settings.clusters.values()))
 
 
 def _check(expression: str) -> None:
-    try:
-        re.compile(expression)
-    except re.error as error:
-        raise ConfigError(f"--topic {expression!r} is no expression: {error}") from error
+    if reason := pattern_error(expression):
+        raise ConfigError("config.invalid-pattern", option="--topic", cause=reason)
 
 
 def _wanted(asked: AdviceRequest, policy: AdvisorPolicy) -> CollectScope:
@@ -132,16 +131,16 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError("config.unreadable-file", path=str(path), cause=error.strerror) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start}") from error
+        raise ConfigError("config.file-not-text", path=str(path), byte=error.start) from error
 
 
 def _earlier(path: Path) -> Advice:
     try:
         values = json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{path} is not JSON: {error}", hint="`twinshore advise --json` writes it") from error
+        raise ConfigError("advisor.not-advice", path=str(path), cause=str(error)) from error
     return from_values(values, str(path))
 
 

@@ -17,13 +17,12 @@ from twinshore.advisor.core.clients.client_rules import CLIENT_RULES
 from twinshore.advisor.core.clients.model import ClientFinding, UsageByFlow, find_weak_acks_topics
 from twinshore.advisor.core.model import AdvisorPolicy, parse_policy
 from twinshore.advisor.operations.advice_on_cluster import read_text
-from twinshore.config.errors import ConfigError
 from twinshore.config.frozen import AUDIT_CLIENT_ID
 from twinshore.config.sentences import Tell, escape_line
 from twinshore.config.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.runtime.spark import open_session, stop_quietly
-from twinshore.state.opening import open_if_exists
+from twinshore.state.opening import open_existing
 
 SPARK_TASKS = 4
 CHART_POINTS = 120
@@ -66,13 +65,7 @@ def audit_clients(
         if asked.policy is None
         else parse_policy(read_text(asked.policy), str(asked.policy), CLIENT_RULES)
     )
-    store = open_if_exists(settings)
-    if store is None:
-        raise ConfigError(
-            f"there is no store at {settings.store.url}: no proxy has told anything here",
-            hint="name the proxies' settings with --settings",
-        )
-    store.close()
+    open_existing(settings, "advisor.no-store").close()
     to_ms = clock()
     from_ms = to_ms - asked.last_s * 1000
     stretch_ms = max(1_000, asked.last_s * 1000 // CHART_POINTS)

@@ -40,7 +40,7 @@ def find_losses(cluster: str, topic: str, client: ExplorationRequest, settings: 
 def search_losses(stake: LossInputs, cluster: str, client: ExplorationRequest) -> LossResult:
     """Searches with these settings. Raises ConfigError if they do not fit the model."""
     if stake.copies > REPLICAS_MAX:
-        raise ConfigError(f"{stake.topic} has {stake.copies} replicas; the model takes {REPLICAS_MAX} at most")
+        raise ConfigError("advisor.too-many-replicas", topic=stake.topic, replicas=stake.copies, most=REPLICAS_MAX)
     return LossResult(cluster, stake, tuple(explore.run_exploration(_of_topic(stake, one)) for one in _each(client)))
 
 

@@ -67,14 +67,15 @@ def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[M
         for step in planned.steps:
             why = explain_refusal(kafka.metadata([step.topic]).topics.get(step.topic), dict(step.wanted))
             if why:
-                raise RefusedError(f"topic {step.topic}: {why}; nothing of it was changed", hint="look again")
+                raise RefusedError("advisor.fix-refused", topic=step.topic, cause=why)
             names = {name: "" for name, _ in step.wanted}
             found = _now(kafka, {step.topic: names}).get(step.topic, ())
             if found != step.before:
                 raise RefusedError(
-                    f"topic {step.topic}: somebody has changed it meanwhile: {_told(found) or 'it is gone'}, it was"
-                    f" {_told(step.before)}; nothing of it was changed",
-                    hint="look again",
+                    "advisor.topic-changed",
+                    topic=step.topic,
+                    found=_told(found) or "deleted",
+                    before=_told(step.before),
                 )
             kafka.admin.alter_topic_settings(step.topic, dict(step.wanted), topic_id=step.topic_id)
             _read_back(kafka, step)

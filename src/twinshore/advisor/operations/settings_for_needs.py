@@ -28,7 +28,7 @@ def choose_for_needs(
 ) -> SettingsChoice:
     """Raises ConfigError for an unknown need."""
     if not 1 <= replicas <= REPLICAS_MAX:
-        raise ConfigError(f"--replicas is {replicas}; it is 1 to {REPLICAS_MAX}")
+        raise ConfigError("advisor.out-of-range", option="replicas", value=replicas, least=1, most=REPLICAS_MAX)
     return choose_settings(
         ApplicationNeeds(
             parse_member(LossTolerance, "loss", loss),

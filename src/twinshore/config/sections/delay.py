@@ -155,7 +155,7 @@ class DelaySettings:
         found = kept.read()
         if not is_url(found):
             where = f"file {kept.file}" if kept.file else f"environment variable {kept.env}"
-            raise ConfigError(f"what {where} holds is not like https://host/path", hint="alarms are sent there")
+            raise ConfigError("config.webhook-not-url", place=where)
         return found
 
     def latest_threshold(self, topic: str) -> int:

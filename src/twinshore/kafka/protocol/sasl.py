@@ -198,19 +198,24 @@ def parse_scram_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
     """Parse keys in Kafka's notation. ConfigError for other text."""
     found = dict(part.strip().partition("=")[::2] for part in text.split(","))
     if found.keys() != {"salt", "stored_key", "server_key", "iterations"}:
-        raise ConfigError("must be salt=...,stored_key=...,server_key=...,iterations=...")
+        raise ConfigError(
+            "kafka.invalid-scram-keys", fault="must be salt=...,stored_key=...,server_key=...,iterations=..."
+        )
     try:
         salt, stored, server = (
             base64.b64decode(found[name], validate=True) for name in ("salt", "stored_key", "server_key")
         )
         iterations = int(found["iterations"])
     except (binascii.Error, ValueError) as error:
-        raise ConfigError(f"cannot be read: {error}") from None
+        raise ConfigError("kafka.invalid-scram-keys", fault=f"cannot be read: {error}") from None
     size = hashlib.new(_DIGEST[mechanism]).digest_size
     if not salt or len(stored) != size or len(server) != size:
-        raise ConfigError(f"holds no keys of {mechanism}, which have {size} bytes")
+        raise ConfigError("kafka.invalid-scram-keys", fault=f"are not of {mechanism}, whose keys have {size} bytes")
     if not SCRAM_ITERATIONS_MIN <= iterations <= SCRAM_ITERATIONS_MAX:
-        raise ConfigError(f"iterations are {iterations}, must be {SCRAM_ITERATIONS_MIN} to {SCRAM_ITERATIONS_MAX}")
+        raise ConfigError(
+            "kafka.invalid-scram-keys",
+            fault=f"have {iterations} iterations, not {SCRAM_ITERATIONS_MIN} to {SCRAM_ITERATIONS_MAX}",
+        )
     return ScramKeys(salt, iterations, stored, server)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from twinshore.config.errors import RefusedError, TwinshoreError
+from twinshore.config.errors import CodedError, RefusedError
 from twinshore.kafka.protocol.record_batch import Record
 from twinshore.proof.core.model import DifferenceKind, ProofDifference
 from twinshore.proof.core.record_rows import (
@@ -61,10 +61,7 @@ class OneSidedKeys:
             return  # One side still shows what the other has deleted: the tombstone is missing.
         self.lone[key] = found
         if len(self.lone) > OPEN_KEYS_MAX:
-            raise RefusedError(
-                f"more than {OPEN_KEYS_MAX} keys have their latest record on one side only, far into the log",
-                hint="let both cleaners finish, or compare again later",
-            )
+            raise RefusedError("proof.too-many-open-keys", keys=OPEN_KEYS_MAX)
 
     def met(self, key: bytes | None) -> None:
         """Takes a record that both sides have."""
@@ -410,7 +407,7 @@ def _base(chunk: Chunk) -> int:
 def _next(chunks: Chunks) -> Chunk:
     found = next(chunks, None)
     if found is None:
-        raise TwinshoreError("a log ended before the stretch that was to be compared")
+        raise CodedError("proof.log-ended-early")
     return found
 
 

@@ -41,6 +41,7 @@ from twinshore.config.frozen import (
     PART_LINE,
     SWITCH_LINE,
 )
+from twinshore.config.messages import MESSAGES
 from twinshore.config.model import FIRST_TERM, TERM_MAX
 from twinshore.config.sentences import join_names
 from twinshore.kafka.protocol.primitives import (
@@ -95,14 +96,14 @@ def versioned(found: dict[str, Any]) -> dict[str, Any] | NewerLine | None:
 
 def newer_in_words(topic: str, version: int, cluster: str = "") -> str:
     """Says why a topic's home is unknown."""
-    where = f" on {cluster}" if cluster else ""
-    return (
-        f"{HOMES_TOPIC}{where} says where topic {topic} is at home in a form of a newer version (v {version}), which "
-        "this one cannot read"
-    )
+    return MESSAGES["routing.newer-home"].text.format(topic=topic, version=version, place=homes_place(cluster))
 
 
-NEWER_HINT = "run the version that wrote it; where none did, take the line away: write its key with no value"
+def homes_place(cluster: str = "") -> str:
+    return f"{HOMES_TOPIC} on {cluster}" if cluster else HOMES_TOPIC
+
+
+NEWER_HINT = MESSAGES["routing.newer-home"].hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +358,7 @@ class HomeRecord:
     def line(self) -> KeyValue:
         """TooLargeError where the topic has more partitions than a line can hold."""
         if self.newer:
-            raise UnsupportedError(newer_in_words(self.topic, self.newer), hint=NEWER_HINT)
+            raise UnsupportedError("routing.newer-home", topic=self.topic, version=self.newer, place=homes_place())
         if len(self.points) > PARTITIONS_MAX:
             raise TooLargeError(f"topic {self.topic} has {len(self.points)} partitions: a line holds {PARTITIONS_MAX}")
         told = {name: getattr(self, name) for name in self.__slots__ if name not in _NOT_TOLD}

@@ -38,7 +38,7 @@ class ProgressRefusedError(StoreError):
             for one in refused[:5]
         )
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
-        super().__init__(f"progress refused: {shown}{more}", hint="read the positions again and go on from them")
+        super().__init__("state.progress-refused", ranges=f"{shown}{more}")
         self.refused = refused
 
     def __reduce__(self) -> tuple[object, tuple[tuple[RefusedProgress, ...]]]:

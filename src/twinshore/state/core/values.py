@@ -442,7 +442,7 @@ def parse_ranges(text: str) -> tuple[OffsetRange, ...]:
     for word in text.split():
         gap, plus, length = word.partition("+")
         if not (plus and gap.isdecimal() and length.isdecimal()):
-            raise StoreError(f"the store's table incidents: no ranges of offsets: {word!r}", hint="who wrote it?")
+            raise StoreError("state.invalid-row", place="incidents", cause=f"{word!r} is not a range of offsets")
         begin = at + int(gap)
         at = begin + int(length)
         found.append((begin, at))

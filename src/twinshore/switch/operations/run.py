@@ -25,7 +25,7 @@ from twinshore.replication.operations.link_admin import AddLink, ChangeLink
 from twinshore.replication.operations.link_admin import act as change_links
 from twinshore.replication.operations.link_admin import plan as plan_links
 from twinshore.replication.sync.topic_deletion import deletion_guard
-from twinshore.routing.core.home_records import NEWER_HINT, HomeLog, newer_in_words
+from twinshore.routing.core.home_records import HomeLog, homes_place
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.runtime.endpoints import LinkClients
 from twinshore.runtime.lease_keeper import exclusive
@@ -125,9 +125,7 @@ def move_record_to_store(
     lines = notes.read()
     unread = [lines[topic] for topic in record.names() if topic in lines and lines[topic].newer]
     if unread:
-        raise RefusedError(
-            "switch.newer-home-record", cause=newer_in_words(unread[0].topic, unread[0].newer), remedy=NEWER_HINT
-        )
+        raise RefusedError("routing.newer-home", topic=unread[0].topic, version=unread[0].newer, place=homes_place())
     if notes.log.records.is_newer(record.id):
         raise RefusedError("switch.newer-record", switch=record.id[:8])
     there = read_switch_records(notes.log).get(record.id)

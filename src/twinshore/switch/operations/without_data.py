@@ -24,7 +24,7 @@ from twinshore.kafka.metadata import TopicMetadata
 from twinshore.replication.core.filters import admits
 from twinshore.replication.core.ownership import pair_name
 from twinshore.replication.links import effective_links
-from twinshore.routing.core.home_records import NEWER_HINT, HomeConflict, current_home, newer_in_words
+from twinshore.routing.core.home_records import HomeConflict, current_home, homes_place
 from twinshore.routing.homes_topic import HomesTopic
 from twinshore.state.store import Store
 from twinshore.switch.announce import refuse_claimed_topics
@@ -160,9 +160,7 @@ def _moved(
         if isinstance(said, HomeConflict):
             return (), RefusedError("switch.homes-conflict", topic=name)
         if said is not None and said.newer:
-            return (), RefusedError(
-                "switch.newer-home-record", cause=newer_in_words(name, said.newer), remedy=NEWER_HINT
-            )
+            return (), RefusedError("routing.newer-home", topic=name, version=said.newer, place=homes_place())
         if (said is not None and said.cluster_id != old.cluster_id()) or (row is not None and row.home != old.name):
             return (), RefusedError("switch.not-at-home", topics=name, cluster=old.name)
         term = max(said.term if said is not None else 0, row.term if row is not None else 0)

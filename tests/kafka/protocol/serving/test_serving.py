@@ -330,7 +330,7 @@ def test_a_size_beyond_the_frame_is_a_wire_error(version: int, tags: bool) -> No
     at = data.index(b"abc")
     huge = b"\xff\xff\xff\xff\x07" if tags else b"\x7f\xff\xff\xff"
     spoilt = data[: at - (1 if tags else 4)] + huge + data[at:]
-    with pytest.raises(WireError, match="records to be produced run past the end"):
+    with pytest.raises(WireError, match="past the end"):
         read(memoryview(spoilt), 0, version)
 
 
@@ -352,5 +352,5 @@ def test_records_are_neither_copied_nor_moved() -> None:
 
 @pytest.mark.parametrize(("version", "topic"), [(12, bytes(16)), (13, "orders")])
 def test_a_topic_is_named_as_its_version_names_it(version: int, topic: str | bytes) -> None:
-    with pytest.raises(WireError, match="a topic is named by its"):
+    with pytest.raises(WireError, match="named by its"):
         produce.write_produce_response(version, ProduceResponse([ProduceResponsePartition(topic, 0, 0, 0)]))

@@ -70,7 +70,7 @@ def build_model_config(asked: ExplorationRequest) -> ModelConfig:
         ("away", asked.away, 0, asked.replicas - 1),
     ):
         if not least <= value <= most:
-            raise ConfigError(f"--{name} is {value}; it is {least} to {most}")
+            raise ConfigError("advisor.out-of-range", option=name, value=value, least=least, most=most)
     acks = parse_member(ProducerAcks, "acks", asked.acks)
     able = acks is ProducerAcks.ALL and asked.retries
     truncation = parse_member(TruncationMode, "truncation", asked.truncation)
@@ -92,11 +92,11 @@ def build_model_config(asked: ExplorationRequest) -> ModelConfig:
         capped=asked.capped and truncation is TruncationMode.EPOCH,
     )
     if setup.idempotent and not able:
-        raise ConfigError("an idempotent producer asks for acks=all and retries", hint="say --no-idempotence")
+        raise ConfigError("advisor.idempotence-needs-acks")
     if setup.reset is not AutoOffsetReset.NONE and setup.commit is CommitMode.NONE:
-        raise ConfigError("--reset is a consumer's", hint="say with --commit how it commits")
+        raise ConfigError("advisor.reset-without-commit")
     if setup.elr and setup.truncation is TruncationMode.HIGH_WATERMARK:
-        raise ConfigError("no Kafka has eligible leader replicas and cuts logs by the high watermark")
+        raise ConfigError("advisor.elr-with-high-watermark")
     kinds = frozenset(parse_member(FaultKind, "fault", kind) for kind in asked.kinds)
     return replace(setup, faults=kinds) if kinds else setup
 

@@ -36,8 +36,8 @@ def find_story(name: str) -> Story:
     for story in STORIES:
         if story.name == name:
             return story
-    hint = did_you_mean(name, [story.name for story in STORIES])
-    raise ConfigError(f"no story is called {name!r}{hint}", hint="twinshore simulate story lists them")
+    near = did_you_mean(name, [story.name for story in STORIES])
+    raise ConfigError("advisor.unknown-story", story=name, near=near)
 
 
 def describe_story(story: Story) -> Iterator[str]:
