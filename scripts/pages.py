@@ -37,8 +37,8 @@ CLI_HEAD = """\
 # The command
 
 Written from the command itself by `make docs`. An error that Twinshore raises on purpose is one sentence with its
-[code](errors.md), and a line with the remedy if there is one. With `--json` it is one JSON object on stderr, with `error`, `hint`,
-`code` and `values`. Every verb prints this with `--help`, and an example.
+[code](errors.md), and a line with the remedy if there is one. With `--json` it is one JSON object on stderr, with
+`error`, `hint`, `code` and `values`. Every verb prints this with `--help`, and an example.
 
 ## Exit codes
 

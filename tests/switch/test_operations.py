@@ -204,7 +204,7 @@ def test_only_brokers_without_room_keep_a_planned_switch_from_being_made() -> No
     assert DiskShortage().refused() is None
     assert DiskShortage("west has little room").refused() is None
     refused = DiskShortage("west has no room", full=True).refused()
-    assert refused and "make room there first" in refused.hint
+    assert refused and "free space there first" in refused.hint
 
 
 def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> None:

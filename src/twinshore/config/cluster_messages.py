@@ -270,7 +270,7 @@ CLUSTER_MESSAGES = {
     "lab.no-leaders": Message("topic {topic} of cluster {cluster} has partitions without a leader after 30 s"),
     "lab.no-packages": Message("{packages} cannot be installed: {cause}"),
     "lab.no-proxies": Message("cluster {cluster} has no proxies", "start it with via_proxy=True"),
-    "lab.no-pyspark": Message("PySpark with its Ivy jar is not installed", "install twinshore with its dependencies"),
+    "lab.no-pyspark": Message("PySpark with its Ivy jar is not installed", "install Twinshore with its dependencies"),
     "lab.no-records": Message("no records of {topic}-{partition} arrive"),
     "lab.no-worker": Message("no Spark worker of the mirror is connected to the target", "see {log}"),
     "lab.no-xz": Message("this Python cannot read xz archives", "install one built with lzma"),

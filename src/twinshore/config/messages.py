@@ -67,7 +67,7 @@ MESSAGES = {
     "client.push-value-invalid": Message("{place}: {key} is not a string, a number or a boolean"),
     "client.push-without-tag": Message("the answer has no ETag of a push server"),
     "client.pushes-in-use": Message(
-        "these pushes belong to another client", "make one for each client, also for one that was refused"
+        "these pushes belong to another client", "create one for each client, also for one that was refused"
     ),
     "client.sasl-mechanism-unknown": Message(
         "cluster {cluster}: sasl.mechanism {mechanism} is none of {known}",
@@ -270,7 +270,7 @@ MESSAGES = {
         "leave out --without-data: a switch moves them with their records",
     ),
     "switch.disk-full": Message(
-        "{cause}", "make room there first, or lower disk_pause_percent of the mirror's settings"
+        "{cause}", "free space there first, or lower disk_pause_percent of the mirror's settings"
     ),
     "switch.file-in-use": Message("{file} is being worked on by another process", "type the same command again"),
     "switch.file-not-written": Message("{file} cannot be written: {cause}", "choose another folder with --folder"),
@@ -464,7 +464,7 @@ MESSAGES = {
     "switch.store-read-only": Message("nothing was begun: {cause}", "{remedy}"),
     "switch.takeover-stopped": Message("switch {switch} was not taken over: this command was stopped before"),
     "switch.target-has-offsets": Message(
-        "{cluster} has {offsets} of its own in {topics}: no link could make a twin of it",
+        "{cluster} has {offsets} of its own in {topics}: no link could create a twin of it",
         "see who writes there, and whether it is at home there already; a link begins with an empty topic",
     ),
     "switch.target-not-empty": Message(
@@ -617,10 +617,11 @@ MESSAGES = {
 ERRORS_PAGE_HEAD = """\
 # Errors
 
-Written from the code by `make docs`. An error that an operator meets has a code, values and mostly a remedy. The command
-prints `error: TEXT [CODE]` and `  try: REMEDY`; with `--json` it prints one JSON object on stderr, with `error`, `hint`,
-`code` and `values`. Programs compare codes: a code keeps its meaning, and texts may change. Below, `{name}` is a value.
-Errors of a cluster have Kafka's own codes instead. [Troubleshooting](troubleshooting.md) goes by symptom.
+Written from the code by `make docs`. An error that an operator meets has a code, values and mostly a remedy. The
+command prints `error: TEXT [CODE]` and `  try: REMEDY`; with `--json` it prints one JSON object on stderr, with
+`error`, `hint`, `code` and `values`. Programs compare codes: a code keeps its meaning, and texts may change. Below,
+`{name}` is a value. Errors of a cluster have Kafka's own codes instead. [Troubleshooting](troubleshooting.md) goes by
+symptom.
 """
 
 
