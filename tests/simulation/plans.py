@@ -58,7 +58,7 @@ class Plan:
     errand_fails: float
     store_fails: float
     faults: dict[str, float]
-    base_sequence: int = 0
+    anchor_sequence: int = 0  # its name is in `repr`, from which seeds follow
 
     def sentence(self) -> str:
         kinds = ", ".join(f"{topic}: {count} of {style}" for topic, (count, style) in self.styles.items())
@@ -99,7 +99,7 @@ def plan_of(chance: random.Random) -> Plan:
         errand_fails=chance.choice((0.0, 0.02, 0.1)),
         store_fails=chance.choice((0.0, 0.05)),
         faults={name: RATES[name] * chance.choice((0.5, 1.0, 3.0)) for name in faults},
-        base_sequence=chance.choice((0, 0, 2**31 - 40)),
+        anchor_sequence=chance.choice((0, 0, 2**31 - 40)),
     )
     if any(style.keys or style.transactions for style in kinds):
         plan = with_errors(plan)

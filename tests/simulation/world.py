@@ -85,7 +85,7 @@ class World:
                 self.ids["target", named.topic].hex(),
                 self.store.to_offset(named),
                 self.inherited.get(named, 0),
-                0 if named in self.inherited else self.plan.base_sequence,
+                0 if named in self.inherited else self.plan.anchor_sequence,
                 receipt_epoch=self.store.stand(named).epoch,
                 inherited=self.inherited.get(named, 0),
                 epoch=EPOCH_TURNED if named in self.inherited else 0,
