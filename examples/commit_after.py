@@ -17,7 +17,7 @@ from twinshore.client import FailoverConsumer
 
 def main(clusters: str, topic: str, group: str) -> None:
     config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    with FailoverConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
+    with FailoverConsumer(config, clusters=json.loads(Path(clusters).read_text())) as reader:
         reader.subscribe([topic])
         while True:
             messages = [one for one in reader.consume(500, 1.0) if not one.error()]

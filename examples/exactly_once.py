@@ -136,7 +136,7 @@ def main(clusters: str, topic: str, group: str, database: str) -> None:
     engine = opened(database)
     create(TABLES, engine)
     config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    with FailoverConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
+    with FailoverConsumer(config, clusters=json.loads(Path(clusters).read_text())) as reader:
         inbox = Inbox(engine, reader)
         reader.subscribe([topic], on_assign=inbox.begin)
         while True:

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Producer, TopicPartition
 
 from testkit.errors import mentions, raises
+from testkit.log_lines import LogLines
 from tests.client.test_consumer_moves import hears
 from tests.client.test_farewell import mute, reads
 from tests.client.turning import ByHand
@@ -30,18 +31,15 @@ def offsets(places: list[TopicPartition]) -> list[int]:
 class Two:
     """Clusters that librdkafka plays, which hold the same; the consumer reads them as a test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, said: LogLines) -> None:
         self._servers = [Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "x", "log_level": 0}) for _ in "ew"]
         self.addresses = {name: self._begin(one) for name, one in zip(("east", "west"), self._servers, strict=True)}
-        self.said = list[str]()
+        self.said = said
         config = {"group.id": "billing", "auto.offset.reset": "earliest", "log_level": 0}
         config |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
         self.consumer = FailoverConsumer(
-            config, clusters={one: {"bootstrap.servers": at} for one, at in self.addresses.items()}, warn=self.warn
+            config, clusters={one: {"bootstrap.servers": at} for one, at in self.addresses.items()}
         )
-
-    def warn(self, sentence: str) -> None:
-        self.said.append(sentence)
 
     def _begin(self, server: Producer) -> str:
         (broker,) = server.list_topics(timeout=10).brokers.values()
@@ -74,10 +72,10 @@ class Two:
 
 
 @pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
+def two(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Two]:
     """All of both partitions was read, on east."""
     monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
-    made = Two()
+    made = Two(log_lines)
     made.consumer.subscribe(["orders"])
     hears(made.consumer, "east", 1, address=made.addresses["east"])
     made.reads(30.0, lambda found: len(found) >= 2 * RECORDS)

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from testkit.errors import raises
+from testkit.log_lines import LogLines
 from twinshore.client import FailoverConsumer, FailoverProducer
 from twinshore.client.core.delivered import ConsumerMode, consumer_mode
 from twinshore.client.group_member import ConsumerCloser, Member
@@ -66,19 +67,20 @@ def test_where_no_cluster_answers_calls_wait_and_are_told_why() -> None:
         assert producer.close(0.2) == 2, "nobody is told that they were sent"
 
 
-def test_nothing_goes_to_another_cluster_than_is_expected(east: LabCluster, unique_topic: str) -> None:
+def test_nothing_goes_to_another_cluster_than_is_expected(
+    east: LabCluster, unique_topic: str, log_lines: LogLines
+) -> None:
     east.create_topic(unique_topic)
-    warned: list[str] = []
     other = {**settings(east), "twinshore.cluster.id": "somebody-elses"}
-    with FailoverProducer({}, clusters={"east": other}, topics=[unique_topic], warn=warned.append) as producer:
+    with FailoverProducer({}, clusters={"east": other}, topics=[unique_topic]) as producer:
         producer.produce(unique_topic, b"nowhere")
         until_s = time.monotonic() + 30
-        while not warned and time.monotonic() < until_s:
+        while not log_lines and time.monotonic() < until_s:
             time.sleep(0.05)
         time.sleep(0.5)
         assert len(producer) == 1
-        assert "somebody-elses was expected" in warned[0]
-        assert len(warned) == 1, "it is said once"
+        assert "somebody-elses was expected" in log_lines[0]
+        assert len(log_lines) == 1, "it is said once"
         producer.kill()
     clusters = {"east": settings(east)}
     with FailoverConsumer({"group.id": unique_topic, "auto.offset.reset": "earliest"}, clusters=clusters) as consumer:
@@ -156,8 +158,8 @@ def test_a_member_commits_no_place_of_a_partition_that_is_not_its_own() -> None:
     (place,) = consumer._handed.of(dealt, ["orders"])
     assert (place.topic, place.partition, place.offset) == ("orders", 1, 7)
     consumer._moves.at = {"orders": "away"}
-    member = consumer._moves.members["away"] = Member({**AWAY, "group.id": "readers"}, "readers", "away", print)
-    member.closer = ConsumerCloser(dealt, "readers", "away", print)
+    member = consumer._moves.members["away"] = Member({**AWAY, "group.id": "readers"}, "readers", "away")
+    member.closer = ConsumerCloser(dealt, "readers", "away")
     consumer._moves._revoked("away", None, dealt, [TopicPartition("orders", 1)])
     assert consumer._handed.of(dealt, ["orders"]) == []
     dealt.close()

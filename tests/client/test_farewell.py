@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.client.test_consumer_moves import HANDED_OUT, PLACE, PlayedReader, follow, hears
 from tests.client.turning import CLUSTERS, ByHand
 from twinshore.client import FailoverConsumer
@@ -49,12 +50,9 @@ def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mute]]:
     Mute.answers.set()
 
 
-def reads(
-    told: dict[str, Any] | None = None, said: list[str] | None = None, *, commits: bool = True
-) -> FailoverConsumer:
+def reads(told: dict[str, Any] | None = None, *, commits: bool = True) -> FailoverConsumer:
     """Orders, on east."""
-    warn = said.append if said is not None else lambda _: None
-    consumer = FailoverConsumer({"group.id": "billing", "enable.auto.commit": commits}, clusters=CLUSTERS, warn=warn)
+    consumer = FailoverConsumer({"group.id": "billing", "enable.auto.commit": commits}, clusters=CLUSTERS)
     consumer.subscribe(["orders"], **(told or {}))
     follow(consumer)
     consumer._handed.next["orders", 0] = HANDED_OUT
@@ -62,14 +60,15 @@ def reads(
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_home_that_does_not_answer_keeps_nobody_from_the_new_one(mute: type[Mute], commits: bool) -> None:
-    told, said = list[tuple[str, int]](), list[str]()
+def test_a_home_that_does_not_answer_keeps_nobody_from_the_new_one(
+    mute: type[Mute], commits: bool, log_lines: LogLines
+) -> None:
+    told: list[tuple[str, int]] = []
     with reads(
         {
             "on_revoke": lambda _, found: told.append(("revoked", len(found))),
             "on_lost": lambda _, found: told.append(("lost", len(found))),
         },
-        said,
         commits=commits,
     ) as consumer:
         mute.answers.clear()
@@ -79,7 +78,7 @@ def test_a_home_that_does_not_answer_keeps_nobody_from_the_new_one(mute: type[Mu
         assert consumer.where("orders") == "west"
         assert steady_s() < began_s + 5
         assert told == [("lost", 1)]
-        assert said == ["billing leaves east, which does not answer"]
+        assert log_lines == ["billing leaves east, which does not answer"]
         mute.answers.set()
     assert told == [("lost", 1), ("revoked", 1)], "of the old home it hears no more"
 
@@ -141,14 +140,15 @@ def test_what_is_committed_in_on_revoke_is_committed_where_it_leaves(mute: type[
     assert mute.commits[1:] == []
 
 
-def test_what_was_read_before_a_forced_switch_is_committed_to_the_point_alone(mute: type[Mute]) -> None:
-    said = list[str]()
-    with reads(None, said, commits=False) as consumer:
+def test_what_was_read_before_a_forced_switch_is_committed_to_the_point_alone(
+    mute: type[Mute], log_lines: LogLines
+) -> None:
+    with reads(commits=False) as consumer:
         hears(consumer, "west", 2, 60)
         follow(consumer)
         consumer.commit(offsets=[TopicPartition("orders", 0, 100)], asynchronous=False)
         assert mute.commits == [("127.0.0.1:2", 60)]
-        assert [mentions(one, "billing", "orders-0", 60, 100) for one in said] == [True]
+        assert [mentions(one, "billing", "orders-0", 60, 100) for one in log_lines] == [True]
 
 
 @pytest.mark.usefixtures("mute")

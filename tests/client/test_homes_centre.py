@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.client import FailoverProducer
 from twinshore.client.discovery import routing_topic
 from twinshore.client.discovery.routing_topic import HomeTracker
-from twinshore.client.sites import WarningQueue, sites_of
+from twinshore.client.sites import sites_of
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.ports import free_port
 from twinshore.routing.core.home_records import HomeLog
@@ -45,13 +46,14 @@ def asks(centre: HomeTracker, name: str, cluster_id: str) -> None:
     centre._ask(centre._sites[name], cast(KafkaCluster, played), *notes)
 
 
-def test_a_cluster_that_was_the_expected_one_is_written_to_no_more_once_another_one_answers_there() -> None:
+def test_a_cluster_that_was_the_expected_one_is_written_to_no_more_once_another_one_answers_there(
+    log_lines: LogLines,
+) -> None:
     clusters = {
         "east": {"bootstrap.servers": "127.0.0.1:1", "twinshore.cluster.id": "E"},
         "west": {"bootstrap.servers": "127.0.0.1:2"},
     }
-    said: list[str] = []
-    centre = HomeTracker("shop", ["orders"], sites_of(clusters, {}), "east", warn=said.append)
+    centre = HomeTracker("shop", ["orders"], sites_of(clusters, {}), "east")
     asks(centre, "east", "E")
     assert isinstance(centre.order("orders"), Pause), "west may know of a switch"
     asks(centre, "west", "W")
@@ -59,47 +61,41 @@ def test_a_cluster_that_was_the_expected_one_is_written_to_no_more_once_another_
     asks(centre, "east", "a stranger's")
     asks(centre, "west", "W")
     assert isinstance(centre.order("orders"), Pause)
-    assert [mentions(one, "east", "a stranger's", "E") for one in said] == [True]
+    assert [mentions(one, "east", "a stranger's", "E") for one in log_lines] == [True]
     asks(centre, "east", "E")
     assert centre.order("orders") == WriteTo("east", 0)
 
 
-def test_whoever_asks_goes_on_where_a_file_is_away_for_a_moment_or_somebody_raises(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("raising_handler")
+def test_whoever_asks_goes_on_where_a_file_is_away_for_a_moment_or_somebody_raises(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
     ca = tmp_path / "ca.pem"
     site = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": str(ca)}
-    said: list[str] = []
-
-    def warn(sentence: str) -> None:
-        said.append(sentence)
-        raise BrokenPipeError
-
-    centre = HomeTracker("shop", ["orders"], sites_of({"east": site}, {}), "east", warn=WarningQueue(warn).at_once)
+    centre = HomeTracker("shop", ["orders"], sites_of({"east": site}, {}), "east")
     centre.start()
     until_s = time.monotonic() + 30
-    while not said and time.monotonic() < until_s:
+    while not log_lines and time.monotonic() < until_s:
         time.sleep(0.01)
     time.sleep(0.1)
     assert [one.is_alive() for one in centre._threads] == [True]
-    assert ["ca.pem" in one or "No such file" in one for one in said] == [True], said
+    assert ["ca.pem" in one or "No such file" in one for one in log_lines] == [True], log_lines
     centre.stop()
     assert [one.is_alive() for one in centre._threads] == [False]
 
 
 def test_clusters_that_answer_nobody_are_told_of_and_named_where_a_call_finds_no_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     """Both at dead ports. Whoever waits for room hears why, and what is on the disk keeps nobody from ending."""
     monkeypatch.setattr(routing_topic, "WARN_UNAVAILABLE_AFTER_S", 0.5)
-    said: list[str] = []
     dead = {name: {"bootstrap.servers": f"127.0.0.1:{free_port()}", "log_level": 0} for name in ("east", "west")}
-    producer = FailoverProducer(
-        {}, clusters=dead, spool=tmp_path / "spool", spool_bytes_max=64 << 10, max_block_s=3.0, warn=said.append
-    )
+    producer = FailoverProducer({}, clusters=dead, spool=tmp_path / "spool", spool_bytes_max=64 << 10, max_block_s=3.0)
     why = r"no room for as long as 3 s: .*\(east: no answer .* refused; west: no answer .* refused\)"
     with pytest.raises(BufferError, match=why):
         while True:
             producer.produce("orders", b"x" * 2_000)
-    assert {one.partition(":")[0] for one in said} == {"east", "west"}
+    assert {one.partition(":")[0] for one in log_lines} == {"east", "west"}
     begun_s = time.monotonic()
     left = producer.close()
     assert left > 10 and time.monotonic() < begun_s + 10, "30 s are for clusters that answer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -337,15 +338,18 @@ def test_a_push_makes_a_producer_forget_no_switch(stage: Stage) -> None:
     assert mentions(producer.where("orders"), "orders", "west")
 
 
-def test_whoever_is_warned_may_call_the_producer(stage: Stage) -> None:
+def test_whoever_is_warned_may_call_the_producer(stage: Stage, request: pytest.FixtureRequest) -> None:
     """And what it raises ends no thread."""
     asked: list[int] = []
 
-    def warn(_: str) -> None:
-        asked.append(len(producer))
-        raise BrokenPipeError
+    class Asks(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            asked.append(len(producer))
+            raise BrokenPipeError
 
-    producer = stage.opens("orders", warn=warn)
+    producer, handler, log = stage.opens("orders"), Asks(), logging.getLogger("twinshore.client")
+    log.addHandler(handler)
+    request.addfinalizer(lambda: log.removeHandler(handler))
     stage.hears("east", 1, "orders", step=1, held=True)
     stage.turn()
     producer.produce("orders", b"too large")

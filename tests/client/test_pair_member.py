@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaE
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.client.core.pushes import PushedSettings
 from twinshore.client.log_ends import LogEndAnswer
 from twinshore.client.paired_consumer import ASSIGNMENT_STRATEGY, FailoverPairConsumer
@@ -127,17 +128,17 @@ class Ends:
 
 
 class Stage:
-    def __init__(self) -> None:
+    def __init__(self, said: LogLines) -> None:
         self.made: list[Played] = []
         self.commits: list[dict[str, int]] = []
-        self.said: list[str] = []
+        self.said = said
         self.answers = threading.Event()
         self.answers.set()
         self.ends = Ends()
 
     def reads(self, told: dict[str, Any] | None = None, config: dict[str, Any] | None = None) -> FailoverPairConsumer:
         settings = {"group.id": "ours", **(config or {})}
-        consumer = FailoverPairConsumer(settings, clusters=CLUSTERS, cluster="east", warn=self.said.append)
+        consumer = FailoverPairConsumer(settings, clusters=CLUSTERS, cluster="east")
         consumer.subscribe(["orders"], **(told or {}))
         return consumer
 
@@ -162,8 +163,8 @@ def joining(make: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]],
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    made = Stage()
+def stage(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Stage]:
+    made = Stage(log_lines)
     monkeypatch.setattr("twinshore.client.paired_consumer.Consumer", joining(lambda settings: Played(settings, made)))
     monkeypatch.setattr("twinshore.client.paired_consumer.LogEndPoller", lambda *_: made.ends)
     monkeypatch.setattr("twinshore.client.group_member.LEAVE_TIMEOUT_S", 0.2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from testkit.errors import mentions, raises
+from testkit.log_lines import LogLines
 from twinshore.client.core.pushes import ApplicationSettings, PushedSettings, read_pushed
 from twinshore.client.discovery import config_service as pushed_module
 from twinshore.client.discovery.config_service import Pushes, PushFile, PushQuery, load_last_push, save_last_push
@@ -186,22 +186,20 @@ def test_what_was_kept_is_whole_or_nothing(tmp_path: Path) -> None:
 class Told:
     """Who is told of pushes, and what an operator reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, sentences: LogLines) -> None:
         self.pushes: list[PushedSettings] = []
-        self.sentences: list[str] = []
-        self.news = threading.Event()
+        self.sentences = sentences
+        self._seen = len(sentences)
 
     def __call__(self, pushed: PushedSettings) -> None:
         self.pushes.append(pushed)
-        self.news.set()
-
-    def warn(self, sentence: str) -> None:
-        self.sentences.append(sentence)
-        self.news.set()
 
     def wait(self) -> None:
-        assert self.news.wait(20)
-        self.news.clear()
+        until_s = time.monotonic() + 20
+        while len(self.pushes) + len(self.sentences) == self._seen:
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        self._seen = len(self.pushes) + len(self.sentences)
 
 
 def replaced(path: Path, what: str) -> None:
@@ -210,11 +208,11 @@ def replaced(path: Path, what: str) -> None:
     part.replace(path)
 
 
-def test_a_file_that_is_replaced_is_heard_of_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
-    path, told = tmp_path / "push.json", Told()
+def test_a_file_that_is_replaced_is_heard_of_and_a_bad_one_changes_nothing(tmp_path: Path, log_lines: LogLines) -> None:
+    path, told = tmp_path / "push.json", Told(log_lines)
     path.write_text(text())
     pushes = Pushes(PushFile(path), last_good=tmp_path / "last")
-    assert pushes.begin({}, TOPICS, told.warn, told).begin == "west"
+    assert pushes.begin({}, TOPICS, told).begin == "west"
     replaced(path, text(home="east"))
     told.wait()
     assert [one.begin for one in told.pushes] == ["east"]
@@ -229,22 +227,22 @@ def test_a_file_that_is_replaced_is_heard_of_and_a_bad_one_changes_nothing(tmp_p
     assert load_last_push(tmp_path / "last") == text(home="east")
     pushes.stop()
 
-    again = Told()
+    again = Told(log_lines)
     later = Pushes(PushFile(path), last_good=tmp_path / "last")
-    assert later.begin({}, TOPICS, again.warn, again).begin == "east", "the centre is away: the last good one counts"
+    assert later.begin({}, TOPICS, again).begin == "east", "the centre is away: the last good one counts"
     assert mentions(again.sentences[-1], tmp_path / "last")
     later.stop()
     with raises(ConfigError, "client.no-push"):
-        Pushes(PushFile(path)).begin({}, TOPICS, again.warn, again)
+        Pushes(PushFile(path)).begin({}, TOPICS, again)
     with raises(ConfigError, "client.pushes-in-use"):
-        later.begin({}, TOPICS, again.warn, again)
+        later.begin({}, TOPICS, again)
 
 
-def test_a_push_that_is_bad_again_is_told_again(tmp_path: Path) -> None:
-    path, told = tmp_path / "push.json", Told()
+def test_a_push_that_is_bad_again_is_told_again(tmp_path: Path, log_lines: LogLines) -> None:
+    path, told = tmp_path / "push.json", Told(log_lines)
     path.write_text(text())
     pushes = Pushes(PushFile(path))
-    pushes.begin({}, TOPICS, told.warn, told)
+    pushes.begin({}, TOPICS, told)
     for good in (text(), text(home="east")):
         replaced(path, '{"home"')
         told.wait()
@@ -254,11 +252,11 @@ def test_a_push_that_is_bad_again_is_told_again(tmp_path: Path) -> None:
     pushes.stop()
 
 
-def test_a_push_of_transactions_is_told_and_the_next_one_heard_of(tmp_path: Path) -> None:
-    path, told = tmp_path / "push.json", Told()
+def test_a_push_of_transactions_is_told_and_the_next_one_heard_of(tmp_path: Path, log_lines: LogLines) -> None:
+    path, told = tmp_path / "push.json", Told(log_lines)
     path.write_text(text())
     pushes = Pushes(PushFile(path))
-    pushes.begin({}, TOPICS, told.warn, told)
+    pushes.begin({}, TOPICS, told)
     replaced(path, text(settings={"transactional.id": "one"}))
     told.wait()
     assert "transactions" in told.sentences[-1]
@@ -268,8 +266,8 @@ def test_a_push_of_transactions_is_told_and_the_next_one_heard_of(tmp_path: Path
     pushes.stop()
 
 
-def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path) -> None:
-    path, told = tmp_path / "push.json", Told()
+def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path, log_lines: LogLines) -> None:
+    path, told = tmp_path / "push.json", Told(log_lines)
     path.write_text(text())
 
     def check(pushed: PushedSettings) -> None:
@@ -277,7 +275,7 @@ def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path) -> No
             raise ValueError("linger.ms is no number")
 
     pushes = Pushes(PushFile(path), last_good=tmp_path / "last")
-    assert pushes.begin({}, TOPICS, told.warn, told, check).begin == "west"
+    assert pushes.begin({}, TOPICS, told, check).begin == "west"
     replaced(path, text(home="east"))
     told.wait()
     assert told.sentences[-1].endswith("the one before stays: linger.ms is no number")
@@ -286,10 +284,10 @@ def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path) -> No
 
 
 def test_a_push_of_which_a_client_can_be_made_a_moment_later_is_taken_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     monkeypatch.setattr(pushed_module, "UNAPPLIED_RETRY_S", 0.1)
-    path, told, tries = tmp_path / "push.json", Told(), list[str]()
+    path, told, tries = tmp_path / "push.json", Told(log_lines), list[str]()
     path.write_text(text())
 
     def check(pushed: PushedSettings) -> None:
@@ -298,7 +296,7 @@ def test_a_push_of_which_a_client_can_be_made_a_moment_later_is_taken_then(
             raise OSError("no such file: it is just being replaced")
 
     pushes = Pushes(PushFile(path))
-    assert pushes.begin({}, TOPICS, told.warn, told, check).begin == "west"
+    assert pushes.begin({}, TOPICS, told, check).begin == "west"
     replaced(path, text(home="east"))
     told.wait()
     told.wait()
@@ -307,8 +305,8 @@ def test_a_push_of_which_a_client_can_be_made_a_moment_later_is_taken_then(
     pushes.stop()
 
 
-def test_a_database_is_asked(tmp_path: Path) -> None:
-    url, told = tmp_path / "settings.db", Told()
+def test_a_database_is_asked(tmp_path: Path, log_lines: LogLines) -> None:
+    url, told = tmp_path / "settings.db", Told(log_lines)
 
     def ask() -> str:
         with closing(sqlite3.connect(url)) as connection:
@@ -320,7 +318,7 @@ def test_a_database_is_asked(tmp_path: Path) -> None:
         connection.execute("INSERT INTO pushes VALUES ('shop', ?)", [text()])
         connection.commit()
         pushes = Pushes(PushQuery(ask, every_s=0.05))
-        assert pushes.begin({}, TOPICS, told.warn, told).begin == "west"
+        assert pushes.begin({}, TOPICS, told).begin == "west"
         connection.execute("UPDATE pushes SET body = ?", [text(home="east")])
         connection.commit()
     told.wait()

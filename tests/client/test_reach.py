@@ -17,7 +17,7 @@ CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.se
 
 def test_a_push_is_to_be_taken_up_until_its_clusters_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may have no thread left for a moment."""
-    reach = Discovery(CLUSTERS, {}, ("*",), warn=print, check=lambda _: None, news=threading.Event().set)
+    reach = Discovery(CLUSTERS, {}, ("*",), check=lambda _: None, news=threading.Event().set)
     before = reach.ask("ours", ["orders"], 5.0)
     reach.hear()
     assert not reach.is_due

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from testkit.log_lines import LogLines
 from twinshore.client import FailoverProducer
 from twinshore.client.core.pushes import PushedSettings
 from twinshore.client.discovery.routing_topic import HomeTracker
@@ -107,14 +108,14 @@ class ByHand(HomeTracker):
 
 
 class Stage:
-    def __init__(self) -> None:
+    def __init__(self, said: LogLines) -> None:
         self.made: list[Played] = []
-        self.said: list[str] = []
+        self.said = said
         self._open: list[FailoverProducer] = []
 
     def opens(self, *topics: str, **named: Any) -> FailoverProducer:
         """A producer that has made its first turn: calls to topics of these names go straight."""
-        usual: dict[str, Any] = {"clusters": CLUSTERS, "lease_s": LEASE_S, "max_block_s": 0.0, "warn": self.said.append}
+        usual: dict[str, Any] = {"clusters": CLUSTERS, "lease_s": LEASE_S, "max_block_s": 0.0}
         self.producer = FailoverProducer({}, topics=topics, **(usual | named))
         self._open.append(self.producer)
         self.turn()
@@ -177,8 +178,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    made = Stage()
+def stage(monkeypatch: pytest.MonkeyPatch, log_lines: LogLines) -> Iterator[Stage]:
+    made = Stage(log_lines)
     monkeypatch.setattr("twinshore.client.producer_routing.Producer", lambda settings: Played(settings, made.made))
     monkeypatch.setattr("twinshore.client.discovery.routing_topic.HomeTracker", ByHand)
     monkeypatch.setattr(ProducerRouter, "_run", lambda _: None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.fixtures.formats import samples
 from twinshore.client.core.spool_format import read_frame, read_header, read_marks
 from twinshore.client.discovery.config_service import RememberedHomes, load_last_push
@@ -124,12 +125,11 @@ def test_a_spool() -> None:
     assert read_marks((OLD / "done").read_bytes()) == samples.MARKS
 
 
-def test_files_of_a_client_that_remembers() -> None:
+def test_files_of_a_client_that_remembers(log_lines: LogLines) -> None:
     assert load_last_push(OLD / "push") == samples.PUSH
     assert (OLD / "push").read_bytes() == samples.files()["push"]
-    warned: list[str] = []
-    lines = RememberedHomes(OLD / "homes", warned.append).lines()
-    assert (lines, warned) == ({"orders": samples.MOVED, "pay.in": samples.TORN}, [])
+    lines = RememberedHomes(OLD / "homes").lines()
+    assert (lines, log_lines) == ({"orders": samples.MOVED, "pay.in": samples.TORN}, [])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

@@ -66,7 +66,7 @@ def send(producer: FailoverProducer) -> None:
 
 
 def main(deed: str, clusters: str, topic: str, folder: str) -> None:
-    producer = FailoverProducer({}, clusters=json.loads(clusters), topics=[topic], spool=folder, warn=print)
+    producer = FailoverProducer({}, clusters=json.loads(clusters), topics=[topic], spool=folder)
     write(producer, topic) if deed == "write" else send(producer)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.log_lines import LogLines
 from tests.client.test_clients import settings
 from tests.scenarios.mirror_rig import spans
 from tests.scenarios.test_client_pushed import Reading, Writing, push, until
@@ -109,17 +110,17 @@ def test_running_clients_go_where_a_centre_sends_them(
     west: LabCluster,
     unique_topic: str,
     tmp_path: Path,
+    log_lines: LogLines,
 ) -> None:
     for lab in (east, west):
         lab.create_topic(unique_topic, partitions=2)
-    warned: list[str] = []
     config = {"group.id": f"{unique_topic}-readers", "auto.offset.reset": "earliest"}
     with centre(tmp_path) as found:
         found.say(pushed("east", east, west))
         first, second = (Pushes(found.source(), last_good=tmp_path / f"{name}.last") for name in ("writes", "reads"))
         with (
-            FailoverProducer({}, clusters=first, topics=[unique_topic], warn=warned.append) as producer,
-            FailoverConsumer(config, clusters=second, warn=warned.append) as consumer,
+            FailoverProducer({}, clusters=first, topics=[unique_topic]) as producer,
+            FailoverConsumer(config, clusters=second) as consumer,
         ):
             consumer.subscribe([unique_topic])
             writing, reading = Writing(producer, unique_topic), Reading(consumer)
@@ -130,7 +131,7 @@ def test_running_clients_go_where_a_centre_sends_them(
             found.say(pushed("east", east, west))
             found.away()
             seen = len(writing.answers)
-            until("it is told that the centre is away", lambda: any("cannot be asked" in one for one in warned))
+            until("it is told that the centre is away", lambda: any("cannot be asked" in one for one in log_lines))
             until("it is written meanwhile", lambda: len(writing.answers) > seen + 500)
             assert set(writing.answers.values()) == {"east"}
             found.back()
@@ -157,20 +158,17 @@ def test_running_clients_go_where_a_centre_sends_them(
 
 @pytest.mark.long
 def test_a_push_that_names_another_cluster_sends_nothing_there(
-    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path, log_lines: LogLines
 ) -> None:
     for lab in (east, west):
         lab.create_topic(unique_topic)
-    warned: list[str] = []
     with by_server(tmp_path) as found:
         found.say(pushed("east", east, west))
-        with FailoverProducer(
-            {}, clusters=Pushes(found.source()), topics=[unique_topic], warn=warned.append
-        ) as producer:
+        with FailoverProducer({}, clusters=Pushes(found.source()), topics=[unique_topic]) as producer:
             producer.produce(unique_topic, b"1")
             assert producer.flush(30) == 0
             found.say(pushed("west", east, west, expected="another"))
-            until("it is told", lambda: any("another was expected" in one for one in warned))
+            until("it is told", lambda: any("another was expected" in one for one in log_lines))
             producer.produce(unique_topic, b"2")
             assert producer.flush(2) == 1, "kept back"
             assert spans(west.cluster, unique_topic, 1) == [(0, 0)]

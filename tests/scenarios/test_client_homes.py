@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.scenarios.test_following_writers import Hand, both, records, until
 from twinshore.client import FailoverConsumer, FailoverProducer
 from twinshore.kafka.cluster import KafkaCluster
@@ -100,18 +101,17 @@ def test_a_switch_that_turns_back_lets_it_go_on_where_it_was(
 
 
 def test_nothing_is_sent_to_a_cluster_that_is_not_the_one_expected(
-    both: Both, east: LabCluster, west: LabCluster, topic: str
+    both: Both, east: LabCluster, west: LabCluster, topic: str, log_lines: LogLines
 ) -> None:
-    said: list[str] = []
     clusters = sites(east, west)
     clusters["east"]["twinshore.cluster.id"] = both[1].cluster_id()
-    with FailoverProducer({}, clusters=clusters, topics=[topic], max_block_s=0.2, kept_max=1, warn=said.append) as ours:
+    with FailoverProducer({}, clusters=clusters, topics=[topic], max_block_s=0.2, kept_max=1) as ours:
         ours.produce(topic, b"0")
         with pytest.raises(BufferError, match=r"silent.*: east"):
             ours.produce(topic, b"1")
-        until(lambda: bool(said), 60, "nobody was told")
+        until(lambda: bool(log_lines), 60, "nobody was told")
         assert ours.close(0.5) == 1, "how many were never sent is said"
-    assert said == [
+    assert log_lines == [
         f"east is cluster {both[0].cluster_id()}, and {both[1].cluster_id()} was expected: it is not followed"
     ]
     assert values(east, topic) == []

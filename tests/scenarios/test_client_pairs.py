@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.conftest import ClusterFactory
 from tests.scenarios.pair_rig import (
     KEYS,
@@ -134,12 +135,12 @@ def test_a_place_that_has_not_crossed_yet_is_waited_for(east: LabCluster, west: 
 
 @pytest.mark.long
 def test_a_home_that_dies_is_waited_for_and_then_its_twin_s_own_end_counts(
-    east: LabCluster, cluster_factory: ClusterFactory, topic: str
+    east: LabCluster, cluster_factory: ClusterFactory, topic: str, log_lines: LogLines
 ) -> None:
     north = cluster_factory("north")
     make_topics(topic, east, north)
-    writers, said = Writers(topic, east, north), list[str]()
-    with pair_consumer(topic, east, north, cluster="east", wait_s=3, warn=said.append) as reader:
+    writers = Writers(topic, east, north)
+    with pair_consumer(topic, east, north, cluster="east", wait_s=3) as reader:
         reader.subscribe([topic])
         reads: Reads = []
         read = partial(has_read, reads, reader)
@@ -150,7 +151,7 @@ def test_a_home_that_dies_is_waited_for_and_then_its_twin_s_own_end_counts(
             writers.write("north")
             writers.write("east")
             until(lambda: not read(2 * KEYS + 1) and len(reader.awaits()) == PARTITIONS, 60, "it waits for the rest")
-        assert not said
+        assert not log_lines
         north.brokers[0].kill()
         began_s = time.monotonic()
         until(lambda: read(2 * KEYS + 1), 60, "it goes on")
@@ -163,7 +164,7 @@ def test_a_home_that_dies_is_waited_for_and_then_its_twin_s_own_end_counts(
         assert time.monotonic() < began_s + 2.5, "it is known to be away"
     assert sorted(reads) == sorted((f"key-{key}", number) for key in range(KEYS) for number in (0, 1, 3, 4))
     assert in_order([(key, number - (number > 2)) for key, number in reads])
-    assert [mentions(one, "north", topic) for one in said] == [True]
+    assert [mentions(one, "north", topic) for one in log_lines] == [True]
 
 
 @pytest.mark.long

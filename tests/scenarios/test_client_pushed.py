@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from testkit.log_lines import LogLines
 from tests.client.test_clients import settings
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans
 from tests.scenarios.test_mirror_basic import fill
@@ -94,7 +95,7 @@ class Reading:
 )
 @pytest.mark.parametrize("spooled", [False, True])
 def test_clients_go_where_they_are_pushed_without_a_restart(
-    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path, spooled: bool
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path, spooled: bool, log_lines: LogLines
 ) -> None:
     """No link carries the topic, so no cluster says where it is at home: the push does."""
     for lab in (east, west):
@@ -107,19 +108,18 @@ def test_clients_go_where_they_are_pushed_without_a_restart(
 
     for path in (writes, reads):
         path.write_text(at("east"))
-    warned: list[str] = []
     config = {"group.id": f"{unique_topic}-readers", "auto.offset.reset": "earliest"}
     spool = tmp_path / "spool" if spooled else None
     first, second = (Pushes(PushFile(path), last_good=path.with_suffix(".last")) for path in (writes, reads))
     with (
-        FailoverProducer({}, clusters=first, topics=[unique_topic], spool=spool, warn=warned.append) as producer,
-        FailoverConsumer(config, clusters=second, warn=warned.append) as consumer,
+        FailoverProducer({}, clusters=first, topics=[unique_topic], spool=spool) as producer,
+        FailoverConsumer(config, clusters=second) as consumer,
     ):
         consumer.subscribe([unique_topic])
         writing, reading = Writing(producer, unique_topic), Reading(consumer)
         until("read on east", lambda: reading.has(1))
         push(writes, '{"clusters": {')
-        until("half a push is told", lambda: any("this push is not taken" in one for one in warned))
+        until("half a push is told", lambda: any("this push is not taken" in one for one in log_lines))
         assert producer.where(unique_topic) == consumer.where(unique_topic) == "east"
 
         push(writes, at("west", settings={"linger.ms": 1}))
@@ -135,7 +135,7 @@ def test_clients_go_where_they_are_pushed_without_a_restart(
     for key, numbers in reading.found.items():
         assert numbers == sorted(set(numbers)), f"{key!r} out of order, or twice"
     assert sum(map(len, reading.found.values())) == calls
-    assert len([one for one in warned if "this push" in one]) == 1, warned
+    assert len([one for one in log_lines if "this push" in one]) == 1, log_lines
 
 
 @pytest.mark.claim("client", "first-home", FIRST_HOME)

@@ -34,7 +34,7 @@ class Application:
         self.moves: list[tuple[str, str, str]] = []
         self._name, self._topic = name, topic
         self._stopping = threading.Event()
-        self.producer = FailoverProducer({"linger.ms": 5}, clusters=clusters, topics=[topic], name=name, warn=print)
+        self.producer = FailoverProducer({"linger.ms": 5}, clusters=clusters, topics=[topic], name=name)
         self.consumer = FailoverConsumer(
             {"group.id": f"{name}-readers", "auto.offset.reset": "earliest"},
             clusters=clusters,

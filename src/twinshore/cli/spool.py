@@ -57,9 +57,7 @@ def send(
     clusters = load_settings_file(settings).clusters
     asked = operations.SendSpool(folder, topics, first, past_damage)
     planned = operations.plan_send(asked, clusters)
-    doing = operations.send_spool(
-        planned, asked, clusters, within_s=within_s, warn=lambda said: typer.echo(said, err=True)
-    )
+    doing = operations.send_spool(planned, asked, clusters, within_s=within_s)
     run_steps(planned, doing, dry_run=dry_run)
 
 

@@ -9,6 +9,7 @@ All this happens in the thread that polls; tracker threads read the home records
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from twinshore.kafka.clock import steady_s
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S, Pause, WriteTo
 
 MoveCallback = Callable[[str, str, str], Any]  # topic, from, to
+log = logging.getLogger(__name__)
 HOME_CHECK_INTERVAL_S = 0.05
 
 
@@ -214,7 +216,7 @@ class ConsumerRouter:
         for cluster in clusters:
             if cluster not in self.members:  # if this fails, nothing has changed yet
                 settings = self._reach.sites[cluster].settings()
-                self.members[cluster] = Member(settings, self._name, cluster, self._warned.at_once)
+                self.members[cluster] = Member(settings, self._name, cluster)
         for topic, order in wanted.items():
             self._arrive(centre, topic, order)
         for cluster in clusters:
@@ -299,12 +301,10 @@ class FailoverConsumer(AssignmentCalls):
         lease_s: float = SUBSCRIPTION_LEASE_S,
         before_move: MoveCallback | None = None,
         after_move: MoveCallback | None = None,
-        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         check_lease(lease_s)
-        self._news, self._warned = threading.Event(), WarningQueue(warn)
-        at_once, news = self._warned.at_once, self._news.set
-        self._reach = Discovery(clusters, config, ("*",), warn=at_once, check=_must_make, news=news)
+        self._news, self._warned = threading.Event(), WarningQueue(log)
+        self._reach = Discovery(clusters, config, ("*",), check=_must_make, news=self._news.set)
         group = self._reach.sites[self._reach.begin].settings()["group.id"]
         self._name = name or str(config.get("client.id") or group)
         self._handed = OffsetCommitter(self._name, self._warned)

@@ -7,7 +7,7 @@ again. Others are sent again: they may be duplicated, never lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from secrets import token_hex
 from typing import cast
 
@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from twinshore.client.core.spool_format import EarlierSends, find_own_send_id, find_send_id
 from twinshore.client.pending import PendingSend
-from twinshore.client.sites import Site, client_thread
+from twinshore.client.sites import Site, WarningQueue, client_thread
 from twinshore.config.frozen import CALL_HEADER, LOOKS_GROUP_ID
 from twinshore.config.repeat_filter import describe_error
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -27,7 +27,6 @@ REQUEST_TIMEOUT_S = 5.0
 FOUND_SENDS_MAX = 1_000_000
 MESSAGES_PER_POLL, POLL_TIMEOUT_S = 500, 0.2
 
-Warn = Callable[[str], None]
 HeaderPairs = Sequence[tuple[str, bytes | None]]
 
 
@@ -70,8 +69,8 @@ class UnconfirmedSends:
     left in the spool and may have sent.
     """
 
-    def __init__(self, name: str, left: Mapping[str, EarlierSends], warn: Warn) -> None:
-        self._name, self._left, self._warn = name, dict(left), warn
+    def __init__(self, name: str, left: Mapping[str, EarlierSends], warned: WarningQueue) -> None:
+        self._name, self._left, self._warned = name, dict(left), warned
         self._who = token_hex(8)
         self._doubts: dict[str, UnconfirmedTopicSends] = {}
         self._searches: dict[str, SendSearch] = {}
@@ -97,9 +96,11 @@ class UnconfirmedSends:
             self._end(topic)
             search = self._searches[topic] = SendSearch(site, topic, doubt.since_ms - SEARCH_BACK_MS, doubt)
         if search.is_over and search.why:
-            self._warn(
+            self._warned(
                 f"{self._name}: which calls for topic {topic} had arrived on {site.name} is not known ({search.why}): "
-                "they are sent again, and may be there twice"
+                "they are sent again, and may be there twice",
+                cluster=site.name,
+                topic=topic,
             )
 
     def is_open(self, topic: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from twinshore.client.core.delivered import DeliveredOffsets, TopicPartitionTupl
 from twinshore.client.sites import WarningQueue, client_thread
 from twinshore.kafka.clock import steady_s
 
+log = logging.getLogger(__name__)
 NO_OFFSET = KafkaError._NO_OFFSET
 
 
@@ -104,7 +106,7 @@ class OffsetCommitter(DeliveredOffsets):
                     for one in consumer.committed([*ours.values()], REQUEST_TIMEOUT_S)
                 }
         except KafkaException as error:
-            self._warned.at_once(f"{self._name} is not told the group's places: {error.args[0].str()}")
+            log.warning(f"{self._name} is not told the group's places: {error.args[0].str()}")
         for where, one in ours.items():
             one.offset = self.next[where] = max(there.get(where, 0), carried[where])
 
@@ -115,7 +117,7 @@ class OffsetCommitter(DeliveredOffsets):
             commit_forward(consumer, owed, REQUEST_TIMEOUT_S)
             self.note_committed(owed.items())
         except KafkaException as error:
-            self._warned.at_once(f"{self._name} cannot commit yet what it was told on the way: {error.args[0].str()}")
+            log.warning(f"{self._name} cannot commit yet what it was told on the way: {error.args[0].str()}")
             for where, at in owed.items():
                 self.defer_commit(where, at)
 
@@ -124,7 +126,11 @@ class OffsetCommitter(DeliveredOffsets):
 
     def _warn_of(self, sought: Iterable[TopicPartitionTuple], why: str) -> None:
         for topic, number in sought:
-            self._warned.now(f"{self._name} does not read {topic}-{number} on from where it was told to: {why}")
+            self._warned.now(
+                f"{self._name} does not read {topic}-{number} on from where it was told to: {why}",
+                topic=topic,
+                partition=number,
+            )
 
     def committable(self, offsets: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Returns what may be committed, now or after the topics have arrived."""
@@ -137,7 +143,9 @@ class OffsetCommitter(DeliveredOffsets):
             return one
         self._warned(
             f"{self._name} commits {one.topic}-{one.partition} {'not at all' if at is None else f'to {at} alone'}, not"
-            f" to {one.offset}: that was read at a home that it has left, and other records have these offsets now"
+            f" to {one.offset}: that was read at a home that it has left, and other records have these offsets now",
+            topic=one.topic,
+            partition=one.partition,
         )
         self._warned.tell()
         return None if at is None else TopicPartition(*where, at)
@@ -169,14 +177,18 @@ class ConsumerCloser:
     """Commits and closes one librdkafka consumer in a thread: librdkafka waits without limit for an unreachable
     cluster, while the member has work on another.
 
-    Only this object closes the consumer. `warn` may be called in the thread. Callers wait at most `LEAVE_TIMEOUT_S`;
+    Only this object closes the consumer. Callers wait at most `LEAVE_TIMEOUT_S`;
     the thread ends when librdkafka has finished.
     """
 
-    def __init__(self, consumer: Consumer, name: str, cluster: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, consumer: Consumer, name: str, cluster: str) -> None:
         self.consumer = consumer
         self.is_closing = False
-        self._leaves, self._whose, self._warn = f"{name} leaves {cluster}, which", f"{name} {cluster}", warn
+        self._leaves, self._whose, self._fields = (
+            f"{name} leaves {cluster}, which",
+            f"{name} {cluster}",
+            {"cluster": cluster},
+        )
         self._thread: threading.Thread | None = None
         self._jobs = SimpleQueue[tuple[Sequence[TopicPartition] | None, threading.Event]]()  # commits by a callback
         self._calls = SimpleQueue[_Call]()
@@ -197,7 +209,7 @@ class ConsumerCloser:
         try:
             commit_offsets(self.consumer, places, asynchronous=False)
         except KafkaException as error:
-            self._warn(f"{self._leaves} does not take its place: {error.args[0].str()}")
+            log.warning(f"{self._leaves} does not take its place: {error.args[0].str()}", extra=self._fields)
 
     def commit_soon(self, places: Sequence[TopicPartition]) -> None:
         self._do(lambda: self.commit(places))
@@ -283,7 +295,7 @@ class ConsumerCloser:
             self._make_calls()
         self._waits = False
         if thread.is_alive():
-            self._warn(f"{self._leaves} does not answer")
+            log.warning(f"{self._leaves} does not answer", extra=self._fields)
             return False
         if raised:
             raise raised[0]
@@ -293,10 +305,10 @@ class ConsumerCloser:
 class Member:
     """A consumer with its cluster's settings, closed by `closer` only."""
 
-    def __init__(self, settings: Mapping[str, Any], name: str, cluster: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, settings: Mapping[str, Any], name: str, cluster: str) -> None:
         self.consumer = Consumer({**settings, "enable.auto.offset.store": False})
         self.mode = consumer_mode(settings)
-        self.closer = ConsumerCloser(self.consumer, name, cluster, warn)
+        self.closer = ConsumerCloser(self.consumer, name, cluster)
         self._stilled: set[TopicPartitionTuple] = set()  # paused when their topics were left
 
     def is_assigned_topic(self, topic: str) -> bool:

@@ -7,6 +7,7 @@ home record decides where to read: both clusters have all records, and the appli
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +97,7 @@ class PairMember:
         }
         inside["on_commit"] = partial(self._answered, settings.get("on_commit"))
         self.consumer = Consumer({**FETCH_SETTINGS, **settings, ASSIGNMENT_STRATEGY: "range", **inside})
-        self._farewell = ConsumerCloser(self.consumer, wish.name, at, wish.warned)
+        self._farewell = ConsumerCloser(self.consumer, wish.name, at)
         self._ends = LogEndPoller(sites, wish.name, news)
         try:
             self.consumer.subscribe(
@@ -441,13 +442,12 @@ class FailoverPairConsumer(AssignmentCalls):
         cluster: str = "",
         name: str = "",
         wait_s: float = HOME_WAIT_S,
-        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._news = threading.Event()
-        self._warned, self._wait_s = WarningQueue(warn), wait_s
+        self._warned, self._wait_s = WarningQueue(logging.getLogger(__name__)), wait_s
         self._sites: Mapping[str, Site] = {}
         check = partial(self._must_suit, cluster)
-        self._reach = Discovery(clusters, config, ("*",), warn=self._warned.at_once, check=check, news=self._news.set)
+        self._reach = Discovery(clusters, config, ("*",), check=check, news=self._news.set)
         self._sites, self._begin = self._reach.sites, self._reach.begin
         self._at = cluster or self._begin
         self._name = name or str(config.get("client.id") or self._sites[self._at].settings()["group.id"])

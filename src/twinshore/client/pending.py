@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 
 from twinshore.client.core.spool_format import TOPIC_BYTES_MAX, Headers, SpoolRecord, normalize_headers
+from twinshore.client.sites import WarningQueue
 from twinshore.client.spool.spool import GroupCommit, Spool
 from twinshore.config.errors import RefusedError
 from twinshore.config.sentences import count_phrase
@@ -340,17 +341,16 @@ class DiskQueue:
 
     outlives = True
 
-    def __init__(
-        self, spool: Spool, told_max: int, follows: Callable[[str], bool], warn: Callable[[str], None]
-    ) -> None:
-        self._spool, self._told_max, self._warn = spool, told_max, warn
+    def __init__(self, spool: Spool, told_max: int, follows: Callable[[str], bool], warned: WarningQueue) -> None:
+        self._spool, self._told_max, self._warned = spool, told_max, warned
         left = spool.topics()
         self._topics = {topic for topic in left if follows(topic)}
         self._strange = {topic: count for topic, count in left.items() if topic not in self._topics}
         for topic, count in self._strange.items():
-            warn(
+            warned(
                 f"{spool.folder}: {count_phrase(count, 'record')} of topic {topic} stay: this producer does not "
-                "follow it"
+                "follow it",
+                topic=topic,
             )
         self._told: dict[int, DeliveryCallback] = {}
         self._came_back: dict[str, list[PendingSend]] = {}  # not settled yet
@@ -412,13 +412,13 @@ class DiskQueue:
             try:
                 self._write_part(part)
             except BufferError as error:
-                self._warn(f"calls for topic {topic} that a home gave back are kept in memory: {error}")
+                self._warned(f"calls for topic {topic} that a home gave back are kept in memory: {error}", topic=topic)
                 return stays + back
             except (TypeError, ValueError) as error:
                 if size > 1:
                     size = 1  # one of them is at fault: try each alone
                     continue
-                self._warn(f"a call for topic {topic} that a home gave back is kept in memory: {error}")
+                self._warned(f"a call for topic {topic} that a home gave back is kept in memory: {error}", topic=topic)
                 stays += part
             for _ in part:
                 back.popleft()
@@ -471,9 +471,10 @@ class DiskQueue:
             self._spool.done(kept.topic, kept.number)
             return
         self._spool.refused(kept.topic, kept.number)
-        self._warn(
+        self._warned(
             f"a record of topic {kept.topic} that was kept in {self._spool.folder} is refused, and stays there:"
-            f" {error.str()}"
+            f" {error.str()}",
+            topic=kept.topic,
         )
 
     def is_empty(self, topic: str) -> bool:
@@ -508,7 +509,7 @@ class DiskQueue:
             with self._told_of():
                 self._spool.close(mark=goodbye)
         if goodbye and (lost := self._only_in_memory()):
-            self._warn(
+            self._warned(
                 f"{count_phrase(lost, 'call')} that the spool {self._spool.folder} does not take end with the producer"
             )
 
@@ -518,7 +519,7 @@ class DiskQueue:
         try:
             yield
         except (OSError, RefusedError) as error:
-            self._warn(f"the spool {self._spool.folder}: {error}")
+            self._warned(f"the spool {self._spool.folder}: {error}")
 
 
 def _record(kept: PendingSend) -> SpoolRecord:

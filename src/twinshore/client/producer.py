@@ -8,6 +8,7 @@ topic. With a spool, kept calls are on disk.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -39,6 +40,7 @@ from twinshore.config.frozen import SPOOL_HOMES_FILE
 from twinshore.kafka.clock import steady_s
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S, Pause, WriteTo, any_pattern_matches
 
+log = logging.getLogger(__name__)
 MAX_BLOCK_S = 60.0
 PENDING_SENDS_MAX = 100_000
 CLOSE_TIMEOUT_S = 30.0
@@ -54,8 +56,7 @@ class FailoverProducer:
     for topics without a home record. `topics`: names, or prefixes with a trailing `*`. `max_block_s`: how long a call
     waits for space. `spool`: a folder of its own for kept calls, at most `spool_bytes_max`; records of an earlier
     producer are sent first. `when_full`: wait for space, or raise at once. `recognise`: identify each record by a
-    header, and search the new home for calls that a dead home did not acknowledge before sending them. `warn` gets
-    messages for an operator.
+    header, and search the new home for calls that a dead home did not acknowledge before sending them.
     """
 
     def __init__(
@@ -72,10 +73,9 @@ class FailoverProducer:
         spool_bytes_max: int = SPOOL_BYTES_MAX,
         when_full: Literal["wait", "tell"] = "wait",
         recognise: bool = False,
-        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         # Check all arguments before a thread, a file or a connection is opened.
-        _must_make_sense(when_full, kept_max, max_block_s, recognise, warn)
+        _must_make_sense(when_full, kept_max, max_block_s, recognise)
         if spool is None and spool_bytes_max != SPOOL_BYTES_MAX:
             raise ConfigError("client.spool-not-named")
         check_lease(lease_s)
@@ -83,16 +83,16 @@ class FailoverProducer:
         self._topics = check_topic_names(topics)
         self._max_block_s, self._kept_max = max_block_s, kept_max
         self._name = name or str(config.get("client.id", "producer"))
-        warned = WarningQueue(warn)
+        warned = WarningQueue(log)
         self._process = os.getpid()
         self._killed = False
         wake, check = threading.Event(), partial(check_settings, self._name, lease_s)
-        reach = Discovery(clusters, config, self._topics, warn=warned.at_once, check=check, news=wake.set)
+        reach = Discovery(clusters, config, self._topics, check=check, news=wake.set)
         waiting: PendingQueue = MemoryQueue(kept_max)
         first_number, left = 0, dict[str, EarlierSends]()
         if spool is not None:
             try:
-                opened = _opened(spool, spool_bytes_max, warned.at_once)
+                opened = _opened(spool, spool_bytes_max)
             except BaseException:
                 reach.stop()
                 raise
@@ -306,19 +306,24 @@ class FailoverProducer:
             self._moves.stop(goodbye=goodbye, killed=self._killed)
 
 
-def _must_make_sense(when_full: object, kept_max: int, max_block_s: float, recognise: object, warn: object) -> None:
+def _must_make_sense(when_full: object, kept_max: int, max_block_s: float, recognise: object) -> None:
     if when_full not in ("wait", "tell"):
         raise ConfigError("client.when-full-invalid", when_full=when_full)
     if kept_max < 1:
         raise ConfigError("client.argument-too-low", name="kept_max", value=kept_max, min=1)
     if not max_block_s >= 0:
         raise ConfigError("client.argument-too-low", name="max_block_s", value=max_block_s, min=0)
-    if not isinstance(recognise, bool) or not callable(warn):
+    if not isinstance(recognise, bool):
         raise ConfigError("client.argument-invalid")
 
 
-def _opened(spool: str | Path | Spool, bytes_max: int, warn: Callable[[str], None]) -> Spool:
-    return spool if isinstance(spool, Spool) else Spool(Path(spool), bytes_max=bytes_max, warn=warn)
+def _opened(spool: str | Path | Spool, bytes_max: int) -> Spool:
+    if isinstance(spool, Spool):
+        return spool  # `spool send` shows its notes
+    opened = Spool(Path(spool), bytes_max=bytes_max)
+    for note in opened.notes:
+        log.warning(note)
+    return opened
 
 
 def _close_all() -> None:

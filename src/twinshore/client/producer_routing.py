@@ -349,7 +349,9 @@ class ProducerRouter:
             if refusal.is_after_hold:
                 self._warned(
                     f"{self._name}: {cluster} keeps writers out of topic {kept.topic} for a switch whose hold ran out:"
-                    " calls wait until somebody ends it (`twinshore switch status`)"
+                    " calls wait until somebody ends it (`twinshore switch status`)",
+                    cluster=cluster,
+                    topic=kept.topic,
                 )
             return self._judge()
         return self._judged(cluster, kept, error, message)
@@ -516,7 +518,9 @@ class ProducerRouter:
             except KafkaException as error:
                 if error.args[0].code() not in RECORD_ERRORS:
                     why = error.args[0].str()
-                    self._warned(f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}")
+                    self._warned(
+                        f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}", topic=topic
+                    )
                     return False
                 self._set_aside(kept, error.args[0])
             except Exception as error:  # for example a record of an earlier version
@@ -543,12 +547,16 @@ class ProducerRouter:
         calls.
         """
         if kept.told is None and not kept.is_spooled and error.code() not in PURGE_ERRORS:
-            self._warned(f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}")
+            self._warned(
+                f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}", topic=kept.topic
+            )
 
     def _replace(self, cluster: str, client: ClusterProducer) -> None:
         if steady_s() >= self._replaced_s + RETRY_DELAY_S:
             self._replaced_s = steady_s()
-            self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")
+            self._warned(
+                f"{self._name}: the client of {cluster} met a fatal error, and another one goes on", cluster=cluster
+            )
             self._give_up(cluster, client)
 
     def _leave(self, topic: str, cluster: str) -> None:

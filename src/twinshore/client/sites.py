@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections import deque
@@ -166,18 +167,19 @@ WARNINGS_KEPT_MAX = 100
 
 
 class WarningQueue:
-    """Queues warnings for `tell`, which a thread without locks calls. Any thread may add one.
+    """Queues warnings for `tell`, which a thread without locks calls: a logging handler may call the client. Any thread
+    may add one.
 
-    A repeated sentence is reported once, and again after a minute without a repeat. Code that knows when a problem is
+    A repeated sentence is logged once, and again after a minute without a repeat. Code that knows when a problem is
     over uses `config.repeat_filter`.
     """
 
-    def __init__(self, warn: Callable[[str], None], clock: Callable[[], float] = steady_s) -> None:
-        self._warn, self._clock = warn, clock
-        self._waiting: deque[str] = deque()
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = steady_s) -> None:
+        self._log, self._clock = log, clock
+        self._waiting: deque[tuple[str, Mapping[str, object]]] = deque()
         self._heard_s: dict[str, float] = {}
 
-    def __call__(self, sentence: str) -> None:
+    def __call__(self, sentence: str, **fields: object) -> None:
         now_s = self._clock()
         before_s = self._heard_s.pop(sentence, None)
         self._heard_s[sentence] = now_s
@@ -185,23 +187,19 @@ class WarningQueue:
             while len(self._heard_s) > WARNINGS_KEPT_MAX:
                 del self._heard_s[next(iter(self._heard_s))]
         if before_s is None or now_s >= before_s + WARN_AGAIN_AFTER_S:
-            self._waiting.append(sentence)
+            self._waiting.append((sentence, fields))
 
     def tell(self) -> None:
-        """Report queued warnings. Exceptions of `warn` are suppressed."""
+        """Log queued warnings. Exceptions of a logging handler are suppressed: no thread ends."""
         while True:
             try:
-                sentence = self._waiting.popleft()
+                sentence, fields = self._waiting.popleft()
             except IndexError:
                 return
-            self.at_once(sentence)
+            with suppress(Exception):
+                self._log.warning(sentence, extra=fields)
 
-    def now(self, sentence: str) -> None:
-        """Queue and report. The caller holds no lock."""
-        self(sentence)
+    def now(self, sentence: str, **fields: object) -> None:
+        """Queue and log. The caller holds no lock."""
+        self(sentence, **fields)
         self.tell()
-
-    def at_once(self, sentence: str) -> None:
-        """Report even a repeat. The caller holds no lock."""
-        with suppress(Exception):
-            self._warn(sentence)

@@ -19,7 +19,7 @@ MESSAGES = {
         "set acks to all, or to 1 or more with enable.idempotence set to false",
     ),
     "client.apollo-key-missing": Message("the namespace has no key {key}"),
-    "client.argument-invalid": Message("recognise must be True or False, and warn a function"),
+    "client.argument-invalid": Message("recognise must be True or False"),
     "client.argument-too-low": Message("{name} is {value}, and the least is {min}"),
     "client.bootstrap-invalid": Message(
         "cluster {cluster}: bootstrap.servers is not a string", "as in host:port,host:port"

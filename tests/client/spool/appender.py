@@ -25,7 +25,8 @@ def say(word: str, number: int) -> None:
 
 def main(folder: str, seed: str) -> None:
     dice = random.Random(seed)
-    spool = Spool(Path(folder), segment_bytes=20_000, warn=lambda sentence: print(sentence, file=sys.stderr))
+    spool = Spool(Path(folder), segment_bytes=20_000)
+    sys.stderr.writelines(f"{note}\n" for note in spool.notes)
     numbers, gate = iter(range(spool.next_number, 1 << 60)), threading.Lock()
 
     def keeps(sizes: random.Random) -> None:

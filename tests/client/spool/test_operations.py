@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from testkit.errors import mentions, raises
+from testkit.log_lines import LogLines
 from tests.client.spool.spooling import numbers, put, record, segments, taken
 from twinshore.client.spool.admin import (
     DropTopic,
@@ -117,7 +118,7 @@ def test_what_is_there_is_sent_in_order_and_what_cannot_be_stays(
     asked = SendSpool(folder, ["bills"])
     planned = plan_send(asked, NOWHERE)
     with raises(RefusedError, "client.spool-not-sent", seconds=0.2) as refused:
-        list(send_spool(planned, asked, NOWHERE, within_s=0.2, warn=lambda _: None))
+        list(send_spool(planned, asked, NOWHERE, within_s=0.2))
     assert mentions(refused.value.message, "bills", "2 records")
     assert inspect_spool(folder).records == 4
     spool = Spool(folder)
@@ -127,9 +128,7 @@ def test_what_is_there_is_sent_in_order_and_what_cannot_be_stays(
     asked = SendSpool(folder, [unique_topic], first="east")
     clusters = {**NOWHERE, "east": east.cluster}
     planned = plan_send(asked, clusters)
-    assert [step.topic.topic for step in send_spool(planned, asked, clusters, within_s=60, warn=print)] == [
-        unique_topic
-    ]
+    assert [step.topic.topic for step in send_spool(planned, asked, clusters, within_s=60)] == [unique_topic]
     spool = Spool(folder)
     assert spool.topics() == {"orders": 2, "bills": 2}
     assert numbers(taken(spool)) == [1, 2]
@@ -137,7 +136,7 @@ def test_what_is_there_is_sent_in_order_and_what_cannot_be_stays(
 
 
 def test_what_its_producer_had_sent_before_it_was_killed_is_not_sent_again(
-    east: LabCluster, tmp_path: Path, unique_topic: str
+    east: LabCluster, tmp_path: Path, unique_topic: str, log_lines: LogLines
 ) -> None:
     """By calls that bear a header for it; the first was kept before they did."""
     east.create_topic(unique_topic)
@@ -154,12 +153,12 @@ def test_what_its_producer_had_sent_before_it_was_killed_is_not_sent_again(
     for one in made[:15]:
         before.produce(unique_topic, one.value, headers=list(one.headers), timestamp=one.timestamp)
     assert before.flush(60) == 0
-    asked, clusters, said = SendSpool(tmp_path, [unique_topic]), {"east": east.cluster}, list[str]()
+    asked, clusters = SendSpool(tmp_path, [unique_topic]), {"east": east.cluster}
     planned = plan_send(asked, clusters)
-    assert len(list(send_spool(planned, asked, clusters, within_s=60, warn=said.append))) == 1
+    assert len(list(send_spool(planned, asked, clusters, within_s=60))) == 1
     here = KafkaCluster(east.cluster, patience_s=10)
     assert here.list_offsets([TopicPartition(unique_topic, 0)], OffsetKind.LOG_END) == {
         TopicPartition(unique_topic, 0): 15 + 1 + 5
     }, "only what bears no header is there twice"
     here.close()
-    assert (said, inspect_spool(tmp_path).records) == ([], 0)
+    assert (log_lines, inspect_spool(tmp_path).records) == ([], 0)

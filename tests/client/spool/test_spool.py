@@ -51,15 +51,14 @@ def test_what_was_cut_at_every_byte_behind_the_last_sync_loses_nothing_that_was_
         folder = tmp_path / str(cut)
         folder.mkdir()
         (folder / path.name).write_bytes(text[:cut])
-        said: list[str] = []
-        torn = Spool(folder, warn=said.append)
+        torn = Spool(folder)
         found = numbers(taken(torn))
         assert found in ([0, 1], [0, 1, 2], [0, 1, 2, 3]), cut
         assert found[2:] == [number for number in (2, 3) if text[:cut].count(b"value %d" % number)][: len(found) - 2]
         put(torn, record(4))
         torn.close(mark=False)
-        assert all(mentions(one, "never ended") for one in said)
-        after = Spool(folder, warn=said.append)
+        after = Spool(folder)
+        assert all(mentions(one, "never ended") for one in torn.notes + after.notes)
         assert numbers(taken(after)) == [*found, 4], "what was torn is gone, and nothing lies behind it"
         after.close(mark=False)
     assert len(text) - synced > 100
@@ -77,10 +76,9 @@ def test_a_damaged_record_is_never_passed_over_in_silence(tmp_path: Path) -> Non
     with raises(RefusedError, "client.spool-damaged", count=1) as refused:
         Spool(tmp_path)
     assert "--past-damage" in refused.value.hint
-    said: list[str] = []
-    past = Spool(tmp_path, past_damage=True, warn=said.append)
+    past = Spool(tmp_path, past_damage=True)
     assert numbers(taken(past)) == [0, 2]
-    assert ["are lost" in one for one in said] == [True]
+    assert ["are lost" in one for one in past.notes] == [True]
     past.close()
 
 
@@ -155,10 +153,9 @@ def test_marks_that_cannot_be_read_mean_that_all_is_sent_again(tmp_path: Path) -
     done(spool, taken(spool, most=1))
     spool.close()
     (tmp_path / "done").write_bytes(b"what is this")
-    said: list[str] = []
-    again = Spool(tmp_path, warn=said.append)
+    again = Spool(tmp_path)
     assert numbers(taken(again)) == [0, 1]
-    assert len(said) == 1
+    assert len(again.notes) == 1
     again.close()
 
 
@@ -276,8 +273,8 @@ def test_a_disk_that_is_full_is_told_and_what_was_kept_before_stays(tmp_path: Pa
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(refused) >= 2
-    again = Spool(tmp_path, warn=lambda sentence: pytest.fail(sentence))
-    assert numbers(taken(again)) == kept
+    again = Spool(tmp_path)
+    assert (numbers(taken(again)), again.notes) == (kept, [])
     again.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import threading
 import time
@@ -15,9 +16,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from testkit.errors import mentions, raises
+from testkit.log_lines import LogLines
 from tests.client.spool.spooling import numbers, put, record, segments, taken
 from twinshore.client import AsyncFailoverProducer, FailoverProducer
 from twinshore.client.pending import DiskQueue, PendingSend
+from twinshore.client.sites import WarningQueue
 from twinshore.client.spool.spool import Spool
 from twinshore.config.errors import ConfigError, RefusedError
 from twinshore.kafka.clock import wall_ms
@@ -72,16 +75,17 @@ def test_what_is_kept_back_is_on_the_disk_once_the_call_returns(tmp_path: Path) 
     assert [value for _, value in found_in(tmp_path)] == [b"one", None, b"three"]
 
 
-def test_a_producer_that_is_killed_leaves_all_and_one_that_follows_other_topics_lets_them_lie(tmp_path: Path) -> None:
+def test_a_producer_that_is_killed_leaves_all_and_one_that_follows_other_topics_lets_them_lie(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
     producer = away(tmp_path)
     for number in range(3):
         producer.produce("orders-7", b"%d" % number)
     producer.kill()
-    said: list[str] = []
-    named: dict[str, Any] = {"clusters": {"away": AWAY}, "topics": ["bills"], "spool": tmp_path, "warn": said.append}
+    named: dict[str, Any] = {"clusters": {"away": AWAY}, "topics": ["bills"], "spool": tmp_path}
     with FailoverProducer({}, **named) as other:
         assert (len(other), other.close(0)) == (0, 0)
-    assert [mentions(one, tmp_path, "3 records", "orders-7") for one in said] == [True]
+    assert [mentions(one, tmp_path, "3 records", "orders-7") for one in log_lines.of(topic="orders-7")] == [True]
     assert found_in(tmp_path, "orders-7") == [(0, b"0"), (1, b"1"), (2, b"2")]
 
 
@@ -182,7 +186,7 @@ def test_what_an_earlier_producer_left_is_sent_first_and_as_it_was(
 
 
 def test_what_a_broker_refuses_is_told_to_whoever_called_and_else_stays(
-    east: LabCluster, unique_topic: str, tmp_path: Path
+    east: LabCluster, unique_topic: str, tmp_path: Path, log_lines: LogLines
 ) -> None:
     """A record of an earlier process has nobody to hear of it: it stays, and the others go on. It has a partition of
     its own, as librdkafka lets a whole batch fail for one record."""
@@ -191,20 +195,19 @@ def test_what_a_broker_refuses_is_told_to_whoever_called_and_else_stays(
     large = record(1, unique_topic, b"x" * 9_000)._replace(partition=1)
     put(spool, record(0, unique_topic)._replace(partition=0), large, record(2, unique_topic)._replace(partition=0))
     spool.close()
-    said: list[str] = []
     told: list[int] = []
 
     def answered(error: KafkaError | None, _: Message | None) -> None:
         assert error is not None
         told.append(error.code())
 
-    named: dict[str, Any] = {"topics": [unique_topic], "spool": tmp_path, "warn": said.append}
+    named: dict[str, Any] = {"topics": [unique_topic], "spool": tmp_path}
     with FailoverProducer({}, clusters={"east": dict(client_settings(east.cluster))}, **named) as producer:
         producer.produce(unique_topic, b"x" * 9_000, partition=1, on_delivery=answered)
         assert producer.flush(60) == 0
         assert producer.close(60) == 1, "what was refused is left"
     assert told == [KafkaError.MSG_SIZE_TOO_LARGE]
-    (sentence,) = said
+    (sentence,) = log_lines.of("twinshore.client")
     assert sentence.startswith(f"a record of topic {unique_topic} that was kept in {tmp_path} is refused, and stays")
     assert [one.value() for one in read(east, unique_topic, 2)] == [b"value 0", b"value 2"]
     spool = Spool(tmp_path)
@@ -212,9 +215,10 @@ def test_what_a_broker_refuses_is_told_to_whoever_called_and_else_stays(
     spool.close()
 
 
-def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_it(tmp_path: Path) -> None:
+def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_it(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
     """And goes before what was called later, wherever that lies."""
-    said: list[str] = []
     refuses = False
 
     def sync(handle: int) -> None:
@@ -223,7 +227,8 @@ def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_i
         os.fsync(handle)
 
     spool = Spool(tmp_path, sync=sync)
-    kept = DiskQueue(spool, 100, lambda _: True, said.append)
+    warned = WarningQueue(logging.getLogger("twinshore.client"))
+    kept = DiskQueue(spool, 100, lambda _: True, warned)
 
     def call(number: int) -> PendingSend:
         return PendingSend(number, "orders", b"%d" % number, None, -1, None, 0, ())
@@ -247,7 +252,8 @@ def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_i
         kept.again(call(number))
     assert kept.head("orders") is None, "first it is settled where that stands"
     kept.settle()
-    assert ["are kept in memory" in one for one in said] == [True]
+    warned.tell()
+    assert ["are kept in memory" in one for one in log_lines] == [True]
     assert (len(kept), kept.is_empty("orders")) == (6, False)
     assert sent() == [9, 10, 11, 20, 21, 30]
     assert kept.is_empty("orders")
@@ -260,10 +266,12 @@ def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_i
     kept.close(goodbye=True)
 
 
-def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_other_there(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_other_there(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
     spool = Spool(tmp_path)
-    kept = DiskQueue(spool, 100, lambda _: True, said.append)
+    warned = WarningQueue(logging.getLogger("twinshore.client"))
+    kept = DiskQueue(spool, 100, lambda _: True, warned)
     bad = PendingSend(1, "orders", b"bad", None, -1, None, 0, (("x" * 70_000, b""),))
     for one in (
         PendingSend(0, "orders", b"0", None, -1, None, 0, ()),
@@ -274,7 +282,8 @@ def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_othe
     kept.settle()
     kept.settle()
     assert spool.topics() == {"orders": 2}
-    assert (len(kept), "is kept in memory" in said[0]) == (3, True)
+    warned.tell()
+    assert (len(kept), "is kept in memory" in log_lines[0]) == (3, True)
     found = []
     while not kept.is_empty("orders"):
         kept.prepare("orders")
@@ -285,7 +294,8 @@ def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_othe
     kept.again(bad)
     kept.close(goodbye=True)
     assert kept.left() == 2, "what is in memory is not there for the next start"
-    assert mentions(said[-1], "1 call", tmp_path)
+    warned.tell()
+    assert mentions(log_lines[-1], "1 call", tmp_path)
 
 
 def test_with_asyncio_it_is_the_same(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ application's user can read: they may hold passwords.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,8 @@ from twinshore.config.private_files import private_opener
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
 from twinshore.kafka.clock import steady_s
 from twinshore.routing.core.home_records import HomeConflict, HomeLog, HomeRecord, HomeState
+
+log = logging.getLogger(__name__)
 
 
 def save_last_push(path: Path, text: str) -> None:
@@ -57,15 +60,16 @@ class RememberedHomes:
     """The file of last known homes, beside the spool or the last good push; thread-safe.
 
     A client that starts while the home is unavailable would otherwise use a home from before a forced switch. `path`:
-    None for no file. `warn` is called on write errors.
+    None for no file.
     """
 
-    def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
-        self._path, self._warn, self._guard = path, warn, threading.Lock()
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._guard = path, threading.Lock()
         self._lines = _read(path) if path else {}
         if strange := sorted(topic for topic, line in self._lines.items() if line.newer):
             self._lines = {topic: line for topic, line in self._lines.items() if not line.newer}
-            warn(f"{path} is of a newer version: where {', '.join(strange[:NAMED_MAX])} was at home is not remembered")
+            named = ", ".join(strange[:NAMED_MAX])
+            log.warning(f"{path} is of a newer version: where {named} was at home is not remembered")
 
     def lines(self) -> dict[str, HomeRecord]:
         return dict(self._lines)
@@ -88,7 +92,7 @@ class RememberedHomes:
             try:
                 save_last_push(self._path, "".join(_text(line) for line in self._lines.values()))
             except OSError as error:
-                self._warn(f"{self._path} cannot be written, so a restart does not know where topics are: {error}")
+                log.warning(f"{self._path} cannot be written, so a restart does not know where topics are: {error}")
 
 
 def _text(line: HomeRecord) -> str:
@@ -97,11 +101,11 @@ def _text(line: HomeRecord) -> str:
 
 
 def _read(path: Path) -> dict[str, HomeRecord]:
-    log = HomeLog()
+    found = HomeLog()
     for line in (load_last_push(path) or "").splitlines():
         key, _, value = line.partition("\t")
-        log.take(key.encode(), value.encode())
-    return log.homes
+        found.take(key.encode(), value.encode())
+    return found.homes
 
 
 FILE_POLL_INTERVAL_S = 0.5
@@ -173,8 +177,7 @@ class Pushes:
         self._last_good = Path(last_good) if last_good else None
         self._shared: Mapping[str, Any] = {}
         self._topics: tuple[str, ...] = ()
-        self._warn: Callable[[str], None] = lambda _: None
-        self._asking, self._taking = RepeatFilter(self._say), RepeatFilter(self._say)
+        self._asking, self._taking = RepeatFilter(log), RepeatFilter(log)
         self._check: Callable[[PushedSettings], None] = lambda _: None
         self._told: Callable[[PushedSettings], None] = lambda _: None
         self._trouble = ""
@@ -188,7 +191,6 @@ class Pushes:
         self,
         shared: Mapping[str, Any],
         topics: Iterable[str],
-        warn: Callable[[str], None],
         told: Callable[[PushedSettings], None],
         check: Callable[[PushedSettings], None] = lambda _: None,
     ) -> PushedSettings:
@@ -197,7 +199,7 @@ class Pushes:
         """
         if self._thread is not None:
             raise ConfigError("client.pushes-in-use")
-        self._shared, self._topics, self._warn, self._check = shared, tuple(topics), warn, check
+        self._shared, self._topics, self._check = shared, tuple(topics), check
         self._thread = client_thread("pushes", self._source.name, self._run)
         self._thread.start()
         self._heard.wait(self._first_s)
@@ -224,7 +226,7 @@ class Pushes:
             try:
                 text = self._source.news(self._stopping)
             except Exception as error:  # any exception of a database driver
-                self._asking.say(f"{self._source.name} cannot be asked: {describe_error(error)}")
+                self._say(self._asking, f"{self._source.name} cannot be asked: {describe_error(error)}")
                 self._heard.set()
                 self._stopping.wait(RETRY_DELAY_S)
                 continue
@@ -245,7 +247,7 @@ class Pushes:
             self._untaken = ""
         except Exception as error:  # any fault: the next push may be valid
             why = error.args[0].str() if isinstance(error, KafkaException) else error
-            self._taking.say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
+            self._say(self._taking, f"{self._source.name}: this push is not taken, and the one before stays: {why}")
             return
         self._taking.well()
         with self._guard:
@@ -256,8 +258,9 @@ class Pushes:
             try:
                 save_last_push(self._last_good, text)
             except OSError as error:
-                self._taking.say(
-                    f"{self._last_good} cannot be written, so a start without the centre would fail: {error}"
+                self._say(
+                    self._taking,
+                    f"{self._last_good} cannot be written, so a start without the centre would fail: {error}",
                 )
         told(pushed)
 
@@ -275,9 +278,9 @@ class Pushes:
         except Exception:
             return None  # the application has changed since
         why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
-        self._warn(f"{why}: it goes by the last push that was understood, in {self._last_good}")
+        log.warning(f"{why}: it goes by the last push that was understood, in {self._last_good}")
         return pushed
 
-    def _say(self, sentence: str) -> None:
+    def _say(self, once: RepeatFilter, sentence: str) -> None:
         self._trouble = sentence
-        self._warn(sentence)
+        once.say(sentence)

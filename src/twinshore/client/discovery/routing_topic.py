@@ -6,6 +6,7 @@ its clock counts on while the machine sleeps.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections import deque
@@ -42,6 +43,7 @@ from twinshore.routing.core.subscribers import (
 )
 from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
 
+log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 1.0
 RETRY_DELAY_S = REQUEST_TIMEOUT_S / 4
 # Warn of a cluster unavailable for so long: the lease has expired by then, and calls wait.
@@ -59,8 +61,8 @@ class HomeTracker:
     """Tracks the homes of a client's topics on all clusters.
 
     `topics`: names, or prefixes with a trailing `*`. `begin`: the cluster for topics without a home record. `told`,
-    `unread`: records of an earlier tracker. `news` is called from a tracker thread after a change; `warn` once for each
-    reason not to trust a cluster. Threads run from `start` to `stop`, which waits a few seconds for them.
+    `unread`: records of an earlier tracker. `news` is called from a tracker thread after a change. Threads run
+    from `start` to `stop`, which waits a few seconds for them.
     """
 
     def __init__(
@@ -74,12 +76,11 @@ class HomeTracker:
         told: Mapping[str, HomeRecord | HomeConflict] | None = None,
         unread: Mapping[str, HomeRecord] | None = None,
         news: Callable[[], None] = lambda: None,
-        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._id, self._name, self._sites = uuid.uuid4().hex, name, sites
         self._guard = threading.Lock()
         self._following = HomeSubscription(self._id, name, topics, sites, begin, lease_s, told, unread)
-        self._news, self._warned = news, WarningQueue(warn)
+        self._news, self._warned = news, WarningQueue(log)
         self._shown: set[str] = set()
         self._unheard = set(sites)
         self._notes: dict[str, HomesTopic] = {}
@@ -189,7 +190,7 @@ class HomeTracker:
                     self._follow_by(site, kafka)
             except Exception as error:  # if the thread ended, the lease would never be renewed
                 self._troubles[site.name] = f"{site.name}: {describe_error(error)}"
-                self._warned.now(self._troubles[site.name])
+                self._warned.now(self._troubles[site.name], cluster=site.name)
                 self._news()
                 self._stopping.wait(POLL_INTERVAL_S)
 
@@ -211,7 +212,7 @@ class HomeTracker:
                 pause_s = RETRY_DELAY_S  # the lease still covers this time
                 self._troubles[site.name] = error.message
                 if steady_s() >= since_s + WARN_UNAVAILABLE_AFTER_S:
-                    self._warned.now(self._troubles[site.name])
+                    self._warned.now(self._troubles[site.name], cluster=site.name)
             self._news()
         if not self._deaf.is_set():
             with suppress(KafkaError):
@@ -223,7 +224,7 @@ class HomeTracker:
             with self._guard:
                 self._shown.discard(site.name)
             expected = f"{site.cluster_id} was expected: it is not followed"
-            self._warned.now(f"{site.name} is cluster {cluster_id}, and {expected}")
+            self._warned.now(f"{site.name} is cluster {cluster_id}, and {expected}", cluster=site.name)
             return POLL_INTERVAL_S
         if not homes.homes and not followers.exists():
             followers.make()
@@ -239,10 +240,11 @@ class HomeTracker:
             asked_s = steady_s()
         found = homes.read()
         if homes.log.far:
-            self._warned.now(describe_implausible(site.name, homes.log.far.values()))
+            self._warned.now(describe_implausible(site.name, homes.log.far.values()), cluster=site.name)
         for line in found.values():
             if line.newer:
-                self._warned.now(f"{newer_in_words(line.topic, line.newer, site.name)}: it is parked ({NEWER_HINT})")
+                newer = newer_in_words(line.topic, line.newer, site.name)
+                self._warned.now(f"{newer}: it is parked ({NEWER_HINT})", cluster=site.name, topic=line.topic)
         with self._guard:
             self._unheard.discard(site.name)
             self._following.read(site.name, found, asked_s, steady_s())
@@ -287,11 +289,10 @@ class Discovery:
         config: Mapping[str, Any],
         topics: Iterable[str],
         *,
-        warn: Callable[[str], None],
         check: SitesCheck,
         news: Callable[[], None],
     ) -> None:
-        self._news, self._warn = news, warn
+        self._news = news
         self._pushed = deque[PushedSettings](maxlen=1)  # only the last one
         self.is_due = False  # until the current clusters are asked
         self._asked: HomeTracker | None = None
@@ -299,7 +300,7 @@ class Discovery:
         self._remembered: RememberedHomes | None = None
         self._pushes = clusters if isinstance(clusters, Pushes) else None
         if isinstance(clusters, Pushes):
-            first = clusters.begin(config, topics, warn, self._push, lambda pushed: check(pushed.sites))
+            first = clusters.begin(config, topics, self._push, lambda pushed: check(pushed.sites))
             self.sites, self.begin = first.sites, first.begin
         else:
             self.sites = sites_of(clusters, config)
@@ -318,7 +319,7 @@ class Discovery:
         takes no topic back.
         """
         if self._remembered is None:
-            self._remembered = RememberedHomes(self.memory, self._warn)
+            self._remembered = RememberedHomes(self.memory)
         told = without_holds(self._asked.told()) if self._asked is not None else self._remembered.lines()
         unread = self._asked.unread() if self._asked is not None else None
         made = HomeTracker(
@@ -327,7 +328,6 @@ class Discovery:
             told=told,
             unread=unread,
             news=self._heard,
-            warn=self._warn,
         )
         made.start()
         self._asked, self.is_due = made, False

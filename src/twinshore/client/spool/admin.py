@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,6 @@ def send_spool(
     clusters: Mapping[str, Cluster],
     *,
     within_s: float,
-    warn: Callable[[str], None],
 ) -> Iterator[SpoolStep]:
     """Yields each topic once all its records are acknowledged. Records that a producer with `recognise` had sent are
     not sent again. RefusedError in the end where some are not acknowledged.
@@ -151,10 +150,10 @@ def send_spool(
     if not topics:
         return
     ordered = {asked.first: clusters[asked.first], **clusters} if asked.first else clusters
-    spool = Spool(asked.folder, past_damage=asked.past_damage, warn=lambda _: None)  # the plan has reported it
+    spool = Spool(asked.folder, past_damage=asked.past_damage)
     quiet = {"log_level": 2}  # errors are reported at the end
     with FailoverProducer(
-        quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True, warn=warn
+        quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True
     ) as producer:
         producer.flush(within_s)
         why = {topic: producer.where(topic) for topic in topics}

@@ -511,8 +511,8 @@ class GroupCommit:
 class Spool:
     """A bounded log of kept calls. Any thread may append; one thread reads.
 
-    `bytes_max`: limit on disk. `past_damage`: skip damaged bytes instead of refusing the folder. `warn` gets messages
-    for an operator. `left`: by topic, calls that an earlier process may have sent.
+    `bytes_max`: limit on disk. `past_damage`: skip damaged bytes instead of refusing the folder. `notes`: what
+    an operator should know about the folder. `left`: by topic, calls that an earlier process may have sent.
     """
 
     def __init__(
@@ -522,12 +522,11 @@ class Spool:
         bytes_max: int = SPOOL_BYTES_MAX,
         segment_bytes: int = SEGMENT_BYTES,
         past_damage: bool = False,
-        warn: Callable[[str], None] = lambda _: None,
         sync: Sync = DEFAULT_SYNC,
     ) -> None:
         if bytes_max < SPOOL_BYTES_MIN:
             raise ConfigError("client.argument-too-low", name="spool_bytes_max", value=bytes_max, min=SPOOL_BYTES_MIN)
-        self.folder, self.bytes_max, self._warn = folder, bytes_max, warn
+        self.folder, self.bytes_max = folder, bytes_max
         self._segment_bytes = min(segment_bytes, bytes_max // 8)
         self._files = SpoolFiles(folder, sync=sync)
         self._guard = threading.Lock()
@@ -551,10 +550,9 @@ class Spool:
         loaded = load_spool(self._files)
         if loaded.damage and not past_damage:
             raise damage_error(self.folder, [one.sentence() for one in loaded.damage])
-        for trouble in loaded.troubles:
-            self._warn(f"{self.folder / trouble.sentence()}")
+        self.notes = [f"{self.folder / trouble.sentence()}" for trouble in loaded.troubles]
         if not loaded.marks_are_readable:
-            self._warn(f"{self.folder}: what was done cannot be read: all that is there is sent again")
+            self.notes.append(f"{self.folder}: what was done cannot be read: all that is there is sent again")
         self._segments, self._books = loaded.segments, loaded.books
         self.next_number, self.left = loaded.next_number, loaded.left
         last = self._segments.get(max(self._segments, default=0))
