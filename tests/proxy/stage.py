@@ -9,6 +9,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from testkit.log_lines import keep_log_lines
 from tests.proxy.talks import EAST, asked_part, seen
 from twinshore.kafka.protocol import produce
 from twinshore.kafka.protocol.apis import METADATA, api_format
@@ -76,14 +77,12 @@ def on_stage(
     play: Callable[[Stage], Awaitable[None]],
     answers: Answers,
     place: BrokerId | None = EAST,
-    gate: Callable[[Callable[[str], None]], Authenticator] | None = None,
+    gate: Callable[[], Authenticator] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Plays before a broker that both clusters lead to, with the gate that is made with the log; `tls` is the
-    broker's."""
+    """Plays before a broker that both clusters lead to, with this gate; `tls` is the broker's."""
 
     async def begin() -> None:
-        said: list[str] = []
         stage: Stage
 
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -100,10 +99,8 @@ def on_stage(
 
         loop = asyncio.get_running_loop()
         broker = await asyncio.start_server(talk, "127.0.0.1", 0, limit=1 << 26, ssl=tls)
-        own = gate(said.append) if gate else None
-        house = ProxyContext(
-            BrokerAddressing("127.0.0.1", 1, ("east", "west"), 4), before(broker), said.append, lambda: None, own
-        )
+        own = gate() if gate else None
+        house = ProxyContext(BrokerAddressing("127.0.0.1", 1, ("east", "west"), 4), before(broker), lambda: None, own)
         server = await loop.create_server(lambda: create_client_protocol(place, house), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         stage = Stage(answers, house, port, broker, said)
@@ -118,7 +115,8 @@ def on_stage(
                 writer.transport.abort()
             await asyncio.sleep(0.01)
 
-    asyncio.run(asyncio.wait_for(begin(), 60))
+    with keep_log_lines() as said:
+        asyncio.run(asyncio.wait_for(begin(), 60))
 
 
 def before(broker: asyncio.Server) -> RoutingTable:

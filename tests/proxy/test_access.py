@@ -47,8 +47,8 @@ def server(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def before(*clusters: Cluster, **asked: Any) -> Callable[[Callable[[str], None]], Authenticator]:
-    return lambda log: Authenticator(ProxySettings(**asked), clusters, log)
+def before(*clusters: Cluster, **asked: Any) -> Callable[[], Authenticator]:
+    return lambda: Authenticator(ProxySettings(**asked), clusters)
 
 
 class Broker:

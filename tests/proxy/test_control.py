@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines, keep_log_lines
 from twinshore.config.errors import StoreError
 from twinshore.kafka.clock import wall_ms
 from twinshore.proxy import store_sync as controls
@@ -34,9 +35,9 @@ TOLD = AuditRow(1_000, "", "proxy breaker", "orders", "", "open", "done", "anna"
 
 
 class Played:
-    def __init__(self, store: Store | None) -> None:
-        self.box, self.said = CircuitBreakers(), list[str]()
-        self.control = StoreSync(lambda: store, self.box, SERVES, self.said.append)
+    def __init__(self, store: Store | None, said: LogLines) -> None:
+        self.box, self.said = CircuitBreakers(), said
+        self.control = StoreSync(lambda: store, self.box, SERVES)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -51,14 +52,15 @@ def store(tmp_path: Path) -> Store:
 
 def play(store: Store | None, scene: Callable[[Played], Awaitable[None]]) -> None:
     async def begin() -> None:
-        played = Played(store)
+        played = Played(store, said)
         await played.control.first()
         running = asyncio.create_task(played.control.run())
         await scene(played)
         running.cancel()
         await played.control.end()
 
-    asyncio.run(begin())
+    with keep_log_lines() as said:
+        asyncio.run(begin())
 
 
 def test_it_takes_up_what_changes_and_says_that_it_has(store: Store) -> None:
@@ -141,7 +143,7 @@ def test_a_store_that_hangs_holds_up_no_breaker_that_closes_at_its_time(
 )
 @pytest.mark.parametrize("remembers", [True, False])
 def test_a_process_that_starts_while_the_store_is_away(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembers: bool
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines, remembers: bool
 ) -> None:
     limited = replace(OPEN, topic="bills", state=BreakerState.CLOSED, limits=BreakerLimits(bytes_s=5))
     assert store.proxies.change([OPEN, limited], seen=0, told=[TOLD])
@@ -151,18 +153,19 @@ def test_a_process_that_starts_while_the_store_is_away(
     def away() -> Store:
         raise StoreError("the store is away")
 
-    async def begin(stores: Callable[[], Store]) -> tuple[CircuitBreakers, list[str]]:
-        box, said = CircuitBreakers(), list[str]()
-        control = StoreSync(stores, box, SERVES, said.append, memory=memory)
+    async def begin(stores: Callable[[], Store]) -> CircuitBreakers:
+        box = CircuitBreakers()
+        control = StoreSync(stores, box, SERVES, memory=memory)
         await control.first()
         await control.end()
-        return box, said
+        return box
 
     asyncio.run(begin(lambda: store))
-    box, said = asyncio.run(begin(away))
+    log_lines.clear()
+    box = asyncio.run(begin(away))
     assert box.cut(BreakerKind.PRODUCE, "orders", "app") == (OPEN if remembers else None)
     assert (box.known, BreakerKind.PRODUCE in box.looks, box.revision) == (remembers, remembers, int(remembers))
-    assert [mentions(one, memory if remembers else "memory_file") for one in said[1:]] == [True]
+    assert [mentions(one, memory if remembers else "memory_file") for one in log_lines[1:]] == [True]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[1, [{"topic": "x"}]]', "[1, [3]]"])

@@ -8,6 +8,7 @@ import socket
 from prometheus_client import CollectorRegistry, generate_latest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.proxy.talks import seen
 from twinshore.lab.ports import free_port_range
 from twinshore.proxy.context import ProxyContext
@@ -18,20 +19,19 @@ from twinshore.proxy.listeners import Listeners
 from twinshore.proxy.reporting import ProxyCollector
 
 
-def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free() -> None:
+def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free(log_lines: LogLines) -> None:
     async def play() -> None:
-        said: list[str] = []
         layout = BrokerAddressing("127.0.0.1", free_port_range(9), ("east", "west"), 4)
-        house = ProxyContext(layout, seen(), said.append, lambda: None)
-        doors = Listeners("127.0.0.1", house, said.append)
+        house = ProxyContext(layout, seen(), lambda: None)
+        doors = Listeners("127.0.0.1", house)
         collector = ProxyCollector(house, doors, TrafficTotals(), TrafficAlarms(()))
         with socket.create_server(("127.0.0.1", layout.port_of("west", 2))):
             await doors.bind()
             for _ in range(3):
                 await doors.open(house.seen)
-            assert len(said) == 1
-            assert mentions(said[0], f"port {layout.port_of('west', 2)}", "broker 2", "west")
-            assert collector.trouble() == said[0]
+            assert len(log_lines) == 1
+            assert mentions(log_lines[0], f"port {layout.port_of('west', 2)}", "broker 2", "west")
+            assert collector.trouble() == log_lines[0]
         await doors.open(house.seen)
         assert collector.trouble() == ""
         await doors.open_first()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.proxy.stage import Client, Stage, about_topics, nothing, on_stage
 from tests.proxy.talks import by_kio, said_part
 from twinshore.config.errors import ConfigError
@@ -48,8 +48,8 @@ class Rig:
     authority: CertificateAuthority
     asked: ProxySettings
 
-    def gate(self, log: Callable[[str], None]) -> Authenticator:
-        return Authenticator(self.asked, (), log)
+    def gate(self) -> Authenticator:
+        return Authenticator(self.asked)
 
     def client(self, *, trusts: bool = True, shows: str = "") -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority.ca_file) if trusts else None)
@@ -268,7 +268,7 @@ def test_a_login_that_is_right_is_served_and_a_wrong_one_waits_and_hears_so(tmp_
         await is_told(stage, "a client at 127.0.0.1 was disconnected: its login is refused: there is no user 'anna'")
         assert (stage.house.counts.refused, len(stage.house.guests)) == (1, 1)
 
-    on_stage(play, metadata, gate=lambda log: Authenticator(own, (), log))
+    on_stage(play, metadata, gate=lambda: Authenticator(own))
 
 
 @pytest.mark.claim("proxy", "principals", "a principal without credentials comes in at no cluster as the proxy itself")
@@ -282,7 +282,7 @@ def test_a_principal_without_a_table_is_refused_once_there_is_one(tmp_path: Path
         assert await client.is_hung_up_on()
         await is_told(stage, "principal 'anna' has no table in [proxy.credentials]")
 
-    on_stage(play, nothing, gate=lambda log: Authenticator(own, (), log))
+    on_stage(play, nothing, gate=lambda: Authenticator(own))
     for other in (replace(own, credentials_else="own"), replace(own, logins={}), with_users(tmp_path)):
         assert not Authenticator(other).refuses(ClientPrincipal("anna"))
     assert not Authenticator(own).refuses(ClientPrincipal("carol"))
@@ -339,7 +339,7 @@ def test_who_does_not_log_in_is_not_served(tmp_path: Path) -> None:
         assert await quiet.is_hung_up_on()
         await is_told(stage, "it has not logged in within 30 s")
 
-    on_stage(play, nothing, gate=lambda log: Authenticator(own, (), log))
+    on_stage(play, nothing, gate=lambda: Authenticator(own))
 
 
 def test_who_leaves_during_the_pause_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -370,15 +370,14 @@ def test_who_leaves_during_the_pause_leaves_nothing_behind(tmp_path: Path) -> No
         await asyncio.sleep(auth.LOGIN_FAILURE_DELAY_S)
         assert (stage.house.counts.refused, stage.house.counts.hung_up) == (1, 2)
 
-    on_stage(play, nothing, gate=lambda log: Authenticator(own, (), log))
+    on_stage(play, nothing, gate=lambda: Authenticator(own))
 
 
-def test_logins_without_tls_are_warned_of_where_others_may_listen(tmp_path: Path) -> None:
-    said: list[str] = []
-    Authenticator(with_users(tmp_path), (), said.append)
-    assert said == []
-    Authenticator(with_users(tmp_path, address="0.0.0.0"), (), said.append)
-    assert len(said) == 1
+def test_logins_without_tls_are_warned_of_where_others_may_listen(tmp_path: Path, log_lines: LogLines) -> None:
+    Authenticator(with_users(tmp_path))
+    assert log_lines == []
+    Authenticator(with_users(tmp_path, address="0.0.0.0"))
+    assert len(log_lines) == 1
 
 
 def test_a_subject_is_written_as_kafka_writes_a_principal() -> None:

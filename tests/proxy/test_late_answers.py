@@ -28,9 +28,9 @@ from twinshore.routing.core.home_records import HomeRecord, HomeState
 def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
     """A thread has read that the topic is held; the loop has not been told yet, and answers and requests come."""
     clusters = [Cluster("east", ("127.0.0.1:1",)), Cluster("west", ("127.0.0.1:2",))]
-    follows = HomeWatcher("proxy", clusters, print)
-    gate = Authenticator(ProxySettings(), clusters, print)
-    house = ProxyContext(BrokerAddressing("127.0.0.1", 1, ("east", "west"), 4), seen(), print, lambda: None, gate)
+    follows = HomeWatcher("proxy", clusters)
+    gate = Authenticator(ProxySettings(), clusters)
+    house = ProxyContext(BrokerAddressing("127.0.0.1", 1, ("east", "west"), 4), seen(), lambda: None, gate)
     house.quiet = follows.quiet
     house.writes(["orders"])
     following = follows._centre._following

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from testkit.log_lines import LogLines
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.config.errors import StoreVersionError
 from twinshore.config.model import Secret
@@ -23,15 +24,14 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return parse_settings(settings_text(tmp_path, [], {}), name="test", env={})
 
 
-def test_one_that_is_made_later_is_taken_up_and_both_are_said(settings: Settings) -> None:
-    said: list[str] = []
-    late = LazyStore(settings, said.append)
+def test_one_that_is_made_later_is_taken_up_and_both_are_said(settings: Settings, log_lines: LogLines) -> None:
+    late = LazyStore(settings)
     assert late.get() is None
     open_store(settings.store.url).close()
     assert late.get() is not None
     late.check_version()
     late.close()
-    assert [one.split(" at ")[0] for one in said] == ["there is no store", "there is a store"]
+    assert [one.split(" at ")[0] for one in log_lines] == ["there is no store", "there is a store"]
 
 
 def test_one_of_an_earlier_version_ends_who_would_serve_without_it(settings: Settings) -> None:
@@ -40,7 +40,7 @@ def test_one_of_an_earlier_version_ends_who_would_serve_without_it(settings: Set
     older = text("UPDATE twinshore_schema SET version_num = '0001'")
     database.write(lambda connection: connection.execute(older))
     database.close()
-    late = LazyStore(settings, print)
+    late = LazyStore(settings)
     late.check_version()  # it has not been asked yet, and may merely be away
     with pytest.raises(StoreVersionError):
         late.get()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines, keep_log_lines
 from tests.proxy.test_crossed import KNOWN, TORN
 from tests.proxy.test_moved import MINE, line
 from twinshore.config.model import Cluster
@@ -31,13 +32,12 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(tmp_path / "t.toml", {})
 
 
-def heard(store: LazyStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[HomesUpdate, list[str]]:
+def heard(store: LazyStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[HomesUpdate, LogLines]:
     """What is known once nobody waits any more, and what was said. The line is younger than any."""
-    said: list[str] = []
     monkeypatch.setattr(module, "wall_ms", lambda: FORCED.since_ms)
 
     async def play() -> HomesUpdate:
-        follows, found = HomeWatcher("proxy", CLUSTERS, said.append, store), list[HomesUpdate]()
+        follows, found = HomeWatcher("proxy", CLUSTERS, store), list[HomesUpdate]()
         follows.changed = found.append
         follows._loop = asyncio.get_running_loop()
         following = follows._centre._following
@@ -53,7 +53,8 @@ def heard(store: LazyStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Hom
         assert not follows._learning, "it is asked once"
         return found[-1]
 
-    return asyncio.run(play()), said
+    with keep_log_lines() as said:
+        return asyncio.run(play()), said
 
 
 def crossed(store: Store, to_offset: int) -> None:
@@ -96,7 +97,7 @@ def test_the_store_says_what_had_crossed_before_its_own_flip_and_after(
                 torn=True,
             )
             store.topics_in_switch.change_homes([flip])
-    led, said = heard(LazyStore(settings, print), monkeypatch)
+    led, said = heard(LazyStore(settings), monkeypatch)
     assert led.leads["shared"] == TORN._replace(sound=2)
     assert (led.wrote, led.unsure, said) == ({("shared", 0): {MINE: KNOWN}}, {}, [])
 
@@ -106,7 +107,7 @@ def test_what_the_mirror_had_not_told_is_said_and_known_as_unsure(
 ) -> None:
     with open_store(settings.store.url) as store:
         crossed(store, 110)
-    led, said = heard(LazyStore(settings, print), monkeypatch)
+    led, said = heard(LazyStore(settings), monkeypatch)
     assert (led.wrote, led.unsure) == ({("shared", 0): {MINE: KNOWN}}, {("shared", 0): 2})
     assert [mentions(one, "shared", "2 offsets") for one in said] == [True]
 
@@ -123,7 +124,7 @@ def _hangs(_: LazyStore) -> Store:
 def test_without_a_store_or_with_one_that_hangs_writers_go_on_and_it_is_said(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, get: Callable[[LazyStore], Store | None] | None, why: str
 ) -> None:
-    store = LazyStore(settings, print) if get is not None else None
+    store = LazyStore(settings) if get is not None else None
     monkeypatch.setattr(LazyStore, "get", get)
     monkeypatch.setattr(module, "PRODUCER_STATES_TIMEOUT_S", 0.2)
     led, said = heard(store, monkeypatch)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.proxy.talks import LAYOUT
 from twinshore.config.model import Cluster
 from twinshore.config.settings import load_settings
@@ -32,8 +33,8 @@ FOUND = {name: ProxiedCluster(name, f"{name}-id", 1, {}, TOPICS, {}) for name in
 @pytest.fixture
 def lookout(tmp_path: Path) -> ClusterWatcher:
     (tmp_path / "t.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n')
-    store = LazyStore(load_settings(tmp_path / "t.toml", {}), print)
-    made = ClusterWatcher([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store, print)
+    store = LazyStore(load_settings(tmp_path / "t.toml", {}))
+    made = ClusterWatcher([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store)
     made._stored = StoredHomes({"orders": "east"}, {"orders": 1})
     made._take(FOUND)
     assert made.seen.route("orders") == "east"
@@ -86,15 +87,15 @@ def test_a_higher_term_of_the_store_counts_more_than_the_word_of_a_home_that_is_
 
 @pytest.mark.claim("proxy", "torn", "two processes lead a topic of two clusters to no two of them, and say so")
 def test_two_processes_of_different_age_lead_a_topic_of_two_clusters_to_no_two_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
-    now, said = [100.0], list[str]()
+    now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
     (tmp_path / "t.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n')
 
     def begun() -> ClusterWatcher:
-        store = LazyStore(load_settings(tmp_path / "t.toml", {}), print)
-        made = ClusterWatcher([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store, said.append)
+        store = LazyStore(load_settings(tmp_path / "t.toml", {}))
+        made = ClusterWatcher([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store)
         made._links = ()
         return made
 
@@ -107,7 +108,7 @@ def test_two_processes_of_different_age_lead_a_topic_of_two_clusters_to_no_two_o
     now[0] += TWIN_RECORD_GRACE_S
     old._take(FOUND)
     assert old.seen.route("orders") is None
-    assert [mentions(one, "orders", "no leader", "east, west") for one in said] == [True, True]
+    assert [mentions(one, "orders", "no leader", "east, west") for one in log_lines] == [True, True]
 
 
 def test_who_follows_no_switches_goes_by_the_store_at_once(lookout: ClusterWatcher) -> None:
@@ -121,7 +122,7 @@ def test_clients_come_in_once_home_words_were_read(monkeypatch: pytest.MonkeyPat
     """Who read before would be led to old homes, and find none of its group's offsets."""
     now = [100.0]
     monkeypatch.setattr(follows_module, "steady_s", lambda: now[0])
-    follows = HomeWatcher("proxy", [Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], print)
+    follows = HomeWatcher("proxy", [Cluster("east", ("e:1",)), Cluster("west", ("w:1",))])
     follows._began_s = now[0]
     now[0] += 10 * SUBSCRIPTION_LEASE_S
     assert not follows.has_read_home_records(), "no cluster was read"

@@ -205,7 +205,7 @@ def test_while_groups_move_or_are_reset_members_ask_again() -> None:
     for epoch in (0, 5):
         assert refused(1, told(session().move(beat(1, epoch), deaf)))[0] == LOADING
     assert isinstance(session().move(beat(1, -1, None), deaf), ForwardRequest), "who leaves may"
-    newer = group_requests.ConsumerProtocolGroups(lambda _: None, lambda group: group == "g", lambda: None)
+    newer = group_requests.ConsumerProtocolGroups(ActiveMembers(), lambda group: group == "g", lambda: None)
     assert refused(1, told(newer.beat(beat(), EAST, seen())))[0] == LOADING
     assert not isinstance(newer.beat(beat(1, 5), EAST, seen()), RespondNow), "who is a member goes on"
 

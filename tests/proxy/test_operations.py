@@ -26,15 +26,15 @@ def settings(text: str) -> Settings:
 
 def test_there_must_be_a_cluster() -> None:
     with raises(ConfigError, "proxy.no-clusters"):
-        serve_proxy(settings("[proxy]\n"), print)
+        serve_proxy(settings("[proxy]\n"))
 
 
 def test_a_certificate_that_cannot_be_used_is_said_before_anybody_is_let_in(tmp_path: Path) -> None:
     east = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n'
     with pytest.raises(ConfigError, match=r"ca_file nowhere\.pem"):
-        serve_proxy(settings(f'{east}[clusters.east.security]\ntls = true\nca_file = "nowhere.pem"\n'), print)
+        serve_proxy(settings(f'{east}[clusters.east.security]\ntls = true\nca_file = "nowhere.pem"\n'))
     with raises(ConfigError, "proxy.certificate-unusable", certificate="nowhere.pem", key="nowhere.pem"):
-        serve_proxy(settings(f'{east}[proxy]\ncertificate_file = "nowhere.pem"\nkey_file = "nowhere.pem"\n'), print)
+        serve_proxy(settings(f'{east}[proxy]\ncertificate_file = "nowhere.pem"\nkey_file = "nowhere.pem"\n'))
 
 
 def test_a_port_that_somebody_has_is_said_before_anything_else(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_port_that_somebody_has_is_said_before_anything_else(tmp_path: Path) -
         text = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[proxy]\nport = {port}\n'
         text += '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n'
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port} cannot be served"):
-            serve_proxy(settings(text), print)
+            serve_proxy(settings(text))
 
 
 def test_without_a_cluster_that_answers_nobody_is_let_in_and_health_says_why(tmp_path: Path) -> None:

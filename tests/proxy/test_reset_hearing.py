@@ -45,9 +45,7 @@ def test_it_says_that_it_holds_a_group_and_lets_it_go_at_its_time(store: Store) 
     book, busy = OffsetResets(), {commits_key("g")}
 
     async def scene() -> None:
-        control = StoreSync(
-            lambda: store, CircuitBreakers(), SERVES, lambda _: None, ResetSync(book, lambda way: way in busy)
-        )
+        control = StoreSync(lambda: store, CircuitBreakers(), SERVES, ResetSync(book, lambda way: way in busy))
         await control.first()
         running = asyncio.create_task(control.run())
         row = held(2_500)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import signal
@@ -23,6 +24,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from tests.proxy.served import ProxyProcess
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
@@ -36,6 +38,7 @@ from twinshore.proxy.server import (
     WorkerProcess,
     describe_unhealthy_workers,
     parse_worker_message,
+    relay_log_line,
 )
 from twinshore.runtime.http import MetricsServer
 
@@ -58,8 +61,8 @@ def task(folder: Path) -> WorkerConfig:
 
 
 @contextmanager
-def part(folder: Path, said: list[str]) -> Iterator[WorkerProcess]:
-    made = WorkerProcess(task(folder), said.append)
+def part(folder: Path) -> Iterator[WorkerProcess]:
+    made = WorkerProcess(task(folder))
     made.start()
     try:
         until(lambda: made.port > 0, 60, "it says where it answers")
@@ -99,39 +102,57 @@ def test_what_a_part_tells_is_a_word_and_what_nobody_meant_is_a_sentence(
     assert parse_worker_message(line) == (word, text)
 
 
+def test_a_line_of_a_part_keeps_its_level_logger_and_fields(log_lines: LogLines) -> None:
+    line = {"level": "info", "logger": "twinshore.proxy.listeners", "message": "it is so", "cluster": "east"}
+    relay_log_line(2, json.dumps(line))
+    others = ["Traceback (most recent call last):", "{", "3", "{}"]
+    for other in others:
+        relay_log_line(2, other)
+    first, *rest = log_lines.records
+    assert log_lines.of("twinshore.proxy.listeners", cluster="east") == ["process 2: it is so"]
+    assert (first.levelno, {one.levelno for one in rest}) == (logging.INFO, {logging.WARNING})
+    assert log_lines[1:] == [
+        "process 2: Traceback (most recent call last):",
+        "process 2: {",
+        "process 2: 3",
+        "process 2: {}",
+    ]
+
+
 def test_a_part_that_has_ended_is_started_again_and_later_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
 ) -> None:
     monkeypatch.setattr(server, "RESTART_DELAY_MIN_S", 0.2)
-    said: list[str] = []
-    with part(tmp_path, said) as one:
+    with part(tmp_path) as one:
         one._again_s = 0.2
         for starts, again in ((2, "0.2"), (3, "0.4")):
             os.kill(one.pid, signal.SIGKILL)
             watched(one, lambda: one.pid == 0, "its end is seen")
-            assert any(mentions(line, "process 1", "signal 9", f"{again} s") for line in said)
+            assert any(mentions(line, "process 1", "signal 9", f"{again} s") for line in log_lines)
             assert (one.port, one.serves) == (0, False)
             watched(one, partial(is_back, one, starts), "it is back")
 
 
-def test_a_part_that_is_ended_by_hand_ends_in_good_order_and_is_started_again(tmp_path: Path) -> None:
-    said: list[str] = []
-    with part(tmp_path, said) as one:
+def test_a_part_that_is_ended_by_hand_ends_in_good_order_and_is_started_again(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
+    with part(tmp_path) as one:
         watched(one, lambda: one._heard_s <= time.monotonic(), "its loop goes round")
         os.kill(one.pid, signal.SIGTERM)
         watched(one, partial(is_back, one, 2), "it is back")
-        assert any(mentions(one, "process 1", "exit code 0", "1 s") for one in said)
-        assert "process 1: ended" in said
+        assert any(mentions(one, "process 1", "exit code 0", "1 s") for one in log_lines)
+        assert "process 1: ended" in log_lines
 
 
-def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    made = WorkerProcess(task(tmp_path), said.append)
+def test_a_part_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
+    made = WorkerProcess(task(tmp_path))
     with monkeypatch.context() as without:
         without.setattr(sys, "executable", str(tmp_path / "gone"))
         made.start()
     assert (made.pid, made.starts) == (0, 0)
-    assert [mentions(one, "process 1", "No such file", "1 s") for one in said] == [True]
+    assert [mentions(one, "process 1", "No such file", "1 s") for one in log_lines] == [True]
     try:
         watched(made, partial(is_back, made, 1), "it is there")
     finally:
@@ -140,10 +161,11 @@ def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatc
     assert made.pid == 0
 
 
-def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_stands_still_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
     monkeypatch.setattr(server, "WORKER_STALL_TIMEOUT_S", 2.0)
-    said: list[str] = []
-    with part(tmp_path, said) as one:
+    with part(tmp_path) as one:
         first = one.pid
         until(lambda: one._heard_s <= time.monotonic(), 60, "its loop goes round")
         until_s = time.monotonic() + 4
@@ -153,7 +175,7 @@ def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.
             time.sleep(0.2)
         os.kill(first, signal.SIGSTOP)
         watched(one, lambda: one.pid != first, "it is ended")
-        assert any(mentions(one, "process 1", "killed") for one in said)
+        assert any(mentions(one, "process 1", "killed") for one in log_lines)
 
 
 def test_a_part_whose_keeper_is_gone_ends_in_good_order(tmp_path: Path) -> None:
@@ -243,5 +265,5 @@ def test_processes_do_not_share_a_port_with_somebody_else(tmp_path: Path) -> Non
         port = sock.getsockname()[1]
         text = SETTINGS.format(folder=tmp_path) + f"[proxy]\nport = {port}\n"
         with pytest.raises(ConfigError, match=rf"\[proxy\] address, port: 127.0.0.1:{port} cannot be served"):
-            serve_proxy(parse_settings(text, name="test", env={}), lambda _: None, 2)
+            serve_proxy(parse_settings(text, name="test", env={}), 2)
     assert set(psutil.Process().children()) <= before, "nothing was started"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions
+from testkit.log_lines import LogLines
 from twinshore.config.errors import StoreError
 from twinshore.proxy import reporting as tellings
 from twinshore.proxy.core.traffic import TrafficTable
@@ -37,12 +38,11 @@ def store(tmp_path: Path) -> Store:
 
 class Played:
     def __init__(self, store: Callable[[], Store | None], keep_hours: int = 24) -> None:
-        self.flows, self.said, self.heard = TrafficTable(), list[str](), list[tuple[FlowDeltas, float]]()
+        self.flows, self.heard = TrafficTable(), list[tuple[FlowDeltas, float]]()
         self.telling = TrafficReporter(
             store,
             self.flows,
             SERVES,
-            self.said.append,
             every_s=10,
             keep_hours=keep_hours,
             heard=lambda grown, lasted_s: self.heard.append((grown, lasted_s)),
@@ -80,7 +80,7 @@ def test_a_window_is_told_with_its_times(store: Store, clock: Clock) -> None:
     play(scene)
 
 
-def test_a_store_that_is_away_loses_nothing(store: Store, clock: Clock) -> None:
+def test_a_store_that_is_away_loses_nothing(store: Store, clock: Clock, log_lines: LogLines) -> None:
     async def scene() -> None:
         away = [True]
 
@@ -94,7 +94,7 @@ def test_a_store_that_is_away_loses_nothing(store: Store, clock: Clock) -> None:
             ours.asks()
             clock.now_ms += 10_000
             await ours.telling.tell()
-        assert [mentions(one, "the database is gone") for one in ours.said] == [True]
+        assert [mentions(one, "the database is gone") for one in log_lines] == [True]
         away[0] = False
         ours.asks()
         clock.now_ms += 10_000
@@ -102,12 +102,12 @@ def test_a_store_that_is_away_loses_nothing(store: Store, clock: Clock) -> None:
         (row,) = store.traffic.rows(0, clock.now_ms)
         assert (row.since_ms, row.until_ms, row.flow.requests) == (1_000_000, 1_030_000, 3)
         assert len(ours.heard) == 3, "who counts here hears each window by itself"
-        assert len(ours.said) == 2
+        assert len(log_lines) == 2
 
     play(scene)
 
 
-def test_counts_that_the_store_refuses_end_no_telling(store: Store, clock: Clock) -> None:
+def test_counts_that_the_store_refuses_end_no_telling(store: Store, clock: Clock, log_lines: LogLines) -> None:
     async def scene() -> None:
         ours = Played(lambda: store)
         for _ in range(3):
@@ -117,7 +117,7 @@ def test_counts_that_the_store_refuses_end_no_telling(store: Store, clock: Clock
             await ours.telling.tell()
         rows = store.traffic.rows(0, clock.now_ms)
         assert [(row.key.client, row.flow.requests) for row in rows] == [("app", 1)] * 3
-        assert len(ours.said) == 1
+        assert len(log_lines) == 1
 
     play(scene)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from testkit.errors import mentions, raises
+from testkit.log_lines import LogLines
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import SaslMechanism, Secret
 from twinshore.kafka.protocol.sasl import ScramClient, ScramServer, derive_scram_keys
@@ -118,8 +119,10 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         read_users(str(tmp_path / "none.toml"))
 
 
-def test_a_file_that_changes_is_in_force_and_one_that_is_wrong_is_told_once(tmp_path: Path) -> None:
-    file, said = tmp_path / "number", list[str]()
+def test_a_file_that_changes_is_in_force_and_one_that_is_wrong_is_told_once(
+    tmp_path: Path, log_lines: LogLines
+) -> None:
+    file = tmp_path / "number"
     file.write_text("1")
 
     def make() -> int:
@@ -128,17 +131,17 @@ def test_a_file_that_changes_is_in_force_and_one_that_is_wrong_is_told_once(tmp_
         except (OSError, ValueError):
             raise ConfigError("that is no number") from None
 
-    found = ReloadedFile("the number", (str(file),), make, said.append)
+    found = ReloadedFile("the number", (str(file),), make)
     found.look()
-    assert (found.value, said) == (1, [])
+    assert (found.value, log_lines) == (1, [])
     file.write_text("two")
     found.look()
-    assert said == [], "it may be half of a change"
+    assert log_lines == [], "it may be half of a change"
     for _ in range(3):
         found.look()
-    assert found.value == 1 and [mentions(one, "the number") for one in said] == [True]
+    assert found.value == 1 and [mentions(one, "the number") for one in log_lines] == [True]
     file.unlink()
     found.look()
     file.write_text("33")
     found.look()
-    assert (found.value, said[1:]) == (33, ["the number: the files have changed, and are in force"])
+    assert (found.value, log_lines[1:]) == (33, ["the number: the files have changed, and are in force"])

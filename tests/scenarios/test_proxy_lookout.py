@@ -47,8 +47,8 @@ def test_a_topic_that_both_have_is_led_to_neither_whichever_answers_first(
             }
             clusters = [some["east"], some["west"]]
             settings = parse_settings(f'[store]\nurl = "sqlite:///{tmp_path}/none.db"', name="it", env={})
-            store = LazyStore(settings, print)
-            lookout = ClusterWatcher(clusters, BrokerAddressing("127.0.0.1", 9, ("east", "west"), 4), store, print)
+            store = LazyStore(settings)
+            lookout = ClusterWatcher(clusters, BrokerAddressing("127.0.0.1", 9, ("east", "west"), 4), store)
             try:
                 await lookout.first()
                 return lookout.seen.route(topic)

@@ -18,6 +18,7 @@ from twinshore.cli.app import (
     load_settings_file,
     print_result,
     run_steps,
+    server_log,
 )
 from twinshore.config.sentences import count_phrase, escape_line, format_time
 
@@ -290,13 +291,10 @@ def run(
     Each topic is led to the cluster where it is at home.
     """
     from twinshore.proxy.operations.run import serve_proxy
-    from twinshore.runtime.logging import LogWriter
 
-    log = LogWriter()
-    try:
-        serve_proxy(load_settings_file(settings), log, processes)
-    finally:
-        log.close()
+    loaded = load_settings_file(settings)
+    with server_log(loaded):
+        serve_proxy(loaded, processes)
 
 
 def plan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import secrets
 import ssl
 import tomllib
@@ -36,6 +37,8 @@ from twinshore.proxy.core.login import (
     RefuseLogin,
 )
 from twinshore.proxy.core.model import ApiVersionRanges, DisconnectClient, Parts
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _Stamp: TypeAlias = list[tuple[int, int, int] | None]
@@ -81,8 +84,8 @@ class ReloadedFile(Generic[T]):
     log lines.
     """
 
-    def __init__(self, what: str, files: Sequence[str], make: Callable[[], T], log: Callable[[str], None]) -> None:
-        self._what, self._make, self._log, self._told = what, make, log, RepeatFilter(log)
+    def __init__(self, what: str, files: Sequence[str], make: Callable[[], T]) -> None:
+        self._what, self._make, self._told = what, make, RepeatFilter(log)
         self._files = [Path(file) for file in files if file]
         self._good = self._stamp()
         self._bad: _Stamp = []
@@ -106,7 +109,7 @@ class ReloadedFile(Generic[T]):
             return
         self._good, self._bad = stamp, []
         self._told.well()
-        self._log(f"{self._what}: the files have changed, and are in force")
+        log.info(f"{self._what}: the files have changed, and are in force")
 
     def _stamp(self) -> _Stamp:
         return [_stamp_of(file) for file in self._files]
@@ -400,30 +403,21 @@ def _user(raw: object, place: str, complaints: Complaints) -> _User:
 class Authenticator:
     """Authentication for one process; without settings any client is admitted. ConfigError if a file cannot be used."""
 
-    def __init__(
-        self,
-        asked: ProxySettings | None = None,
-        clusters: Sequence[Cluster] = (),
-        log: Callable[[str], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, asked: ProxySettings | None = None, clusters: Sequence[Cluster] = ()) -> None:
         self._asked = asked = asked or ProxySettings()
         self._clusters = {one.name: one for one in clusters}
         self._tls_context: ReloadedFile[ssl.SSLContext] | None = None
         self._users: ReloadedFile[UsersOfFile] | None = None
         if asked.certificate_file:
             files = (asked.certificate_file, asked.key_file, asked.client_ca_file)
-            self._tls_context = ReloadedFile(
-                "[proxy] certificate_file", files, lambda: create_server_context(asked), log
-            )
+            self._tls_context = ReloadedFile("[proxy] certificate_file", files, lambda: create_server_context(asked))
         if asked.users_file:
-            self._users = ReloadedFile(
-                "[proxy] users_file", (asked.users_file,), lambda: read_users(asked.users_file), log
-            )
-        self._contexts = {one.name: _context_of(one, log) for one in clusters if one.security.tls}
+            self._users = ReloadedFile("[proxy] users_file", (asked.users_file,), lambda: read_users(asked.users_file))
+        self._contexts = {one.name: _context_of(one) for one in clusters if one.security.tls}
         self._tokens = TokenCache()
         self._judges = ThreadPoolExecutor(LOGIN_CHECK_THREADS, "judge")
         if asked.sasl and not asked.certificate_file and asked.address not in LOOPBACK_HOSTS:
-            log("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
+            log.warning("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
 
     def look(self) -> None:
         """Reload changed files; call periodically."""
@@ -496,10 +490,10 @@ class Authenticator:
         return None
 
 
-def _context_of(cluster: Cluster, log: Callable[[str], None]) -> ReloadedFile[ssl.SSLContext]:
+def _context_of(cluster: Cluster) -> ReloadedFile[ssl.SSLContext]:
     security = cluster.security
     files = (security.ca_file, security.cert_file, security.key_file)
-    return ReloadedFile(f"[clusters.{cluster.name}.security]", files, lambda: client_context(security), log)
+    return ReloadedFile(f"[clusters.{cluster.name}.security]", files, lambda: client_context(security))
 
 
 def _try(cluster: Cluster, who: ClientPrincipal) -> str | None:

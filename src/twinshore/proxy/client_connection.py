@@ -185,8 +185,8 @@ def _clocked(done: OnResponse, told: Callable[[float], None]) -> OnResponse:
 class RunningFanOut:
     """Sends a fan-out's requests together, and continues once all are answered or lost.
 
-    `ask` calls back once, later. `done` gets the response, and whether a broker did not answer; `failed` gets the
-    error.
+    `ask` calls back once, later. `done` gets the response, and whether a broker did not answer. `guest` is
+    disconnected after an error.
     """
 
     def __init__(
@@ -194,9 +194,9 @@ class RunningFanOut:
         errand: FanOutSteps,
         ask: Callable[[BrokerRequest, Callable[[BrokerResponse], None]], None],
         done: Callable[[Parts, bool], None],
-        failed: Callable[[str], None],
+        guest: ConnectedClient,
     ) -> None:
-        self._errand, self._ask, self._done, self._failed = errand, ask, done, failed
+        self._errand, self._ask, self._done, self._guest = errand, ask, done, guest
         self._found: list[BrokerResponse] = []
         self._left = 0
         self._over = self._unheard = False
@@ -216,7 +216,7 @@ class RunningFanOut:
             self._done(end.value, self._unheard)
             return
         except Exception as error:  # else the client would wait for ever
-            self._failed(f"an answer of a broker cannot be used: {describe_error(error)}")
+            self._guest.hang_up(f"an answer of a broker cannot be used: {describe_error(error)}")
             return
         self._found, self._left = [None] * len(asks), len(asks)
         for index, ask in enumerate(asks):
@@ -568,9 +568,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._house.counts.errands += 1
                 self._writing.begins(topics)
                 back = partial(self._come_back, self._turns.begin(request), topics, self._house.leases(topics))
-                self._errand = RunningFanOut(
-                    errand, partial(self._ask, request.client_id or "", wait_s), back, self.hang_up
-                )
+                self._errand = RunningFanOut(errand, partial(self._ask, request.client_id or "", wait_s), back, self)
                 self._errand.begin()
             case ParkRequest():
                 self._held.keep(whole, move)

@@ -8,6 +8,7 @@ Clusters are polled separately, so that a silent one delays no other. What canno
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,8 @@ from twinshore.routing.core.leader_cluster import describe_decision as led_in_wo
 from twinshore.routing.core.subscribers import SUBSCRIPTION_LEASE_S
 from twinshore.routing.homes_topic import TwinsTopic
 
+log = logging.getLogger(__name__)
+
 # A client gives up a record after two minutes by default; producer tails are useless long after that.
 PRODUCER_STATES_KEPT_S: Final = 900.0
 PRODUCER_STATES_TIMEOUT_S: Final = 2.0
@@ -93,14 +96,11 @@ class _Learnt:
 class HomeWatcher:
     """Follows home records. `changed` is called in the event loop. `store` has the tails for forced switches."""
 
-    def __init__(
-        self, name: str, clusters: Sequence[Cluster], log: Callable[[str], None], store: LazyStore | None = None
-    ) -> None:
+    def __init__(self, name: str, clusters: Sequence[Cluster], store: LazyStore | None = None) -> None:
         self.changed: Callable[[HomesUpdate], None] = lambda _: None
         self._clusters = {one.name: one for one in clusters}
-        self._log = log
         sites = {one.name: Site(one) for one in clusters}
-        self._centre = HomeTracker(name, ["*"], sites, clusters[0].name, news=self._heard, warn=log)
+        self._centre = HomeTracker(name, ["*"], sites, clusters[0].name, news=self._heard)
         self._led = HomesUpdate()
         self._heard_then: object = None
         self._wrote: ProducerTails = {}
@@ -237,7 +237,7 @@ class HomeWatcher:
                 }
         except Exception as error:  # the topics' writers would wait for ever
             names = join_names(sorted(topics), TOPICS_NAMED_MAX)
-            self._log(
+            log.warning(
                 f"{old} or {new} does not say who wrote to {names} there: {describe_error(error)}; a batch whose"
                 f" acknowledgement was lost may be written twice"
             )
@@ -250,10 +250,10 @@ class HomeWatcher:
         try:
             found = await self._crossed(link, topics)
             if why := describe_unknown_tails(found):
-                self._log(why)
+                log.warning(why)
         except Exception as error:  # the topics' writers would wait for ever
             names = join_names(sorted(topics), TOPICS_NAMED_MAX)
-            self._log(
+            log.warning(
                 f"{names} came by force, and what had crossed is not known: {describe_error(error)}; what their "
                 "producers had"
                 f" sent before, and send again, may be written twice"
@@ -322,7 +322,6 @@ class ClusterWatcher:
         clusters: Sequence[Cluster],
         layout: BrokerAddressing,
         store: LazyStore,
-        log: Callable[[str], None],
         *,
         follows: bool = False,
         start_all: bool = False,
@@ -330,7 +329,7 @@ class ClusterWatcher:
     ) -> None:
         self.seen = RoutingTable({one.name: _unseen(one.name) for one in clusters})
         self.changed: Callable[[RoutingTable], None] = lambda _: None
-        self._clusters = [_Cluster(one, layout, log) for one in clusters]
+        self._clusters = [_Cluster(one, layout) for one in clusters]
         self._store, self._told, self._no_link, self._unheard = (
             store,
             RepeatFilter(log),
@@ -545,16 +544,17 @@ class ClusterWatcher:
 class _Cluster:
     """One cluster; looks run one at a time."""
 
-    def __init__(self, cluster: Cluster, layout: BrokerAddressing, log: Callable[[str], None]) -> None:
-        self.name = cluster.name
-        self._layout, self._told, self._crowded = layout, RepeatFilter(log), RepeatFilter(log)
+    def __init__(self, cluster: Cluster, layout: BrokerAddressing) -> None:
+        self.name, self._layout = cluster.name, layout
+        its_log = logging.LoggerAdapter(log, {"cluster": cluster.name})
+        self._told, self._crowded = RepeatFilter(its_log), RepeatFilter(its_log)
         self._kafka = KafkaCluster(
             cluster, client_id=PROXY_CLIENT_ID, patience_s=CLUSTER_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S
         )
         self._seen = _unseen(cluster.name)
         self._offers: dict[tuple[int, BrokerEndpoint], ApiVersionRanges] = {}
         self._newer_groups = False
-        self._twins, self._no_notes = TwinsTopic(self._kafka), RepeatFilter(log)
+        self._twins, self._no_notes = TwinsTopic(self._kafka), RepeatFilter(its_log)
         self._looked_s = -TOPICS_REFRESH_INTERVAL_S
 
     def news(self) -> None:

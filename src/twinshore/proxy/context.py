@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,8 @@ from twinshore.proxy.core.model import BrokerAddressing, BrokerId, RoutingTable,
 from twinshore.proxy.core.offset_reset import OffsetResets
 from twinshore.proxy.core.session import ClientSession
 from twinshore.proxy.core.traffic import TrafficTable
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -71,7 +74,6 @@ class ProxyContext:
         self,
         layout: BrokerAddressing,
         seen: RoutingTable,
-        log: Callable[[str], None],
         news: Callable[[], None],
         gate: Authenticator | None = None,
     ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from twinshore.config.errors import StoreError, StoreVersionError
@@ -16,6 +17,8 @@ from twinshore.replication.links import load_all_links
 from twinshore.state.opening import open_if_exists
 from twinshore.state.store import Store
 
+log = logging.getLogger(__name__)
+
 OPEN_RETRY_INTERVAL_S: Final = 2.0
 WITHOUT_STORE_CONSEQUENCE: Final = (
     "each topic is led to where links and clusters say, else to the first cluster that has it"
@@ -26,8 +29,8 @@ NAMED_MAX = 5
 class LazyStore:
     """A store opened once it exists. Thread-safe."""
 
-    def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
-        self._settings, self._log = settings, log
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._guard = threading.Lock()
         self._looked_s = -OPEN_RETRY_INTERVAL_S
         self._store: Store | None = None
@@ -46,9 +49,9 @@ class LazyStore:
                     raise
                 self._looked_s = steady_s()
                 if self._store is None and not self._missed:
-                    self._log(f"there is no store at {self._settings.store.url}: {WITHOUT_STORE_CONSEQUENCE}")
+                    log.warning(f"there is no store at {self._settings.store.url}: {WITHOUT_STORE_CONSEQUENCE}")
                 elif self._store is not None and self._missed:
-                    self._log(f"there is a store at {self._settings.store.url} now")
+                    log.info(f"there is a store at {self._settings.store.url} now")
                 self._missed = self._store is None
             return self._store
 

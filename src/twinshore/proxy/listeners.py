@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -17,6 +18,8 @@ from twinshore.proxy.core.follower_fetch import NetworkTable
 from twinshore.proxy.core.model import BrokerId, RoutingTable
 from twinshore.proxy.core.proxy_header import ProxyHeader
 from twinshore.runtime.http import bind_error
+
+log = logging.getLogger(__name__)
 
 # Load balancers send the header with their first packet.
 PROXY_HEADER_TIMEOUT_S: Final = 5.0
@@ -190,8 +193,8 @@ class Listeners:
     use the same ports. `shut`: why ports could not be opened.
     """
 
-    def __init__(self, address: str, house: ProxyContext, log: Callable[[str], None], *, shared: bool = False) -> None:
-        self._address, self._house, self._log, self._shared = address, house, log, shared or None
+    def __init__(self, address: str, house: ProxyContext, *, shared: bool = False) -> None:
+        self._address, self._house, self._shared = address, house, shared or None
         self._open: dict[int, asyncio.Server] = {}
         self.shut: dict[int, str] = {}
 
@@ -220,10 +223,11 @@ class Listeners:
                     await self._add(port, BrokerId(cluster.name, node))
                     self.shut.pop(port, None)
                 except OSError as error:
-                    whose = f"port {port} of broker {node} of {cluster.name}"
+                    whose, why = f"port {port} of broker {node} of {cluster.name}", error.strerror or error
+                    said = f"{whose} cannot be served: {why}"
                     if port not in self.shut:
-                        self._log(f"{whose} cannot be served: {error.strerror or error}")
-                    self.shut[port] = f"{whose} cannot be served: {error.strerror or error}"
+                        log.error(said, extra={"cluster": cluster.name})
+                    self.shut[port] = said
 
     def close(self) -> None:
         for server in self._open.values():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,8 @@ from twinshore.state.core.proxy_values import (
     TrafficRow,
 )
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 
 class ProxyCollector(Collector):
@@ -203,14 +206,14 @@ SHUTDOWN_TIMEOUT_S: Final = 3.0
 class TrafficTopic:
     """Writes traffic windows to a topic, created if missing: JSON, one record a flow. For one thread."""
 
-    def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, topic: str, keep_ms: int) -> None:
         self._kafka = KafkaCluster(
             cluster, client_id=PROXY_CLIENT_ID, patience_s=STORE_TIMEOUT_S, call_s=STORE_TIMEOUT_S
         )
         self._notes = StateTopic(self._kafka, topic)
         self._settings = {"retention.ms": str(keep_ms)} if keep_ms else {}
         self._made = False
-        self._told = RepeatFilter(log)
+        self._told = RepeatFilter(logging.LoggerAdapter(log, {"cluster": cluster.name, "topic": topic}))
         self._topic = topic
 
     def take(self, rows: Sequence[TrafficRow]) -> None:
@@ -249,7 +252,6 @@ class TrafficReporter:
         store: Callable[[], Store | None],
         flows: TrafficTable,
         serves: ProxyInstanceRow,
-        log: Callable[[str], None],
         *,
         every_s: float,
         keep_hours: int,

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 import math
 import os
 import pickle
@@ -39,6 +40,7 @@ from prometheus_client.registry import Collector
 from twinshore.config.errors import ConfigError, TwinshoreError
 from twinshore.config.model import Cluster
 from twinshore.config.repeat_filter import RepeatFilter, describe_error
+from twinshore.config.sections import log as log_settings
 from twinshore.config.sections import near
 from twinshore.config.sections.proxy import SECTION, START_AFTER_ALL, ProxySettings
 from twinshore.config.settings import Settings
@@ -57,15 +59,19 @@ from twinshore.proxy.listeners import LISTENERS_INTERVAL_S, Listeners
 from twinshore.proxy.reporting import HOUR_MS, FlowDeltas, ProxyCollector, TrafficReporter, TrafficTopic
 from twinshore.proxy.store_sync import MirrorLagPoller, ResetSync, StoreSync
 from twinshore.runtime.http import MetricsServer, bind_error
-from twinshore.runtime.logging import LogWriter
+from twinshore.runtime.logging import LOG_FIELDS, JsonFormatter, write_log
 from twinshore.runtime.process import disable_hypothesis, on_shutdown_signal, shutdown_signals
 from twinshore.state.core.proxy_values import ProxyInstanceRow
+
+log = logging.getLogger(__name__)
 
 FAILED_EXIT_CODE: Final = 2
 
 
 class WorkerMessage(StrEnum):
-    """The first token of a line. HEALTH: the metrics port; READY: clients are admitted; HEARTBEAT: the loop runs."""
+    """The first token of a line. LOG: a log line, as JSON; HEALTH: the metrics port; READY: clients are admitted;
+    HEARTBEAT: the loop runs.
+    """
 
     LOG = "said"
     HEALTH = "health"
@@ -104,27 +110,41 @@ def parse_worker_message(line: str) -> tuple[WorkerMessage, str]:
         return WorkerMessage.LOG, line.rstrip("\n")
 
 
+class _LogMessage(JsonFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{WorkerMessage.LOG} {super().format(record)}"
+
+
+def relay_log_line(number: int, text: str) -> None:
+    """Log a worker's line with its level, logger and fields. Other output is a warning."""
+    try:
+        values = json.loads(text)
+        level, name, said = logging.getLevelNamesMapping()[values["level"].upper()], values["logger"], values["message"]
+        fields = {field: values[field] for field in LOG_FIELDS if field in values}
+    except (ValueError, TypeError, KeyError):
+        level, name, said, fields = logging.WARNING, __name__, text, {}
+    logging.getLogger(name).log(level, f"process {number}: {said}", extra=fields)
+
+
 def main() -> None:
     """Run a worker until the supervisor ends it or is gone."""
     disable_hypothesis()
-    from twinshore.proxy.operations.run import serve_worker
+    from twinshore.proxy.operations.run import serve
 
     task = pickle.load(sys.stdin.buffer)  # from the supervisor
     assert isinstance(task, WorkerConfig)
     threading.Thread(target=_end_with_keeper, name="keeper", daemon=True).start()
-    lines = LogWriter(sys.stdout.fileno(), dated=False)
+    with write_log(task.settings.of(log_settings.SECTION), _LogMessage()) as lines:
 
-    def tell(word: WorkerMessage, text: str = "") -> None:
-        lines(f"{word} {text}")
+        def tell(word: WorkerMessage, text: str = "") -> None:
+            lines.put(f"{word} {text}")
 
-    code = 0
-    try:
-        serve_worker(task.settings, Worker(task.number, task.count, tell))
-    except TwinshoreError as error:
-        tell(WorkerMessage.LOG, str(error))
-        code = FAILED_EXIT_CODE
-    finally:
-        lines.close()
+        code = 0
+        try:
+            serve(task.settings, Worker(task.number, task.count, tell))
+        except TwinshoreError as error:
+            log.error(str(error))
+            code = FAILED_EXIT_CODE
     sys.exit(code)
 
 
@@ -141,7 +161,7 @@ NAMED_MAX: Final = 5
 DRAIN_TIMEOUT_S: Final = 10.0
 
 
-def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part: Worker | None = None) -> None:
+def serve(settings: Settings, store: LazyStore, part: Worker | None = None) -> None:
     """Serve until Ctrl-C, SIGTERM or SIGHUP. ConfigError if the address or a certificate cannot be used.
 
     `part`: this process as one of several.
@@ -150,7 +170,7 @@ def serve(settings: Settings, store: LazyStore, log: Callable[[str], None], part
     shrink_tls_buffers()
     # Python's own loop: uvloop saves nothing of a small request, and takes 2.6 times the CPU for what consumers read.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(_Serving(settings, clusters, store, log, part).run())
+        runner.run(_Serving(settings, clusters, store, part).run())
 
 
 def select_clusters(settings: Settings) -> list[Cluster]:
@@ -181,11 +201,11 @@ def build_follower_fetch(asked: near.NearSettings, clusters: Sequence[Cluster]) 
     return FollowerFetch(rules, NetworkTable(asked.networks))
 
 
-def _topic_of(asked: ProxySettings, clusters: list[Cluster], log: Callable[[str], None]) -> TrafficTopic | None:
+def _topic_of(asked: ProxySettings, clusters: list[Cluster]) -> TrafficTopic | None:
     if not asked.traffic_topic:
         return None
     (cluster,) = [one for one in clusters if one.name == (asked.traffic_cluster or clusters[0].name)]
-    return TrafficTopic(cluster, asked.traffic_topic, asked.traffic_keep_hours * HOUR_MS, log)
+    return TrafficTopic(cluster, asked.traffic_topic, asked.traffic_keep_hours * HOUR_MS)
 
 
 class _Serving:
@@ -194,22 +214,21 @@ class _Serving:
         settings: Settings,
         clusters: list[Cluster],
         store: LazyStore,
-        log: Callable[[str], None],
         part: Worker | None,
     ) -> None:
-        self._asked, self._log, self._deaf, self._part = settings.of(SECTION), log, RepeatFilter(log), part
+        self._asked, self._deaf, self._part = settings.of(SECTION), RepeatFilter(log), part
         self._store = store
         asked = self._asked
         layout = build_addressing(asked, clusters)
-        gate = Authenticator(asked, clusters, log)
+        gate = Authenticator(asked, clusters)
         rules = build_follower_fetch(settings.of(near.SECTION), clusters)
         self._lookout = ClusterWatcher(
-            *(clusters, layout, store, log),
+            *(clusters, layout, store),
             follows=asked.follows_switches,
             start_all=asked.start == START_AFTER_ALL,
             is_own=rules.rules.is_own,
         )
-        self._house = ProxyContext(layout, self._lookout.seen, log, self._lookout.news, gate)
+        self._house = ProxyContext(layout, self._lookout.seen, self._lookout.news, gate)
         self._house.quotas = ByteQuotas(asked.client_bytes_s)
         self._house.budget = RequestMemory(asked.queued_bytes_max)
         self._house.crowd = ConnectionLimits(asked.clients_max, asked.clients_of_one_address_max)
@@ -218,26 +237,25 @@ class _Serving:
         self._house.near = rules
         if asked.balancers:
             self._house.balancers = NetworkTable((one, one) for one in asked.balancers)
-        self._levels = MirrorLagPoller(clusters, self._house.near, lambda: self._house.seen, store, log)
-        self._doors = Listeners(asked.address, self._house, log, shared=part is not None)
+        self._levels = MirrorLagPoller(clusters, self._house.near, lambda: self._house.seen, store)
+        self._doors = Listeners(asked.address, self._house, shared=part is not None)
         name = f"proxy {asked.advertised_host}:{asked.port}"
         if part is not None:
             name = f"{name}, {part.name}"
-        self._follows = HomeWatcher(name, clusters, log, store) if asked.follows_switches else None
+        self._follows = HomeWatcher(name, clusters, store) if asked.follows_switches else None
         serves = ProxyInstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
         house = self._house
         resets = ResetSync(house.resets, lambda way: house.in_flight_writes[way] > 0, lambda: house.changed(house.seen))
         memory = Path(asked.memory_file) if asked.memory_file else None
-        self._control = StoreSync(store.get, house.breakers, serves, log, resets, memory)
+        self._control = StoreSync(store.get, house.breakers, serves, resets, memory)
         self._telling = TrafficReporter(
             store.get,
             house.flows,
             serves,
-            log,
             every_s=asked.traffic_every_s,
             keep_hours=asked.traffic_keep_hours,
             heard=self._heard,
-            topic=_topic_of(asked, clusters, log),
+            topic=_topic_of(asked, clusters),
         )
         self._asked_to_end, self._news = asyncio.Event(), asyncio.Event()
 
@@ -277,7 +295,7 @@ class _Serving:
             self._house.gate.close()
             if server is not None:
                 server.close()
-        self._log("ended")
+        log.info("ended")
 
     async def _ended(self) -> None:
         await self._asked_to_end.wait()
@@ -304,7 +322,7 @@ class _Serving:
             gc.freeze()
             await self._doors.open_first()
             first = f"{self._asked.address}:{self._asked.port}"
-            self._log(f"serves clients of {', '.join(self._house.layout.clusters)} at {first}")
+            log.info(f"serves clients of {', '.join(self._house.layout.clusters)} at {first}")
             self._tell(WorkerMessage.READY)
             while True:
                 await self._wait_for_news(server)
@@ -356,7 +374,7 @@ class _Serving:
         while self._house.guests and asyncio.get_running_loop().time() < until_s:
             await asyncio.sleep(0.05)
         if self._house.guests:
-            self._log(f"{len(self._house.guests)} clients were not answered within {DRAIN_TIMEOUT_S:g} s")
+            log.warning(f"{len(self._house.guests)} clients were not answered within {DRAIN_TIMEOUT_S:g} s")
         for guest in list(self._house.guests):
             guest.hang_up("the proxy ends")
 
@@ -364,7 +382,7 @@ class _Serving:
         """Take a window of traffic."""
         self._totals.take(grown)
         for one in self._alarms.look(grown, lasted_s, steady_s()):
-            self._log(one.sentence)
+            log.warning(one.sentence)
 
     def _metrics_server(self) -> MetricsServer | None:
         """Start the metrics server. A worker's is for the supervisor, which asks all workers."""
@@ -390,7 +408,7 @@ class _Serving:
         """Log an uncaught error. The affected connection has ended; others continue."""
         error = context.get("exception")
         what = describe_error(error) if isinstance(error, Exception) else ""
-        self._log(f"{context.get('message', 'unforeseen')}: {what}")
+        log.error(f"{context.get('message', 'unforeseen')}: {what}")
 
 
 # A worker sends a heartbeat each second, but none while it loads and looks at the clusters for the first time.
@@ -411,9 +429,9 @@ SUPERVISOR_INTERVAL_S: Final = 0.2
 class WorkerProcess:
     """A worker as the supervisor runs it. `port`: of its metrics, 0 while unknown. `starts`: number of starts."""
 
-    def __init__(self, task: WorkerConfig, log: Callable[[str], None]) -> None:
+    def __init__(self, task: WorkerConfig) -> None:
         self.number, self.starts, self.port, self.serves = task.number, 0, 0, False
-        self._task, self._log = pickle.dumps(task), log
+        self._task = pickle.dumps(task)
         self._child: subprocess.Popen[bytes] | None = None
         self._since_s = self._heard_s = self._due_s = 0.0
         self._again_s = RESTART_DELAY_MIN_S
@@ -432,7 +450,7 @@ class WorkerProcess:
             child = self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
         except OSError as error:  # the machine lacks resources now
             again = self._comes_again(self._since_s)
-            self._log(f"process {self.number} cannot be started: {error.strerror}; it is tried again in {again:g} s")
+            log.warning(f"process {self.number} cannot be started: {error.strerror}; it is tried again in {again:g} s")
             return
         self.starts += 1
         self._heard_s = self._since_s + WORKER_START_TIMEOUT_S - WORKER_STALL_TIMEOUT_S
@@ -451,7 +469,7 @@ class WorkerProcess:
         elif (code := self._child.poll()) is not None:
             self._is_gone(code, now_s)
         elif now_s > self._heard_s + WORKER_STALL_TIMEOUT_S:
-            self._log(f"process {self.number} stands still, and keeps its clients waiting: it is killed")
+            log.warning(f"process {self.number} stands still, and keeps its clients waiting: it is killed")
             self._child.kill()
 
     def _is_gone(self, code: int, now_s: float) -> None:
@@ -460,7 +478,7 @@ class WorkerProcess:
             self._again_s = RESTART_DELAY_MIN_S
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         again = self._comes_again(now_s)
-        self._log(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
+        log.warning(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
 
     def _comes_again(self, now_s: float) -> float:
         """Schedule a restart, and return the delay in seconds."""
@@ -487,7 +505,7 @@ class WorkerProcess:
                 self._heard_s = max(self._heard_s, steady_s())
                 match word:
                     case WorkerMessage.LOG:
-                        self._log(f"process {self.number}: {text}")
+                        relay_log_line(self.number, text)
                     case WorkerMessage.HEALTH:
                         self.port = int(text)
                     case WorkerMessage.READY:
@@ -508,7 +526,7 @@ class WorkerProcess:
         try:
             self._child.wait(WORKER_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._log(f"process {self.number} has not ended within {WORKER_STOP_TIMEOUT_S:g} s: it is killed")
+            log.warning(f"process {self.number} has not ended within {WORKER_STOP_TIMEOUT_S:g} s: it is killed")
             self._child.kill()
             self._child.wait()
         self._let_go()
@@ -573,13 +591,13 @@ def _asked(one: WorkerProcess, page: str) -> tuple[int, str]:
     return 0, ""
 
 
-def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]) -> None:
+def supervise_workers(settings: Settings, count: int) -> None:
     """Run until Ctrl-C, SIGTERM or SIGHUP. ConfigError if no worker could start."""
     asked = settings.of(SECTION)
     # Else each worker would report errors again and again.
-    Authenticator(asked, select_clusters(settings), lambda _: None).close()
+    Authenticator(asked, select_clusters(settings)).close()
     _must_be_free(asked)
-    parts = [WorkerProcess(WorkerConfig(settings, number, count), log) for number in range(1, count + 1)]
+    parts = [WorkerProcess(WorkerConfig(settings, number, count)) for number in range(1, count + 1)]
     server = _server(asked, parts)
     stop = threading.Event()
     on_shutdown_signal(stop.set)
@@ -590,7 +608,7 @@ def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]
                 one.look()
             if (serve := sum(one.serves for one in parts)) != served:
                 served = serve
-                log(f"{serve} of {count} processes serve clients at {asked.address}:{asked.port}")
+                log.info(f"{serve} of {count} processes serve clients at {asked.address}:{asked.port}")
             if server is not None:
                 server.beat()
     finally:
@@ -600,7 +618,7 @@ def supervise_workers(settings: Settings, count: int, log: Callable[[str], None]
             one.end()
         if server is not None:
             server.close()
-    log("ended")
+    log.info("ended")
 
 
 def _must_be_free(asked: ProxySettings) -> None:

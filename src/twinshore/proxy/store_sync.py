@@ -10,6 +10,7 @@ go home.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -50,6 +51,8 @@ from twinshore.state.core.proxy_values import (
     ResetStatusRow,
 )
 from twinshore.state.store import Store
+
+log = logging.getLogger(__name__)
 
 _ResetHeard = tuple[int, tuple[ResetRow, ...]]
 SYNC_INTERVAL_S: Final = 0.5
@@ -123,7 +126,6 @@ class StoreSync:
         store: Callable[[], Store | None],
         box: CircuitBreakers,
         serves: ProxyInstanceRow,
-        log: Callable[[str], None],
         resets: ResetSync | None = None,
         memory: Path | None = None,
     ) -> None:
@@ -136,7 +138,6 @@ class StoreSync:
         self._told_s, self._told_revision = -REPORT_INTERVAL_S, -1
         self._threads = ThreadPoolExecutor(1, "control")
         self._last: set[BreakerKey] = set()
-        self._log = log
 
     async def first(self) -> None:
         """Read the breakers before clients are served."""
@@ -148,13 +149,13 @@ class StoreSync:
             and (kept := parse_cached_breakers(config_service.load_last_push(self._memory) or ""))
         ):
             self._box.take(kept[1], kept[0])
-            self._log(f"breakers are as {self._memory} remembers them until the store answers")
+            log.warning(f"breakers are as {self._memory} remembers them until the store answers")
         until_s = steady_s() + FIRST_SYNC_TIMEOUT_S
         while not self._box.known and steady_s() < until_s:
             await asyncio.sleep(SYNC_INTERVAL_S)
             await self._exchange()
         if not self._box.known:
-            self._log(
+            log.warning(
                 "the breakers are unknown, so all are closed until the store answers; [proxy] memory_file keeps them"
             )
 
@@ -187,9 +188,9 @@ class StoreSync:
         self._resets.tick(wall_ms())
         tripped = self._box.all_tripped()
         for key in tripped - self._last:
-            self._log(f"the {key.kind} breaker of {key.topic} for clients {key.client} opened: a limit was passed")
+            log.warning(f"{_named(key)} opened: a limit was passed", extra={"topic": key.topic})
         for key in self._last - tripped:
-            self._log(f"the {key.kind} breaker of {key.topic} for clients {key.client} closed again")
+            log.info(f"{_named(key)} closed again", extra={"topic": key.topic})
         self._last = tripped
 
     async def _call(self, work: Callable[[], T]) -> T:
@@ -271,6 +272,10 @@ class StoreSync:
         store.proxies.forget_before(wall_ms())
 
 
+def _named(key: BreakerKey) -> str:
+    return f"the {key.kind} breaker of {key.topic} for clients {key.client}"
+
+
 def parse_cached_breakers(text: str) -> _Heard | None:
     """Parse what `_keep` wrote; None if invalid."""
     try:
@@ -304,11 +309,13 @@ class MirrorLagPoller:
         near: FollowerFetch,
         seen: Callable[[], RoutingTable],
         store: LazyStore,
-        log: Callable[[str], None],
     ) -> None:
         self._near, self._seen, self._store = near, seen, store
         self._sides = {one.name: _Side(one) for one in clusters}
-        self._told, self._clusters_told = RepeatFilter(log), {one.name: RepeatFilter(log) for one in clusters}
+        self._told = RepeatFilter(log)
+        self._clusters_told = {
+            one.name: RepeatFilter(logging.LoggerAdapter(log, {"cluster": one.name})) for one in clusters
+        }
         self._threads = ThreadPoolExecutor(len(clusters) + 1, "levels")
         self._copies: list[LinkCopy] = []
         self._copies_of: frozenset[str] = frozenset()

@@ -278,12 +278,12 @@ def _lost_lines(count: int) -> logging.LogRecord:
 
 
 @contextmanager
-def write_log(settings: LogSettings) -> Iterator[LogWriter]:
-    """Within the block, writes the log lines of all modules to standard output."""
+def write_log(settings: LogSettings, formatter: logging.Formatter | None = None) -> Iterator[LogWriter]:
+    """Within the block, writes the log lines of all modules to standard output, as the settings or `formatter` says."""
     root = logging.getLogger(ROOT_LOGGER)
     level, propagate = root.level, root.propagate
     with LogWriter() as writer:
-        writer.setFormatter(FORMATTERS[settings.format]())
+        writer.setFormatter(formatter or FORMATTERS[settings.format]())
         root.addHandler(writer)
         root.setLevel(settings.level.upper())
         root.propagate = False

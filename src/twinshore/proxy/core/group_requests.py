@@ -215,12 +215,12 @@ _NOTHING: Final = _Lacks((), ())
 class ConsumerProtocolGroups:
     """Groups of the newer protocol (KIP-848), for one client.
 
-    `tell` gets why a member is refused, as not every client shows that. `holds`: whether joins to a group wait. `news`
-    asks for a new look at the clusters.
+    `at_work` notes why a member is refused, as not every client shows that. `holds`: whether joins to a group wait.
+    `news` asks for a new look at the clusters.
     """
 
-    def __init__(self, tell: Callable[[str], None], holds: Callable[[str], bool], news: Callable[[], None]) -> None:
-        self._tell, self._holds, self._news = tell, holds, news
+    def __init__(self, at_work: ActiveMembers, holds: Callable[[str], bool], news: Callable[[], None]) -> None:
+        self._at_work, self._holds, self._news = at_work, holds, news
         self._known: dict[tuple[str, str], Subscription] = {}
         self._hidden: dict[tuple[str, str], _Lacks] = {}  # topics that a member lacks and may not see
 
@@ -291,7 +291,7 @@ class ConsumerProtocolGroups:
             if not why and (group, str(asked.member_id)) in self._known:
                 self._hidden[group, str(asked.member_id)] = lacking
         if why:
-            self._tell(why)
+            self._at_work.refused(why)
             return build_error_response(request, Code.INVALID_REQUEST, error_message=why)
         body = request.view[request.position :]
         (said,) = yield [BrokerRequest(place, request.key, request.version, [body])]
@@ -313,7 +313,7 @@ class ConsumerProtocolGroups:
         return self._remembered((group, member), wanted)
 
     def _refused(self, request: Request, code: Code, why: str) -> RespondNow:
-        self._tell(why)
+        self._at_work.refused(why)
         return RespondNow(build_error_response(request, code, error_message=why))
 
     def joins(self, request: Request, move: RequestDecision, seen: RoutingTable) -> RequestDecision:
@@ -330,7 +330,7 @@ class ConsumerProtocolGroups:
         answer = decode_response(JOIN_GROUP, request.version, view[at:])
         if answer.error_code or answer.leader:
             return None
-        self._tell(why)
+        self._at_work.refused(why)
         return build_error_response(request, Code.INCONSISTENT_GROUP_PROTOCOL)
 
 

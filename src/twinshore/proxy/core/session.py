@@ -399,7 +399,7 @@ class ClientSession:
         self._refused = transaction_requests.RefusedTransactions()
         at_work, resets = at_work or group_requests.ActiveMembers(), resets or OffsetResets()
         self._members = group_requests.ClientMembers(at_work)
-        self._newer = group_requests.ConsumerProtocolGroups(at_work.refused, resets.holds, news)
+        self._newer = group_requests.ConsumerProtocolGroups(at_work, resets.holds, news)
         self._resets = ResetFilter(resets, self._committed, self._member, as_seen)
 
     def comes_from(self, address: str) -> None:

@@ -15,7 +15,7 @@ from twinshore.config.errors import ConfigError, KafkaError, RefusedError, Store
 from twinshore.config.frozen import GROUPS_HOME
 from twinshore.config.model import FIRST_TERM, Plan
 from twinshore.config.sections.proxy import SECTION
-from twinshore.config.sentences import count_phrase, join_names
+from twinshore.config.sentences import Tell, count_phrase, join_names
 from twinshore.config.settings import Settings
 from twinshore.groups.core.goals import GroupOnBothSides, describe_ahead, describe_rereads, describe_short_logs
 from twinshore.groups.home import load_home, save_home
@@ -558,7 +558,7 @@ class GroupsWithSwitch:
         return step is not None
 
 
-def move_groups_by_force(to: str, settings: Settings, where: object, by: str, tell: Callable[[str], None]) -> None:
+def move_groups_by_force(to: str, settings: Settings, where: object, by: str, tell: Tell) -> None:
     """Move groups after a forced switch, even if their home is silent. `where`: the store, if available."""
     store = where if isinstance(where, Store) else None
     asked = MoveGroups(to, force=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 
 from twinshore.config.errors import ConfigError, KafkaError
 from twinshore.config.model import Cluster, SaslMechanism, Secret
@@ -23,7 +23,7 @@ from twinshore.proxy.core.follower_fetch import FollowerFetchRules
 from twinshore.proxy.core.proxy_preview import ProxyPreview
 from twinshore.proxy.lazy_store import LazyStore
 from twinshore.proxy.offset_reset_run import merge_home_records
-from twinshore.proxy.server import Worker, WorkerMessage, build_addressing, select_clusters, supervise_workers
+from twinshore.proxy.server import Worker, build_addressing, select_clusters, supervise_workers
 from twinshore.proxy.server import serve as until_ended
 from twinshore.routing.core.home_records import HomeRecord
 from twinshore.routing.homes_topic import HomesTopic
@@ -35,18 +35,19 @@ PREVIEW_TIMEOUT_S = 4.0
 def preview_proxy(settings: Settings, topics: Sequence[str] = ()) -> ProxyPreview:
     """Preview what a proxy would serve now. ConfigError if it could not start."""
     asked, clusters = settings.of(SECTION), select_clusters(settings)
-    layout, said = build_addressing(asked, clusters), list[str]()
+    layout = build_addressing(asked, clusters)
     with ExitStack() as stack:
-        stack.enter_context(closing(Authenticator(asked, clusters, said.append)))
-        store = stack.enter_context(closing(LazyStore(settings, said.append)))
-        lookout = stack.enter_context(closing(ClusterWatcher(clusters, layout, store, said.append)))
+        remarks = stack.enter_context(_logged())
+        stack.enter_context(closing(Authenticator(asked, clusters)))
+        store = stack.enter_context(closing(LazyStore(settings)))
+        lookout = stack.enter_context(closing(ClusterWatcher(clusters, layout, store)))
         asyncio.run(lookout.first())
         seen = lookout.seen
         lines = [_lines(one) for one in clusters if seen.clusters[one.name].answers]
     seen = replace(seen, leads=merge_home_records(lines, seen.clusters, settings))
     is_own = FollowerFetchRules(own_topics=settings.of(near.SECTION).own_topics).is_own
     tls = bool(asked.certificate_file)
-    return ProxyPreview(seen, layout, tuple(topics), is_own, tls, tuple(asked.sasl), tuple(dict.fromkeys(said)))
+    return ProxyPreview(seen, layout, tuple(topics), is_own, tls, tuple(asked.sasl), tuple(dict.fromkeys(remarks)))
 
 
 def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
@@ -59,25 +60,44 @@ def _lines(cluster: Cluster) -> Mapping[str, HomeRecord]:
     return {}
 
 
-def serve_proxy(settings: Settings, log: Callable[[str], None], processes: int = 0) -> None:
+class _Keeper(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def _logged() -> Iterator[list[str]]:
+    """Keeps the proxy's log lines within the block; no other handler gets them."""
+    log, keeper = logging.getLogger("twinshore.proxy"), _Keeper()
+    log.addHandler(keeper)
+    log.propagate = False
+    try:
+        yield keeper.lines
+    finally:
+        log.propagate = True
+        log.removeHandler(keeper)
+
+
+def serve_proxy(settings: Settings, processes: int = 0) -> None:
     """Serve until Ctrl-C, SIGTERM or SIGHUP. A store may be created later. `processes`: 0 for the settings' number."""
     select_clusters(settings)
     count = processes or settings.of(SECTION).processes
     if count > 1:
-        supervise_workers(settings, count, log)
+        supervise_workers(settings, count)
     else:
-        _serve(settings, log, None)
+        serve(settings)
 
 
-def serve_worker(settings: Settings, part: Worker) -> None:
-    _serve(settings, partial(part.tell, WorkerMessage.LOG), part)
-
-
-def _serve(settings: Settings, log: Callable[[str], None], part: Worker | None) -> None:
+def serve(settings: Settings, part: Worker | None = None) -> None:
+    """Serve by this process. `part`: as one of several."""
     raise_open_files_limit()  # two for each client
-    store = LazyStore(settings, log)
+    store = LazyStore(settings)
     try:
-        until_ended(settings, store, log, part)
+        until_ended(settings, store, part)
     finally:
         store.close()
 
