@@ -31,7 +31,7 @@ def hands(kind: SwitchKind) -> Any:
     if kind is SwitchKind.GROUP:
         return GroupSwitchSteps([link], NOBODY, NOBODY, lambda: NOW_MS)
     whose = SwitchWithoutDataSteps if kind is SwitchKind.DATALESS else SwitchSteps
-    return whose(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, print, lambda: NOW_MS)
+    return whose(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
 
 
 @pytest.mark.parametrize("kind", SwitchKind)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -35,7 +34,7 @@ from twinshore.switch.core.steps import (
     begin_switch,
 )
 from twinshore.switch.core.unreplicated import UnreplicatedRange, ranges_to_json
-from twinshore.switch.operations.run import SwitchCaller, build_step_executor, links_both_ways
+from twinshore.switch.operations.run import build_step_executor, links_both_ways
 
 LINK = "east->west"
 SWITCH = "f" * 32
@@ -70,9 +69,8 @@ class Stage:
         self.ends = LinkClients(link, settings, patience_s=10.0, call_s=10.0)
         self.lease = exclusive(f"switch {SWITCH}", store, "anna")
         self.held: LeaseKeeper = self.lease.__enter__()
-        asking = SwitchCaller("anna", print, Event())
         self.work = build_step_executor(
-            self.record, link, back, settings, store, self.ends, asking, lambda: 1, lambda: self.held.left_s() > 0
+            self.record, link, back, settings, store, self.ends, lambda: 1, lambda: self.held.left_s() > 0
         )
 
     def close(self) -> None:

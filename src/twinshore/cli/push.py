@@ -16,6 +16,7 @@ from twinshore.cli.app import (
     print_result,
     read_text_file,
     run_steps,
+    server_log,
 )
 from twinshore.config.sentences import escape_line, format_time
 
@@ -125,8 +126,8 @@ def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool 
 def serve(settings: Path = SETTINGS) -> None:
     """Tells clients what they are set to, until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good
     order)."""
-    from twinshore.runtime.logging import LogWriter
     from twinshore.switch.config_service.tokens import serve as run
 
-    with LogWriter() as log:
-        run(load_settings_file(settings), log)
+    loaded = load_settings_file(settings)
+    with server_log(loaded):
+        run(loaded)

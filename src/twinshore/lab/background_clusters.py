@@ -10,7 +10,7 @@ import fcntl
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 from twinshore.config.errors import ConfigError
 from twinshore.config.model import Cluster
+from twinshore.config.sentences import Tell
 from twinshore.lab.archive import archive_flags
 from twinshore.lab.broker import LabBroker, read_process_identity
 from twinshore.lab.cache import cache_folder
@@ -69,7 +70,7 @@ def bring_up(
     *,
     brokers: int = 1,
     version: str = KAFKA_NEWEST,
-    tell: Callable[[str], None],
+    tell: Tell,
     dry_run: bool = False,
 ) -> list[BackgroundCluster]:
     """Starts the named clusters that are not up; returns them all. Refuses one whose brokers have died, which keeps its
@@ -102,7 +103,7 @@ def bring_up(
         return [stand[name] for name in names if name in stand]
 
 
-def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Tell, dry_run: bool = False) -> int:
     """Ends the named clusters, or all, and removes their data. Returns how many there were."""
     folder = folder.absolute()
     if not folder.is_dir():
@@ -221,7 +222,7 @@ def hold_folder_lock(folder: Path, *, dry_run: bool) -> Iterator[None]:
         yield
 
 
-def kill_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+def kill_clusters(folder: Path, names: Sequence[str], *, tell: Tell, dry_run: bool = False) -> int:
     """Kills the brokers of these clusters, as a power cut does. Returns how many clusters were alive."""
     folder = folder.absolute()
     with hold_folder_lock(folder, dry_run=dry_run):
@@ -233,7 +234,7 @@ def kill_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str], N
     return len(chosen)
 
 
-def restart_clusters(folder: Path, names: Sequence[str], *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+def restart_clusters(folder: Path, names: Sequence[str], *, tell: Tell, dry_run: bool = False) -> int:
     """Starts these clusters' dead brokers with their data and addresses. Returns how many clusters lacked brokers."""
     folder = folder.absolute()
     with hold_folder_lock(folder, dry_run=dry_run):

@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from twinshore.config.model import Cluster, TopicPartition
+from twinshore.config.sentences import Tell
 from twinshore.kafka.clock import wall_ms
 from twinshore.lab.clients import client_settings, read_group_offsets
 from twinshore.lab.demo_stage import DemoMirror
@@ -101,7 +102,7 @@ class PausedWorkers:
                 pump.send_signal(number)
 
 
-def run_verb(mirror: DemoMirror, words: Sequence[str], say: Callable[[str], None]) -> None:
+def run_verb(mirror: DemoMirror, words: Sequence[str], say: Tell) -> None:
     """Runs `twinshore WORDS` and passes on the output, except step details. Raises LabError on failure."""
     say(f"  $ twinshore {' '.join(words)}")
     command = [sys.executable, "-u", "-m", "twinshore.cli", *words, "--settings", str(mirror.settings)]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from twinshore.config.model import TopicPartition
+from twinshore.config.sentences import Tell
 from twinshore.lab.demo_clients import (
     GROUP,
     UNREPLICATED_RECORDS,
@@ -64,7 +65,7 @@ class DemoOutcome:
     difference: str = ""
 
 
-def run_demo(plan: DemoPlan, say: Callable[[str], None]) -> DemoOutcome:
+def run_demo(plan: DemoPlan, say: Tell) -> DemoOutcome:
     """Runs the demo; `say` gets sentences and lines of figures. Leaves nothing behind unless `plan.keep`."""
     stage = DemoStage(keep=plan.keep)
     kept = False
@@ -90,7 +91,7 @@ def run_demo(plan: DemoPlan, say: Callable[[str], None]) -> DemoOutcome:
 class _Play:
     """One run. Each act announces what happens and what to watch."""
 
-    def __init__(self, plan: DemoPlan, stage: DemoStage, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: DemoPlan, stage: DemoStage, say: Tell) -> None:
         self._plan, self._stage = plan, stage
         self._tell = say
         self._started_s = time.monotonic()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from twinshore.config.errors import KafkaError, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.config.model import FIRST_TERM, Link, next_term, written_epoch
-from twinshore.config.sentences import count_phrase, has_or_have, is_or_are, join_names
+from twinshore.config.sentences import Tell, count_phrase, has_or_have, is_or_are, join_names
 from twinshore.config.settings import Settings
 from twinshore.kafka.admin import may_alter_acls, read_acls
 from twinshore.kafka.clock import wall_ms
@@ -67,7 +67,7 @@ def run_steps(
     save: SaveState,
     *,
     now_ms: Callable[[], int],
-    tell: Callable[[str], None],
+    tell: Tell,
     stop: threading.Event,
     behind_flip: Callable[[], None] = lambda: None,
 ) -> SwitchState:
@@ -83,7 +83,7 @@ class _Run:
     once: Callable[[SwitchState], StepOutcome]
     save: SaveState
     now_ms: Callable[[], int]
-    tell: Callable[[str], None]
+    tell: Tell
     stop: threading.Event
     behind_flip: Callable[[], None]
 
@@ -207,11 +207,10 @@ class SwitchSteps(StepExecutor):
         new: KafkaCluster,
         words: HomeAnnouncer,
         writers: WriterAccess,
-        log: Callable[[str], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._link, self._back, self._settings, self._store = link, back, settings, store
-        self._old, self._new, self._words, self._writers, self._log = old, new, words, writers, log
+        self._old, self._new, self._words, self._writers = old, new, words, writers
         self._now_ms = now_ms
         self._held_again = False
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)

@@ -80,7 +80,7 @@ def test_no_look_puts_back_what_a_later_one_has_seen(store: Store) -> None:
         list(apply_push(plan_set(SetPush("shop", push(home)), store), store, by="anna"))
 
     async def play() -> str:
-        board = PushCache(store, lambda _: None)
+        board = PushCache(store)
         tell("east")
         slow, seen, go = board._read, threading.Event(), threading.Event()
 
@@ -110,4 +110,4 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         file = tmp_path / "twinshore.toml"
         file.write_text(f"[push]\nport = {taken.getsockname()[1]}\n")
         with pytest.raises(ConfigError, match="cannot be served"):
-            serve(load_settings(file, {}), lambda _: None)
+            serve(load_settings(file, {}))

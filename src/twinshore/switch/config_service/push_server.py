@@ -8,6 +8,7 @@ not served: a client has its own copy, and another server may have a newer one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
 from collections import Counter, defaultdict
@@ -36,6 +37,8 @@ from twinshore.state.store import Store
 from twinshore.switch.config_service.push import SetPush, apply_push, plan_set
 from twinshore.switch.core.config_offer import DIGEST_CHARS_SHOWN, parse_bearer_token
 
+log = logging.getLogger(__name__)
+
 STORE_POLL_INTERVAL_S = 0.3
 STALE_AFTER_S = 30.0
 
@@ -53,7 +56,7 @@ async def _within(event: asyncio.Event, seconds: float) -> None:
 class PushCache:
     """Runs `look` until `stop`. Call all other methods in the same event loop."""
 
-    def __init__(self, store: Store, log: Callable[[str], None]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store, self._told = store, RepeatFilter(log)
         self._rows: dict[str, PushRow] = {}
         self._tokens: dict[str, PushTokenRow] = {}
@@ -276,10 +279,10 @@ class SignalFreeServer(uvicorn.Server):
         yield
 
 
-def serve(settings: PushSettings, store: Store, log: Callable[[str], None]) -> None:
+def serve(settings: PushSettings, store: Store) -> None:
     """Serves until Ctrl-C, SIGTERM or SIGHUP. Raises ConfigError if the address or the certificate is unusable."""
     with _listening(settings) as door:
-        asyncio.run(_serve(settings, door, store, log))
+        asyncio.run(_serve(settings, door, store))
 
 
 def _listening(settings: PushSettings) -> socket.socket:
@@ -290,8 +293,8 @@ def _listening(settings: PushSettings) -> socket.socket:
         raise bind_error("push", settings.address, settings.port, error) from error
 
 
-async def _serve(settings: PushSettings, door: socket.socket, store: Store, log: Callable[[str], None]) -> None:
-    board = PushCache(store, log)
+async def _serve(settings: PushSettings, door: socket.socket, store: Store) -> None:
+    board = PushCache(store)
     server = SignalFreeServer(_config(settings, PushRoutes(board, store)))
     loop = asyncio.get_running_loop()
 
@@ -304,15 +307,17 @@ async def _serve(settings: PushSettings, door: socket.socket, store: Store, log:
             loop.add_signal_handler(number, stop)
     await board.refresh()
     looking = asyncio.create_task(board.look())
-    log(f"serves {board.apps} pushes at {_address(settings, door)}")
+    log.info(f"serves {board.apps} pushes at {_address(settings, door)}")
     if not settings.certificate_file and settings.address not in LOCAL_ADDRESSES:
-        log("without [push] certificate_file anybody on the way can read tokens: let a proxy speak TLS, or set one")
+        log.warning(
+            "without [push] certificate_file anybody on the way can read tokens: let a proxy speak TLS, or set one"
+        )
     try:
         await server.serve(sockets=[door])
     finally:
         board.stop()
         await looking
-        log("ended")
+        log.info("ended")
 
 
 def _address(settings: PushSettings, door: socket.socket) -> str:

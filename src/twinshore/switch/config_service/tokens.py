@@ -5,7 +5,6 @@ change it. Each token is shown once, when made.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +21,9 @@ from twinshore.switch.config_service.push_server import serve as until_ended
 from twinshore.switch.core.config_offer import DIGEST_CHARS_SHOWN, check_app
 
 
-def serve(settings: Settings, log: Callable[[str], None]) -> None:
+def serve(settings: Settings) -> None:
     with open_or_create(settings) as store:
-        until_ended(settings.of(push.SECTION), store, log)
+        until_ended(settings.of(push.SECTION), store)
 
 
 AUDIT_KIND = "push token"

@@ -14,7 +14,7 @@ from twinshore.config.errors import ConfigError, KafkaError, RefusedError, Store
 from twinshore.config.frozen import SWITCH_CLIENT_ID
 from twinshore.config.model import Link, TwinNaming
 from twinshore.config.sections.switch import SECTION as SWITCH
-from twinshore.config.sentences import join_names
+from twinshore.config.sentences import Tell, join_names
 from twinshore.config.settings import Settings
 from twinshore.groups.offset_move import links_between
 from twinshore.kafka.clock import steady_s, wall_ms
@@ -98,7 +98,7 @@ def read_switch_records(log: HomeLog) -> dict[str, ClusterSwitchRecord]:
     return found
 
 
-def import_cluster_records(settings: Settings, store: Store, tell: Callable[[str], None]) -> None:
+def import_cluster_records(settings: Settings, store: Store, tell: Tell) -> None:
     for name in sorted({one.target for one in settings.links if one.naming is TwinNaming.SAME}):
         with closing(
             KafkaCluster(settings.cluster(name), patience_s=REQUEST_TIMEOUT_S, call_s=REQUEST_TIMEOUT_S)
@@ -182,7 +182,7 @@ class SwitchCaller:
     """
 
     by: str
-    tell: Callable[[str], None]
+    tell: Tell
     stop: threading.Event
     before_hold: Callable[[], None] = lambda: None
     behind_flip: Callable[[], None] = lambda: None
@@ -272,7 +272,7 @@ def _go_on(
         def holds() -> bool:
             return began is not None and lease.generation() == began.epoch
 
-        work = build_step_executor(record, link, back, settings, store, ends, asking, now_ms, holds)
+        work = build_step_executor(record, link, back, settings, store, ends, now_ms, holds)
         once = call_before_announcing(asking.before_hold, work.once)
         ended = run_steps(
             record, once, save, now_ms=now_ms, tell=asking.tell, stop=asking.stop, behind_flip=asking.behind_flip
@@ -294,7 +294,6 @@ def build_step_executor(
     settings: Settings,
     store: Store,
     ends: LinkClients,
-    asking: SwitchCaller,
     now_ms: Callable[[], int],
     holds_lease: Callable[[], bool] = lambda: False,
 ) -> CommandSteps:
@@ -312,7 +311,7 @@ def build_step_executor(
             does = FailbackSteps(link, back, settings, store, ends.source, ends.target, words, writers, now_ms, guard)
         else:
             whose = SwitchWithoutDataSteps if record.kind is SwitchKind.DATALESS else SwitchSteps
-            does = whose(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
+            does = whose(link, back, settings, store, ends.source, ends.target, words, writers, now_ms)
     return CommandSteps(settings.of(SWITCH), does)
 
 

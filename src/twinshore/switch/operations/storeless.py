@@ -130,7 +130,7 @@ def run_switch(
         if begun:
             _must_be_left(notes, begun, record_idle_limit_s(begun.record, settings.of(SWITCH).timeout_s), asking)
         clock = running.steady_clock()
-        work = running.build_step_executor(record, link, back, settings, where.store, ends, asking, clock)
+        work = running.build_step_executor(record, link, back, settings, where.store, ends, clock)
         saved = ClusterRecordKeeper(notes, begun.digest if begun else "")
         ended = run_steps(record, work.once, saved.save, now_ms=clock, tell=asking.tell, stop=asking.stop)
     if ended.as_kept().awaits_store:
