@@ -18,7 +18,7 @@ Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 class RepeatFilter:
     """Logs sentences, except repetitions of the last one."""
 
-    def __init__(self, log: Log | Callable[[str], None], level: int = logging.WARNING) -> None:
+    def __init__(self, log: Log, level: int = logging.WARNING) -> None:
         self._log, self._level = log, level
         self._said = ""
 
@@ -26,19 +26,13 @@ class RepeatFilter:
         sentence = _OBJECT.sub("", sentence)
         if sentence != self._said:
             self._said = sentence
-            self._write(self._level, sentence)
+            self._log.log(self._level, sentence)
 
     def well(self, says: str = "") -> None:
         """Ends the problem: the same sentence would be news again. `says` is logged if there was a problem."""
         if self._said and says:
-            self._write(logging.INFO, says)
+            self._log.info(says)
         self._said = ""
-
-    def _write(self, level: int, sentence: str) -> None:
-        if isinstance(self._log, (logging.Logger, logging.LoggerAdapter)):
-            self._log.log(level, sentence)
-        else:
-            self._log(sentence)
 
 
 def run_all(parts: Iterable[Callable[[], None]]) -> None:

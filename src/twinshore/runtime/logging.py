@@ -197,17 +197,14 @@ class LogWriter(logging.Handler):
     retried; too many lines drop the oldest, which the log reports later.
     """
 
-    def __init__(self, descriptor: int | None = None, *, dated: bool = True) -> None:
+    def __init__(self, descriptor: int | None = None) -> None:
         super().__init__()
-        self.setFormatter(TextFormatter() if dated else logging.Formatter())
+        self.setFormatter(TextFormatter())
         self._descriptor = descriptor
         self._lines: deque[str] = deque()
         self._dropped = 0
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
-
-    def __call__(self, sentence: str) -> None:
-        self.emit(logging.makeLogRecord({"msg": sentence}))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
