@@ -32,7 +32,7 @@ def test_a_line_of_json_has_the_fields_that_the_line_is_about(capsys: pytest.Cap
     assert first == {
         "level": "warning",
         "logger": "twinshore.some.module",
-        "message": "ä\nline, 5%",
+        "message": "east->west: ä\nline, 5%",
         "link": "east->west",
         "topic": "orders",
     }
@@ -61,7 +61,7 @@ def test_the_kept_lines_tell_loggers_and_fields_apart(log_lines: LogLines) -> No
     LinkLogger(log, "east->west").info("a course")
     log.warning("a failure")
     log.debug("a detail")
-    assert log_lines == ["a course", "a failure"]
-    assert log_lines.of(link="east->west") == log_lines.of("twinshore.some", link="east->west") == ["a course"]
+    assert log_lines == ["east->west: a course", "a failure"]
+    assert log_lines.of(link="east->west") == log_lines.of("twinshore.some", link="east->west") == log_lines[:1]
     assert log_lines.of("twinshore.other") == []
     assert [record.levelno for record in log_lines.records] == [logging.INFO, logging.WARNING]

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from testkit.errors import raises
 from twinshore.config.errors import ConfigError
 from twinshore.switch.core.config_offer import check_app, check_offer, parse_bearer_token
 
@@ -23,7 +24,7 @@ def test_the_clusters_of_a_push_are_named_with_their_addresses() -> None:
 
 def test_what_is_named_twice_is_refused_as_the_first_may_be_secret() -> None:
     text = push(settings={}).replace('"settings": {}', '"settings": {"sasl.password": "hush"}, "settings": {}')
-    with pytest.raises(ConfigError, match="names something twice"):
+    with raises(ConfigError, "client.push-key-twice"):
         check_offer(text)
 
 
