@@ -12,11 +12,11 @@ from twinshore.cli.app import JSON, SETTINGS, load_settings_file, write_text_fil
 from twinshore.kafka.clock import wall_ms
 from twinshore.runtime.process import catch_stop_request
 
-LAST = typer.Option("1h", "--last", help="Of how long: 10m, 1h, 1d.")
-POLICY = typer.Option(None, "--policy", help="A file that says which rules and limits hold, and what is waived.")
-HTML = typer.Option(None, "--html", help="Write it to this file too, as one page that needs nothing else.")
-HERE = typer.Option(False, "--here", help="Sum up in this process, without Spark.")
-ALL = typer.Option(False, "--all", help="Show every finding, not ten of those that are alike.")
+LAST = typer.Option("1h", "--last", help="How far back to look: 10m, 1h, 1d.")
+POLICY = typer.Option(None, "--policy", help="File with rules, limits and waived findings.")
+HTML = typer.Option(None, "--html", help="Also write a self-contained HTML page to this file.")
+HERE = typer.Option(False, "--here", help="Run in this process, without Spark.")
+ALL = typer.Option(False, "--all", help="Show all findings, not ten of each kind.")
 
 
 def register(proxy: typer.Typer) -> None:
@@ -32,10 +32,10 @@ def audit(
     settings: Path = SETTINGS,
     json_output: bool = JSON,
 ) -> None:
-    """Audits clients by what proxies counted: what is wasteful or unsafe, what it costs, and which setting mends it.
+    """Audits clients by what proxies counted: wasteful or unsafe use, its cost, and the setting that fixes it.
 
-    A job of Spark sums the store's windows up. Exit code 0: nothing was found; 1: something was, of the weight that the
-    policy names or above (warning, without a policy); 2: nothing was found, but not all could be seen.
+    A Spark job sums the traffic in the store. Exit code 0: no findings; 1: findings at or above the policy's severity
+    (warning, without a policy); 2: no findings, but some data was missing.
     """
     from twinshore.advisor.operations.client_audits import (
         ClientAuditRequest,

@@ -26,48 +26,50 @@ if TYPE_CHECKING:
     from twinshore.config.model import Plan
     from twinshore.proxy.operations.breakers import BreakerStep
 
-CUT_TOPIC = typer.Argument(help="The topic, or how topics begin, with a `*` behind.", metavar="TOPIC")
-CUT_CLIENT = typer.Option("*", "--client", help="Only clients of this id; with a `*` behind, ids that begin so.")
+CUT_TOPIC = typer.Argument(help="A topic, or a prefix followed by `*`.", metavar="TOPIC")
+CUT_CLIENT = typer.Option("*", "--client", help="Only this client id, or a prefix followed by `*`.")
 PRODUCE = typer.Option(False, "--produce", help="Only for producers.")
 FETCH = typer.Option(False, "--fetch", help="Only for consumers.")
 POLICY = typer.Option(
-    "refuse", "--policy", help="What producers are answered: refuse, and they try again; drop, and records are lost."
+    "refuse", "--policy", help="refuse: producers retry. drop: producers get success, and the records are lost."
 )
-REASON = typer.Option(..., "--reason", help="Why, for whoever finds it.")
-FOR = typer.Option("", "--for", help="It closes by itself behind that: 90s, 10m, 2h.")
-RECORDS_S = typer.Option(0, "--records-s", help="Trips above so many records a second, of producers.")
-BYTES_S = typer.Option(0, "--bytes-s", help="Trips above so many bytes a second.")
-LATENCY_MS = typer.Option(0, "--latency-ms", help="Trips where the broker's answers to producers take longer.")
-ABOVE_S = typer.Option(5, "--above-s", help="For how many seconds a limit must be passed.")
-QUIET_S = typer.Option(30, "--quiet-s", help="For how many seconds all must be below half of it to close again.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
-BY = typer.Option("topic", "--by", help="topic, client, cluster, way (from a proxy to a cluster), or flow: all apart.")
-SORT = typer.Option("bytes", "--sort", help="What the largest has most of: bytes, requests, records, errors, latency.")
-LAST = typer.Option("5m", "--last", help="Of how long: 90s, 5m, 2h.")
-TOPIC = typer.Option("*", "--topic", help="Only this topic, or with a `*` behind, topics that begin so.")
-CLIENT = typer.Option("*", "--client", help="Only this client id, or with a `*` behind, ids that begin so.")
-PAGE = typer.Option(1, "--page", help="Which page.", min=1)
-SIZE = typer.Option(20, "--lines", help="How many lines a page has.", min=1)
-GROUP = typer.Argument(help="The group.", metavar="GROUP")
+REASON = typer.Option(..., "--reason", help="Reason, shown to other operators.")
+FOR = typer.Option("", "--for", help="Close by itself after this time: 90s, 10m, 2h.")
+RECORDS_S = typer.Option(0, "--records-s", help="Open above this many produced records per second.")
+BYTES_S = typer.Option(0, "--bytes-s", help="Open above this many bytes per second.")
+LATENCY_MS = typer.Option(0, "--latency-ms", help="Open if brokers take longer to answer producers.")
+ABOVE_S = typer.Option(5, "--above-s", help="Seconds above a limit before it opens.")
+QUIET_S = typer.Option(30, "--quiet-s", help="Seconds below half of every limit before it closes.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+BY = typer.Option(
+    "topic", "--by", help="Group by topic, client, cluster, way (proxy to cluster), or flow (all of these)."
+)
+SORT = typer.Option("bytes", "--sort", help="Sort by bytes, requests, records, errors or latency; largest first.")
+LAST = typer.Option("5m", "--last", help="How far back to look: 90s, 5m, 2h.")
+TOPIC = typer.Option("*", "--topic", help="Only this topic, or a prefix followed by `*`.")
+CLIENT = typer.Option("*", "--client", help="Only this client id, or a prefix followed by `*`.")
+PAGE = typer.Option(1, "--page", help="Page number.", min=1)
+SIZE = typer.Option(20, "--lines", help="Lines per page.", min=1)
+GROUP = typer.Argument(help="The consumer group.", metavar="GROUP")
 RESET_TOPIC = typer.Option(
-    [], "--topic", help="Only this topic, or partitions of it as in orders:0,2; may be repeated."
+    [], "--topic", help="Only this topic, or these partitions of it, such as orders:0,2; repeatable."
 )
 EARLIEST = typer.Option(False, "--to-earliest", help="To the beginning of each partition.")
 LATEST = typer.Option(False, "--to-latest", help="To the end of each partition.")
 OFFSET = typer.Option(None, "--to-offset", min=0, help="To this offset.")
-TIME = typer.Option("", "--to-time", help="To the first record of that time or later, as in 2026-11-26T10:00:00Z.")
-SHIFT = typer.Option(None, "--shift-by", help="By so many records on, or back where it is negative.")
-RESUME = typer.Option(False, "--resume", help="Finish a reset that was not finished.")
-UNDO = typer.Option(False, "--undo", help="Have places as they were before a reset that was not finished.")
-GATHER_S = typer.Option(10.0, "--gather-s", min=0.0, help="How long members are waited for, to come back together.")
-YES = typer.Option(False, "--yes", help="Do not ask once more.")
-NAME = typer.Argument(..., metavar="NAME", help="The user, as clients log in.")
-TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also says where these are led, and why.")
-PASSWORD_FILE = typer.Option(..., "--password-file", help="File that holds the password.")
+TIME = typer.Option("", "--to-time", help="To the first record at or after this time, such as 2026-11-26T10:00:00Z.")
+SHIFT = typer.Option(None, "--shift-by", help="Forward by this many offsets; backward if negative.")
+RESUME = typer.Option(False, "--resume", help="Finish an unfinished reset.")
+UNDO = typer.Option(False, "--undo", help="Undo an unfinished reset: restore the earlier offsets.")
+GATHER_S = typer.Option(10.0, "--gather-s", min=0.0, help="Seconds to wait for members to rejoin.")
+YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
+NAME = typer.Argument(..., metavar="NAME", help="The user name with which clients log in.")
+TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also show which cluster serves these topics, and why.")
+PASSWORD_FILE = typer.Option(..., "--password-file", help="File with the password.")
 
 
 def register_breaker(proxy: typer.Typer) -> None:
-    breaker = typer.Typer(help="Circuit breakers: proxies answer for a topic, or for a client, in place of brokers.")
+    breaker = typer.Typer(help="Circuit breakers: proxies answer clients in place of brokers.")
     breaker.command("open")(open_breaker)
     breaker.command("close")(close)
     breaker.command("limit")(limit)
@@ -87,9 +89,9 @@ def open_breaker(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Opens a breaker at every proxy: producers retry, consumers get no new records, brokers see neither.
+    """Opens a breaker at every proxy: producers retry, consumers get no new records, brokers get no requests.
 
-    With --policy drop producers are told that their records are written, and the records are lost.
+    With --policy drop, producers get success, and their records are lost.
     """
     from twinshore.proxy.operations.breakers import (
         OpenBreakers,
@@ -121,9 +123,9 @@ def limit(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Sets limits at which a breaker opens by itself. It closes once the demand has been low for some time.
+    """Sets limits at which a breaker opens by itself. It closes after traffic has been low for some time.
 
-    Each proxy measures its own traffic, of all topics and clients that the breaker matches together.
+    Each proxy measures its own traffic, summed over all topics and clients that the breaker matches.
     """
     from twinshore.proxy.operations.breakers import (
         SetBreakerLimits,
@@ -178,7 +180,7 @@ def _breaker_in_words(one: Mapping[str, Any]) -> str:
 
 
 def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows the ledger of records that producers take for written and that no broker has, newest first."""
+    """Shows the records that breakers acknowledged and dropped, newest first."""
     from dataclasses import asdict
 
     from twinshore.proxy.operations.breakers import list_dropped_records
@@ -213,9 +215,9 @@ def traffic(
     settings: Path = SETTINGS,
     json_output: bool = JSON,
 ) -> None:
-    """Shows what goes through the proxies: bytes, requests and records a second, latency, connections, errors.
+    """Shows traffic through the proxies: bytes, requests and records per second, latency, connections, errors.
 
-    Proxies tell it to the store once in a window of [proxy] traffic_every_s seconds. Asks no cluster.
+    Reads the store. Proxies report to it every [proxy] traffic_every_s seconds.
     """
     from twinshore.proxy.operations.traffic import parse_query, query_traffic
     from twinshore.state.opening import open_or_temporary
@@ -241,9 +243,9 @@ def offsets(
     dry_run: bool = DRY_RUN,
     yes: bool = YES,
 ) -> None:
-    """Shows where a group of the proxies' clients stands, or sets it to other places while its members run.
+    """Shows the committed offsets of a proxy clients' group, or resets them while its members run.
 
-    Members wait for some seconds, join again, and read on from the new places. No member is started again.
+    Members wait for some seconds, rejoin and read on from the new offsets. No client restarts.
     """
     from twinshore.proxy.operations.reset_offsets import act, parse_reset_request, plan
     from twinshore.state.opening import open_or_create, open_or_temporary
@@ -268,7 +270,7 @@ def offsets(
 
 
 def register(app: typer.Typer) -> None:
-    proxy = typer.Typer(help="Serve clients of several clusters at one address.", no_args_is_help=True)
+    proxy = typer.Typer(help="Serve several clusters at one address.", no_args_is_help=True)
     proxy.command("run")(run)
     proxy.command("plan")(plan)
     proxy.command("list")(list_proxies)
@@ -283,12 +285,11 @@ def register(app: typer.Typer) -> None:
 
 def run(
     settings: Path = SETTINGS,
-    processes: int = typer.Option(0, "--processes", min=0, help="In place of [proxy] processes; 0: as it says."),
+    processes: int = typer.Option(0, "--processes", min=0, help="Number of processes; 0: as in [proxy] processes."),
 ) -> None:
-    """Serves clients at [proxy] address and port, until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good
-    order).
+    """Serves clients at [proxy] address and port until stopped. Ctrl-C, SIGTERM or a closed terminal stops it cleanly.
 
-    Each topic is led to the cluster where it is at home.
+    Routes each topic to its home.
     """
     from twinshore.proxy.operations.run import serve_proxy
 
@@ -302,10 +303,10 @@ def plan(
     settings: Path = SETTINGS,
     json_output: bool = JSON,
 ) -> None:
-    """Says what clients would see: addresses and ports, versions, where topics are led, and which ones clash.
+    """Shows what clients would see: addresses, ports, versions, the cluster of each topic, and conflicts.
 
-    Serves no client, asks the clusters once and changes nothing. The exit code is 1 where a cluster is silent, a topic
-    clashes, or one that is named is on no cluster.
+    Asks the clusters once, serves no client and changes nothing. Exit code 1: a cluster does not answer, topics
+    conflict, or a named topic does not exist.
     """
     from twinshore.proxy.operations.run import preview_proxy
 
@@ -315,7 +316,7 @@ def plan(
 
 
 def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows which proxies serve, since when, and which have not read the latest breakers."""
+    """Shows the proxies, their start times, and which have not read the latest breakers."""
     from twinshore.proxy.operations.breakers import list_proxy_instances
     from twinshore.state.opening import open_or_temporary
 
@@ -331,16 +332,16 @@ def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 def groups(
     settings: Path = SETTINGS,
-    to: str = typer.Option("", "--to", help="The cluster where groups shall be at home from now on."),
-    force: bool = typer.Option(False, "--force", help="Also where the old home does not answer."),
-    gather_s: float = typer.Option(30.0, "--gather-s", min=0.0, help="How long members at work are waited for."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be done."),
-    yes: bool = typer.Option(False, "--yes", help="Do not ask once more."),
+    to: str = typer.Option("", "--to", help="Move the groups to this cluster."),
+    force: bool = typer.Option(False, "--force", help="Move even if the old home does not answer."),
+    gather_s: float = typer.Option(30.0, "--gather-s", min=0.0, help="Seconds to wait for running members."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the steps; change nothing."),
+    yes: bool = typer.Option(False, "--yes", help="Do not ask for confirmation."),
 ) -> None:
-    """Shows on which cluster the groups of the proxies' clients are at home, or moves them all to another one.
+    """Shows which cluster is the home of proxy clients' consumer groups, or moves all of them to another cluster.
 
-    Members commit what they have read, wait for some seconds, and go on where they were. Behind a home that is gone
-    they go on at the places that the mirror has copied.
+    Members commit their offsets, wait for some seconds and continue. If the old home is gone, they continue at the
+    offsets that the mirror replicated.
     """
     from twinshore.proxy.operations.groups_move import MoveGroups, act, plan
     from twinshore.state.opening import open_if_exists
@@ -356,7 +357,7 @@ def user(
     name: str = NAME,
     password_file: Path = PASSWORD_FILE,
 ) -> None:
-    """Prints a table for [proxy] users_file: a user with a salted password, from which the password cannot be read."""
+    """Prints an entry for [proxy] users_file: a user with a salted hash of the password."""
     from twinshore.config.model import Secret
     from twinshore.proxy.operations.run import format_user_table
 

@@ -20,15 +20,15 @@ from twinshore.cli.app import (
 )
 from twinshore.config.sentences import escape_line, format_time
 
-APP = typer.Argument(help="The application, by the name that its clients give.", metavar="APP")
-FILE = typer.Argument(help="A file with the push, a JSON object; `-` reads it from standard input.", metavar="FILE")
-DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
-MAY_PUSH = typer.Option(False, "--may-push", help="It may change what clients are told, besides asking for it.")
-BEGINNING = typer.Argument(help="How the token begins that `push tokens` shows.", metavar="TOKEN")
+APP = typer.Argument(help="The application's name, as its clients give it.", metavar="APP")
+FILE = typer.Argument(help="File with the settings, a JSON object; `-` reads standard input.", metavar="FILE")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+MAY_PUSH = typer.Option(False, "--may-push", help="The token may also change settings, not only read them.")
+BEGINNING = typer.Argument(help="First characters of the token's digest, as `push tokens` shows it.", metavar="TOKEN")
 
 
 def register(app: typer.Typer) -> None:
-    push = typer.Typer(help="Tell clients of the client library what they are set to.", no_args_is_help=True)
+    push = typer.Typer(help="Push settings to clients of the client library.", no_args_is_help=True)
     push.command("set")(set_push)
     for verb in (show, remove, token, tokens, revoke, serve):
         push.command(verb.__name__)(verb)
@@ -37,9 +37,9 @@ def register(app: typer.Typer) -> None:
 
 
 def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Tells an application's clients something else. A running server tells it to them within a second.
+    """Changes the settings of an application's clients. A running server sends them within a second.
 
-    Refused where clients would not take it, or where it holds a secret: the store keeps none.
+    Refused if clients would reject the settings, or if they hold a secret: the store keeps no secrets.
     """
     from twinshore.state.opening import open_or_create, open_or_temporary
     from twinshore.switch.config_service.push import SetPush, apply_push, plan_set
@@ -51,7 +51,7 @@ def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_r
 
 
 def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows what an application's clients are told."""
+    """Shows the settings pushed to an application."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.push import read_pushes
 
@@ -65,7 +65,7 @@ def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) ->
 
 
 def list_pushes(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows which applications something is pushed to, since when, and who pushed it."""
+    """Lists the applications with pushed settings, since when, and who pushed them."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.push import read_pushes
 
@@ -79,7 +79,7 @@ def _said(found: dict[str, Any]) -> str:
 
 
 def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Takes an application's push away. Its clients stay as they are; one that starts goes by the last it has kept."""
+    """Removes an application's pushed settings. Running clients keep them; one that starts uses the last it saved."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.push import apply_push, plan_remove
 
@@ -89,7 +89,7 @@ def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -
 
 
 def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) -> None:
-    """Makes a token for an application's clients and prints it: nothing shows it again."""
+    """Creates a token for an application's clients and prints it, this once."""
     from twinshore.state.opening import open_or_create
     from twinshore.switch.config_service.tokens import NewToken, make_token
 
@@ -98,7 +98,7 @@ def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) 
 
 
 def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows which tokens count, each by the beginning of its digest."""
+    """Lists the valid tokens, each by the first characters of its digest."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service.tokens import read_tokens
 
@@ -112,7 +112,7 @@ def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 
 def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Has a token count no more, within a second."""
+    """Revokes a token, within a second."""
     from twinshore.state.opening import open_or_temporary
     from twinshore.switch.config_service import tokens as operations
 
@@ -124,8 +124,7 @@ def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool 
 
 
 def serve(settings: Path = SETTINGS) -> None:
-    """Tells clients what they are set to, until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good
-    order)."""
+    """Serves pushed settings to clients until stopped. Ctrl-C, SIGTERM or a closed terminal stops it cleanly."""
     from twinshore.switch.config_service.tokens import serve as run
 
     loaded = load_settings_file(settings)
