@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from twinshore.replication.operations.control import ControlRequest
     from twinshore.replication.operations.link_admin import LinkRequest as AskedOfLinks
 
-LINK = typer.Argument(help="The link, as its settings name it: `east->west`.")
-TOPICS = typer.Option([], "--topic", help="An expression for topics, whole names; may be given several times.")
-ADMITTED = typer.Option([], "--topics", help="Topics to mirror; may be given several times.")
-EXCLUDED = typer.Option([], "--exclude", help="Topics to leave out; may be given several times.")
-GROUPS = typer.Option([], "--groups", help="Consumer groups that follow; may be given several times.")
-EXCLUDED_GROUPS = typer.Option([], "--exclude-groups", help="Consumer groups to leave out.")
-NAMES = typer.Option([], "--name", help="Only this value, as `link list` names it.")
-NEW = typer.Argument(help="The link's name: `source->target`, as the settings name the clusters.")
-VALUES = typer.Argument(
-    None, help='Values as the settings have them, like `topics=["orders.*"]`.', metavar="NAME=VALUE..."
+LINK = typer.Argument(help="The link, such as `east->west`.")
+TOPICS = typer.Option([], "--topic", help="Regular expression for whole topic names; repeatable.")
+ADMITTED = typer.Option([], "--topics", help="Topics to replicate; repeatable.")
+EXCLUDED = typer.Option([], "--exclude", help="Topics to exclude; repeatable.")
+GROUPS = typer.Option([], "--groups", help="Consumer groups to replicate; repeatable.")
+EXCLUDED_GROUPS = typer.Option([], "--exclude-groups", help="Consumer groups to exclude; repeatable.")
+NAMES = typer.Option([], "--name", help="Only this value, by its name in `link list`; repeatable.")
+NEW = typer.Argument(help="`source->target`, with the clusters' names from the settings.")
+VALUES = typer.Argument(None, help='Values as in the settings, such as `topics=["orders.*"]`.', metavar="NAME=VALUE...")
+UNSET = typer.Option([], "--unset", help="Value to set back to its default, such as `groups.enabled`; repeatable.")
+AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values from the settings file.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+DRY_RECOVER = typer.Option(
+    False, "--dry-run", help="Show what would be restored, and which store has the link; change nothing."
 )
-UNSET = typer.Option([], "--unset", help="A value to set back to its default, like `topics` or `groups.enabled`.")
-AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values as the settings have them now.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
-DRY_RECOVER = typer.Option(False, "--dry-run", help="Only say what would be put back, and whose the link is now.")
-PAIR = typer.Option([], "--link", help="One of the two links, where the cluster is in several pairs.")
-EVERY = typer.Option(False, "--all", help="The link's own pause and all of its topics'.")
+PAIR = typer.Option([], "--link", help="One of the two links, if the cluster is in several pairs.")
+EVERY = typer.Option(False, "--all", help="Resume the link and all of its topics.")
 
 
 def register(app: typer.Typer) -> None:
-    link = typer.Typer(help="Look at links and change them while they run.", no_args_is_help=True)
+    link = typer.Typer(help="Show links, and change them while they run.", no_args_is_help=True)
     for verb in (pause, resume, throttle, priority, reset, homes, home):
         link.command(verb.__name__)(verb)
     link.command("list")(list_links)
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
-    """Shows what holds for each link, and whether the settings or the store say so."""
+    """Shows the values in force for each link, and whether they come from the settings or the store."""
     from twinshore.replication.operations.control import list_effective_links
     from twinshore.replication.operations.link_admin import list_link_remarks
     from twinshore.state.opening import open_if_exists
@@ -69,7 +69,7 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
 
 
 def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Stops carrying the link, or these topics, until you resume them. Nothing is lost while the source keeps it."""
+    """Pauses the link, or these topics, until you resume them. Nothing is lost while the source retains it."""
     from twinshore.replication.operations.control import PauseRequest
 
     _change(settings, PauseRequest(link, topic), dry_run=dry_run)
@@ -82,7 +82,7 @@ def resume(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Ends the link's own pause, or the pause of these topics; `--all` ends both. Other paused topics stay paused."""
+    """Resumes the link, or these topics; with `--all`, both. Other paused topics stay paused."""
     from twinshore.replication.operations.control import ResumeRequest
 
     _change(settings, ResumeRequest(link, topic, every), dry_run=dry_run)
@@ -90,12 +90,12 @@ def resume(
 
 def throttle(
     link: str = LINK,
-    bytes_s: int = typer.Argument(help="Bytes per second; 0: no bound."),
-    topic: str | None = typer.Option(None, "--topic", help="Each topic that matches, instead of the whole link."),
+    bytes_s: int = typer.Argument(help="Bytes per second; 0: unlimited."),
+    topic: str | None = typer.Option(None, "--topic", help="Limit each matching topic, not the whole link."),
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Limits the rate of a link, or of each topic that matches."""
+    """Limits the throughput of a link, or of each matching topic."""
     from twinshore.replication.operations.control import ThrottleRequest
 
     _change(settings, ThrottleRequest(link, bytes_s, topic), dry_run=dry_run)
@@ -103,12 +103,12 @@ def throttle(
 
 def priority(
     link: str = LINK,
-    topic: str = typer.Argument(help="An expression for topics, whole names."),
-    weight: int = typer.Argument(help="1 to 100; all others have 10. 0: as all others."),
+    topic: str = typer.Argument(help="Regular expression for whole topic names."),
+    weight: int = typer.Argument(help="1 to 100; 0: the default, 10."),
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Lets topics go before or after others when not everything can be carried at once."""
+    """Sets which topics go first when not all can be replicated at once. A higher weight goes first."""
     from twinshore.replication.operations.control import PriorityRequest
 
     _change(settings, PriorityRequest(link, topic, weight), dry_run=dry_run)
@@ -123,7 +123,7 @@ def filter_names(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Replaces filters of a link; filters that you do not name stay."""
+    """Replaces the given filters of a link; its other filters stay."""
     from twinshore.replication.operations.control import FilterRequest
 
     _change(settings, FilterRequest(link, topics, exclude, groups, exclude_groups), dry_run=dry_run)
@@ -135,7 +135,7 @@ def reset(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Takes back what operators changed: the settings hold again."""
+    """Removes operators' changes: the settings apply again."""
     from twinshore.replication.operations.control import ResetRequest
 
     _change(settings, ResetRequest(link, name), dry_run=dry_run)
@@ -149,8 +149,8 @@ def add(
 ) -> None:
     """Adds a link between two clusters of the settings.
 
-    A running mirror takes it up within seconds. Refused if it would carry back what a removed link in the other
-    direction has written.
+    A running mirror starts it within seconds. Refused if it would replicate back what a removed link in the other
+    direction wrote.
     """
     from twinshore.replication.operations.link_admin import AddLink
 
@@ -165,33 +165,31 @@ def set_values(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Gives a link other values than the settings have. A running mirror stops the link in good order and begins it
-    again."""
+    """Overrides the settings of a link. A running mirror restarts the link."""
     from twinshore.replication.operations.link_admin import ChangeLink
 
     _change_links(settings, ChangeLink(link, values or (), unset, as_settings), dry_run=dry_run)
 
 
 def turn(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Makes a link's source its target, and its target its source. Refused if the link has written a twin."""
+    """Reverses a link: swaps source and target. Refused if the link has written a twin."""
     from twinshore.replication.operations.link_admin import ReverseLink
 
     _change_links(settings, ReverseLink(link), dry_run=dry_run)
 
 
 def remove(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Removes a link: it is not carried any more. Its twins stay as they are, and the store keeps everything about
-    them."""
+    """Removes a link and ends its replication. Its twins stay, and so does what the store knows of them."""
     from twinshore.replication.operations.link_admin import RemoveLink
 
     _change_links(settings, RemoveLink(link), dry_run=dry_run)
 
 
 def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RECOVER) -> None:
-    """Recovers a lost store from what the link's target says, or takes the link over from another store.
+    """Restores a lost store from the link's target, or takes the link over from another store.
 
-    If the other store's mirror still runs, stop it first. Positions, anchors and the link's producer id come back.
-    Each twin is checked as a pump checks it, and nothing is copied again. Refused while a mirror runs the link here.
+    If the other store's mirror still runs, stop it first. Restores positions, base sequences and the link's producer
+    id. Checks each twin as a task does, and copies nothing again. Refused while a mirror runs the link here.
     """
     from twinshore.replication.operations.recover import RecoverLink, act, plan
     from twinshore.state.opening import open_or_create, open_or_temporary
@@ -204,8 +202,7 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_REC
 
 
 def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
-    """Shows the home of each topic that two links could carry to each other under one name, and the topics without a
-    home."""
+    """Shows the home of each topic that a pair of links can replicate both ways, and the topics without a home."""
     from twinshore.replication.operations.homes import list_homes
     from twinshore.state.opening import open_or_temporary
 
@@ -222,15 +219,15 @@ def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool 
 
 
 def home(
-    topic: str = typer.Argument(help="The topic, whole name."),
-    cluster: str = typer.Argument(help="Where it is written: the link from there carries it."),
+    topic: str = typer.Argument(help="The topic."),
+    cluster: str = typer.Argument(help="The cluster where the topic is written."),
     settings: Path = SETTINGS,
     link: list[str] = PAIR,
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Sets the home of a topic that has none, or that holds records on both sides.
 
-    Refused if a link carries the topic already: then only a switch could move it.
+    Refused if a link already replicates the topic: then only a switch can move it.
     """
     from twinshore.replication.operations.homes import SetHome, act, plan
     from twinshore.state.opening import open_or_create, open_or_temporary

@@ -21,49 +21,48 @@ from twinshore.cli.app import (
 from twinshore.cli.switch import run_plan
 from twinshore.runtime.process import exit_on_interrupt
 
-DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
-DRY_FORGET = typer.Option(False, "--dry-run", help="Only say what would be forgotten.")
-DRY_RESUME = typer.Option(False, "--dry-run", help="Only say what would be resumed.")
-DRY_AGREE = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
-DRY_REBUILD = typer.Option(False, "--dry-run", help="Only say what would be rescued, deleted and filled again.")
-DETAILS = typer.Option(False, "--details", help="Every step by itself, with each setting, ACL, quota and user.")
-STOPPED = typer.Option(None, "--partition", min=0, help="Only this partition; all that are stopped otherwise.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+DRY_FORGET = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+DRY_RESUME = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+DRY_AGREE = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+DRY_REBUILD = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+DETAILS = typer.Option(False, "--details", help="Show each step, with every setting, ACL, quota and user.")
+STOPPED = typer.Option(None, "--partition", min=0, help="Only this partition; default: all stopped partitions.")
 RATE_MB_S = typer.Option(
-    0.0, "--rate-mb-s", min=0, help="Estimate durations with this rate; 0: as measured on the link, else 50."
+    0.0, "--rate-mb-s", min=0, help="Throughput for estimates; 0: as measured on the link, or else 50."
 )
-KEPT = typer.Argument("", help="The topic, as the source names it.")
+KEPT = typer.Argument("", help="The source topic.")
 EVERY = typer.Option(False, "--all", help="All topics of the link, also future ones.")
-UNDO = typer.Option(False, "--undo", help="Take it back: policies hold again, each deletion after its whole delay.")
+UNDO = typer.Option(False, "--undo", help="Allow deletion by policies again, after the full delay.")
 UNCARRIED = typer.Option(
     False,
     "--even-uncarried",
-    help="Agree that records which the link did not carry, as the plan shows them, are deleted too.",
+    help="Also delete the records that the link did not replicate, as the plan shows them.",
 )
 PARTITION = typer.Option(0, "--partition", help="The partition.", min=0)
-SOURCE_OFFSET = typer.Option(None, "--source-offset", help="Say where this offset of the source lies on the target.")
-TARGET_OFFSET = typer.Option(None, "--target-offset", help="Say where this offset of the target came from.")
+SOURCE_OFFSET = typer.Option(None, "--source-offset", help="Find this source offset on the target.")
+TARGET_OFFSET = typer.Option(None, "--target-offset", help="Find this target offset on the source.")
 MOST = typer.Option(
-    20, "--most", help="Without an offset: how many extents to show, the last ones.", min=1, max=100_000
+    20, "--most", help="Without an offset: number of offset runs to show, the last ones.", min=1, max=100_000
 )
-REBUILT = typer.Argument(help="The link whose twins these are, as east->west or east..west.", metavar="LINK")
-TOPICS = typer.Argument(help="Topics, by their names.", metavar="TOPIC...")
-FOLDER = typer.Option(
-    None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
-)
-ANYWAY = typer.Option(False, "--anyway", help="Also while groups have members there, or somebody writes there.")
-YES = typer.Option(False, "--yes", help="Do not ask.")
+REBUILT = typer.Argument(help="The link of the twins, as east->west or east..west.", metavar="LINK")
+TOPICS = typer.Argument(help="Topic names.", metavar="TOPIC...")
+FOLDER = typer.Option(None, "--folder", help="Folder for rescued records; default: `rescued` beside the settings file.")
+ANYWAY = typer.Option(False, "--anyway", help="Even if consumer groups have members there, or clients write there.")
+YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
 
 
 def register(app: typer.Typer) -> None:
-    mirror = typer.Typer(help="Carry topics from one cluster to another, offset by offset.", no_args_is_help=True)
+    mirror = typer.Typer(help="Replicate topics from one cluster to another, offset by offset.", no_args_is_help=True)
     for verb in (run, plan, forget, begin_again, keep, delete, resume, extents, rebuild):
         mirror.command(verb.__name__.replace("_", "-"))(verb)
     app.add_typer(mirror, name="mirror")
 
 
 def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_RUN) -> None:
-    """Runs the links until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good order). Changes of links take
-    effect while it runs."""
+    """Replicates the links until stopped. Ctrl-C, SIGTERM or a closed terminal stops it cleanly. Changes of links take
+    effect while it runs.
+    """
     if dry_run:
         plan(settings, link, json_output=False, details=False, rate_mb_s=0.0)
         return
@@ -85,9 +84,9 @@ def plan(
     json_output: bool = JSON,
     rate_mb_s: float = RATE_MB_S,
 ) -> None:
-    """Prints with what a run of the links would begin, a line for each topic, and what it will take; does none of it.
+    """Shows what `mirror run` would do, with a line for each topic, and how long it would take. Changes nothing.
 
-    Exit code 2: a cluster does not answer, so the plan of its links is not known.
+    Exit code 2: a cluster does not answer, so the plan of its links is unknown.
     """
     from twinshore.replication.operations.run_plan import plan_run
     from twinshore.state.opening import open_or_temporary
@@ -102,15 +101,15 @@ def plan(
 
 
 def forget(
-    topic: str = typer.Argument(help="The topic whose twin is to be forgotten."),
+    topic: str = typer.Argument(help="The topic whose twin to forget."),
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     dry_run: bool = DRY_FORGET,
 ) -> None:
-    """Forgets a topic's twin, so that it can begin again. Neither cluster is touched; the ledger keeps its rows.
+    """Forgets a topic's twin, so that the topic can begin again. Changes neither cluster; the incident log stays.
 
-    Stop the mirror first, delete the twin on the target, forget it here, start the mirror again. Refused while a
-    mirror runs the link; where several links know the topic, --link says which.
+    Stop the mirror, delete the twin on the target, forget it here, and start the mirror. Refused while a mirror runs
+    the link. If several links have the topic, give --link.
     """
     from twinshore.replication.operations.forget import ForgetTopic, act, plan
     from twinshore.state.opening import open_existing
@@ -122,15 +121,15 @@ def forget(
 
 
 def resume(
-    topic: str = typer.Argument(help="The topic with stopped partitions, as the source names it."),
+    topic: str = typer.Argument(help="The source topic with stopped partitions."),
     partition: int | None = STOPPED,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     dry_run: bool = DRY_RESUME,
 ) -> None:
-    """Lets partitions go on that an incident stopped; the running mirror takes them up within seconds.
+    """Resumes partitions that an incident stopped. The running mirror continues them within seconds.
 
-    Refused if the command can see that the cause still stands.
+    Refused if the command sees that the cause persists.
     """
     from twinshore.replication.operations.incident_admin import ResumeStopped, act, plan
     from twinshore.state.opening import open_existing
@@ -142,19 +141,18 @@ def resume(
 
 
 def begin_again(
-    topic: str = typer.Argument(help="The topic of the source that was made again, or whose twin was deleted."),
+    topic: str = typer.Argument(help="The source topic that was recreated, or whose twin was deleted."),
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     even_uncarried: bool = UNCARRIED,
     dry_run: bool = DRY_AGREE,
 ) -> None:
-    """Agrees that a topic begins again: the running mirror deletes the old twin, with everything it holds, and makes
-    a new one.
+    """Lets the running mirror replace a topic's twin: it deletes the old twin with all its records and creates a new
+    one.
 
-    Only a topic that has stopped as *recreated topic* can begin again. The command asks both clusters now, and shows
-    what the old twin holds and which part of it the link did not carry. You agree only to what is shown. Refused for
-    a mapped topic, because its twin holds data of others and is never deleted. With several links in the settings,
-    --link is needed.
+    Only for a topic that stopped with the incident *recreated topic*. Asks both clusters, and shows what the old twin
+    holds and which records the link did not replicate. You agree only to what is shown. Refused for a mapped topic: its
+    twin holds other records and is never deleted. With several links in the settings, give --link.
     """
     from twinshore.replication.operations.begin_again import BeginAgain, act, plan
     from twinshore.state.opening import open_existing
@@ -169,9 +167,9 @@ def begin_again(
 def keep(
     topic: str = KEPT, settings: Path = SETTINGS, link: list[str] = LINKS, every: bool = EVERY, undo: bool = UNDO
 ) -> None:
-    """Forbids that a topic's twin is deleted, by any policy or agreement, until it is taken back with --undo.
+    """Protects a topic's twin from deletion by any policy or agreement, until you run it with --undo.
 
-    A running mirror obeys at once: it asks right before each deletion.
+    A running mirror obeys at once: it checks right before each deletion.
     """
     from twinshore.replication.operations.twin_deletion import KeepTwin, act_keep, plan_keep
     from twinshore.state.opening import open_existing
@@ -184,15 +182,15 @@ def keep(
 
 
 def delete(
-    topic: str = typer.Argument(help="The topic, deleted on the source, whose twin waits for an operator's word."),
+    topic: str = typer.Argument(help="The deleted source topic whose twin waits for approval."),
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     dry_run: bool = DRY_AGREE,
 ) -> None:
-    """Agrees to the deletion of a twin that waits because too many twins would be deleted at once.
+    """Allows the deletion of a twin that waits because too many twins would be deleted at once.
 
-    The running mirror deletes the twin within seconds, if nothing else forbids it at that moment. With several links
-    in the settings, --link says whose twin it is.
+    The running mirror deletes the twin within seconds, unless something else forbids it. With several links in the
+    settings, give --link.
     """
     from twinshore.replication.operations.twin_deletion import AllowDeletion, act_delete, plan_delete
     from twinshore.state.opening import open_existing
@@ -205,7 +203,7 @@ def delete(
 
 
 def extents(
-    topic: str = typer.Argument(help="The topic as the source calls it."),
+    topic: str = typer.Argument(help="The source topic."),
     partition: int = PARTITION,
     source_offset: int | None = SOURCE_OFFSET,
     target_offset: int | None = TARGET_OFFSET,
@@ -214,9 +212,9 @@ def extents(
     link: list[str] = LINKS,
     json_output: bool = JSON,
 ) -> None:
-    """Looks up an offset of a mapped topic, or shows the topic's map: runs of offsets with one difference.
+    """Translates an offset of a mapped topic, or shows the topic's offset runs.
 
-    An offset that no consumer sees, or that others wrote, has no counterpart: then the command names the next offset
+    An offset that others wrote, or that no consumer sees, has no counterpart. The command then names the next offset
     that has one.
     """
     from twinshore.replication.operations.run_plan import OffsetQuery, look_up_offsets
@@ -240,10 +238,10 @@ def rebuild(
     yes: bool = YES,
     dry_run: bool = DRY_REBUILD,
 ) -> None:
-    """Deletes spoilt twins and fills them again; what their home lacks is saved to files first.
+    """Deletes damaged twins and replicates them again. First saves records that their home lacks to files.
 
-    The mirror must run. Nothing changes at the home. A killed rebuild goes on with `twinshore switch resume`. Exit code
-    1: it turned back, and nothing was deleted.
+    The mirror must run. Nothing changes at the home. `twinshore switch resume` continues a killed rebuild. Exit code 1:
+    it rolled back and deleted nothing.
     """
     from twinshore.switch.operations.rebuilding import RebuildRequest
     from twinshore.switch.operations.rebuilding import plan as plan_rebuild

@@ -33,36 +33,36 @@ if TYPE_CHECKING:
     from twinshore.switch.operations.run import SwitchCaller
     from twinshore.switch.operations.show import SwitchView
 
-TOPICS = typer.Argument(None, help="Topics, as expressions for whole names.", metavar="TOPIC...")
-NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
-GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
-ALL = typer.Option(False, "--all", help="All topics that the link carries, in waves: each is a switch of its own.")
-WAVE = typer.Option(model.TOPICS_PER_WAVE, "--wave", help="How many topics move at once with --all.")
-PRODUCER = typer.Option("", "--producer", help="One producer alone: says why it cannot, or what to do in its place.")
-OF = typer.Option("", "--of", help="The topics that this switch, or plan of waves, has moved, by its first letters.")
-TO = typer.Option(..., "--to", help="The cluster where the topics are written from then on.")
+TOPICS = typer.Argument(None, help="Topics, as regular expressions for whole names.", metavar="TOPIC...")
+NAMED = typer.Argument(help="Topics, as regular expressions for whole names.", metavar="TOPIC...")
+GROUP = typer.Option("", "--group", help="Move one consumer group alone, by name; its topics stay.")
+ALL = typer.Option(False, "--all", help="Move all topics that the link replicates, in waves; each wave is a switch.")
+WAVE = typer.Option(model.TOPICS_PER_WAVE, "--wave", help="Topics per wave, with --all.")
+PRODUCER = typer.Option("", "--producer", help="A producer cannot move alone: show why, and what to do instead.")
+OF = typer.Option("", "--of", help="Topics that this switch or wave plan moved; first characters of its id.")
+TO = typer.Option(..., "--to", help="The new home of the topics.")
 BARE = typer.Option(
-    False, "--without-data", help="A topic that no link carries: its writers move at once, and its records stay."
+    False, "--without-data", help="A topic that no link replicates: its writers move at once, its records stay."
 )
-FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
-HOLD_S = typer.Option(model.WRITE_PAUSE_S, "--hold-s", help="How long writers may wait before the switch turns back.")
-GROUPS = typer.Option(
-    False, "--groups", help="All groups of the proxies' clients go along, in one pause with the topics."
+FORCE = typer.Option(False, "--force", help="The old home does not answer: switch with the replicated records.")
+HOLD_S = typer.Option(
+    model.WRITE_PAUSE_S, "--hold-s", help="Seconds that writers may wait before the switch rolls back."
 )
-YES = typer.Option(False, "--yes", help="Do not ask.")
-ALIVE = typer.Option("", "--alive", help="With --force --yes: the old home that answers, and is left all the same.")
-WHICH = typer.Argument("", help="The switch, by the first letters of its id; the one that is open where none is given.")
-UNKNOWN = typer.Argument("", help="The switch, by the first letters of its id; not needed where only one is unknown.")
-OLD = typer.Option(..., "--old", help="The old home of a forced switch, which is back.")
-FOLDER = typer.Option(
-    None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
+GROUPS = typer.Option(False, "--groups", help="Move all groups of proxy clients too, in the same pause.")
+YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
+ALIVE = typer.Option("", "--alive", help="With --force --yes: the old home's name, to switch although it answers.")
+WHICH = typer.Argument("", help="First characters of the switch's id; default: the open switch.")
+UNKNOWN = typer.Argument("", help="First characters of the switch's id; optional if only one is unknown.")
+OLD = typer.Option(..., "--old", help="The old home of a forced switch, now back.")
+FOLDER = typer.Option(None, "--folder", help="Folder for rescued records; default: `rescued` beside the settings file.")
+MAPPED = typer.Option(
+    False, "--mapped", help="Delete nothing: twins continue behind the records that were not replicated."
 )
-MAPPED = typer.Option(False, "--mapped", help="Delete nothing: twins go on behind what never crossed.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 
 
 def register(app: typer.Typer) -> None:
-    switch = typer.Typer(help="Move topics to another home, and back; or one consumer group.", no_args_is_help=True)
+    switch = typer.Typer(help="Move topics, or one consumer group, to another home and back.", no_args_is_help=True)
     for verb in (plan, run, status, resume, rollback, failback, drill, history, free):
         switch.command(verb.__name__)(verb)
     switch.add_typer(rescue.verbs(), name="rescue")
@@ -83,7 +83,7 @@ def plan(
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
 ) -> None:
-    """Shows what a switch would do, what stands in its way, and what would be lost. Changes nothing."""
+    """Shows the steps of a switch, what blocks it, and which records would be lost. Changes nothing."""
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.dispatch import plan_switch
     from twinshore.switch.operations.plan import build_switch_request
@@ -130,12 +130,12 @@ def run(
     alive: str = ALIVE,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Moves topics: planned, without loss; or with --force, when their home is gone. With --group one group alone;
-    with --all a whole cluster in waves.
+    """Moves topics to another home: planned, without loss; or with --force, if the home is gone. Moves one group with
+    --group, a whole cluster in waves with --all.
 
-    Before its point of no return the switch turns back by itself where something fails, and at Ctrl-C. Exit code 1: it
-    turned back, and the topics are at home where they were. With --force it works without the store where that does not
-    answer; asked once more, it goes on with a switch that was killed.
+    If a step fails before the point of no return, or at Ctrl-C, the switch rolls back. Exit code 1: it rolled back, and
+    the topics keep their home. With --force it works even if the store does not answer; run it again to continue a
+    killed switch.
     """
     from twinshore.switch.operations.dispatch import plan_switch
     from twinshore.switch.operations.plan import build_switch_request
@@ -169,9 +169,10 @@ def failback(
     yes: bool = YES,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Makes the old home of a forced switch a twin again, once it is back; what never crossed is saved to files first.
+    """Makes the old home of a forced switch a twin again, once it is back. First saves records that were not replicated
+    to files.
 
-    Where nothing diverged nothing is deleted. The mirror must run. Exit code 1: it turned back, nothing was deleted.
+    Deletes nothing if nothing diverged. The mirror must run. Exit code 1: it rolled back and deleted nothing.
     """
     from twinshore.switch.operations.returning import FailbackRequest
     from twinshore.switch.operations.returning import plan as plan_failback
@@ -186,9 +187,9 @@ def drill(
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
 ) -> None:
-    """Plays a planned switch without holding or moving anything, and says how long it would take.
+    """Rehearses a planned switch and estimates its duration. Pauses and moves nothing.
 
-    Exit code 1: something stands in the way, as a writer that nothing can hold.
+    Exit code 1: something blocks the switch, such as a writer that cannot be paused.
     """
     from twinshore.switch.operations.dispatch import plan_switch
     from twinshore.switch.operations.plan import build_switch_request
@@ -197,7 +198,7 @@ def drill(
 
 
 def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows the switches that are open, or one of them with its history."""
+    """Shows the open switches, or one switch with its history."""
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.show import find_switch, list_switches, mark_lifeless
     from twinshore.switch.operations.waves import describe_waves
@@ -212,7 +213,7 @@ def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JS
 
 
 def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Shows every switch that was begun, the newest first."""
+    """Lists all switches, newest first."""
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.show import list_switches
 
@@ -223,7 +224,7 @@ def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 
 def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
-    """Goes on with a switch whose process is no more, from the deed that was under way, and with the waves after it."""
+    """Continues a switch whose process ended, from its current step, and the waves after it."""
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.waves import resume as go_on
 
@@ -233,9 +234,9 @@ def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
 
 
 def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
-    """Turns a switch back whose process is no more: the topics stay at home where they were.
+    """Rolls back a switch whose process ended: the topics keep their home.
 
-    Refused past the point of no return.
+    Refused after the point of no return.
     """
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.run import roll_back
@@ -246,9 +247,9 @@ def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
 
 
 def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_run: bool = DRY_RUN) -> None:
-    """Ends on the clusters what a switch has left there that has ended, or that no store knows any more.
+    """Removes from the clusters what a switch left there that ended or that no store knows.
 
-    Topics are free for another switch then, and those who follow homes go on where the topics are at home.
+    Another switch can then move the topics, and clients go to the topics' home.
     """
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.freeing import FreeRequest, free_claims
