@@ -18,30 +18,34 @@ if TYPE_CHECKING:
     from twinshore.advisor.operations.advice_on_cluster import AdviceResult
     from twinshore.config.model import Cluster
 
-CLUSTER = typer.Option("", "--cluster", help="The cluster to look at; needless where the settings have only one.")
-TOPICS = typer.Option([], "--topic", help="Only topics that this expression meets whole; may be given several times.")
-POLICY = typer.Option(None, "--policy", help="A file that says which rules and limits hold, and what is waived.")
-SINCE = typer.Option(None, "--since", help="An earlier --json of this cluster: say what is new and what is gone.")
-APART = typer.Option(10.0, "--apart", min=0, help="Seconds between both looks at groups.")
-WITHIN = typer.Option(60.0, "--within", min=1, help="Seconds that all questions of one look may take.")
-HTML = typer.Option(None, "--html", help="Write the advice to this file too, as one page that needs nothing else.")
-FIX = typer.Option(False, "--fix", help="Show which settings of topics are safe to mend by itself, and how.")
-YES = typer.Option(False, "--yes", help="With --fix: do it, and read back what holds then.")
-LOSS = typer.Option("none", "--loss", help="Of acknowledged records: none, few (the last of a leader that dies), any.")
-ORDER = typer.Option("key", "--order", help="Whether records of one key stay in order: key, any.")
-DUPLICATES = typer.Option("few", "--duplicates", help="Whether a record may be handled twice after a fault: none, few.")
-LATENCY = typer.Option("normal", "--latency", help="Whether milliseconds count, or throughput: low, normal.")
+CLUSTER = typer.Option("", "--cluster", help="The cluster to check; optional if the settings have only one.")
+TOPICS = typer.Option([], "--topic", help="Only topics whose whole name matches this regular expression; repeatable.")
+POLICY = typer.Option(None, "--policy", help="File with rules, limits and waived findings.")
+SINCE = typer.Option(None, "--since", help="Earlier --json output of this cluster: show new and resolved findings.")
+APART = typer.Option(10.0, "--apart", min=0, help="Seconds between the two checks of groups.")
+WITHIN = typer.Option(60.0, "--within", min=1, help="Timeout in seconds for all requests of a check.")
+HTML = typer.Option(None, "--html", help="Also write a self-contained HTML page to this file.")
+FIX = typer.Option(False, "--fix", help="Show the topic settings that are safe to change automatically.")
+YES = typer.Option(False, "--yes", help="With --fix: change them, and read them back.")
+LOSS = typer.Option(
+    "none", "--loss", help="Tolerated loss of acknowledged records: none, few (a failed leader's last), any."
+)
+ORDER = typer.Option("key", "--order", help="key: records of a key stay in order; any: they need not.")
+DUPLICATES = typer.Option(
+    "few", "--duplicates", help="none: no record is processed twice; few: some are, after a fault."
+)
+LATENCY = typer.Option("normal", "--latency", help="low: milliseconds count; normal: throughput counts.")
 AVAILABILITY = typer.Option(
     "one",
     "--availability",
-    help="Writing goes on with one broker away, with the last replica, or need not: one, last, none.",
+    help="Writes go on with a broker down (one), with the last replica (last), or need not (none).",
 )
-REPLICAS = typer.Option(3, "--replicas", help="How many replicas each partition can have.")
-ALL = typer.Option(False, "--all", help="Show every finding, not ten of those that are alike.")
+REPLICAS = typer.Option(3, "--replicas", help="Possible replicas of each partition.")
+ALL = typer.Option(False, "--all", help="Show all findings, not ten of each kind.")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Says what is at risk on a cluster, and what mends it.", invoke_without_command=True)
+    group = typer.Typer(invoke_without_command=True)
     group.callback()(advise)
     group.command("settings")(settings_for)
     app.add_typer(group, name="advise")
@@ -62,11 +66,11 @@ def advise(
     yes: bool = YES,
     json_output: bool = JSON,
 ) -> None:
-    """Looks at a live cluster and says what is at risk, in which event, and which command mends it.
+    """Checks a live cluster: what is at risk, when, and which command fixes it.
 
-    Exit code 0: nothing was found; 1: something was, of the weight that the policy names or above (warning, without a
-    policy); 2: nothing was found, but not all could be seen. What could not be seen is told. With --fix it shows which
-    settings of topics it would set, and sets them with --yes; then the exit code is that of what is left.
+    Exit code 0: no findings; 1: findings at or above the policy's fail_at (warning, without a policy); 2: no findings,
+    but some checks failed, which it names. With --fix it shows the topic settings that it would change, and with --yes
+    changes them; the exit code is then that of the remaining findings.
     """
     if context.invoked_subcommand:
         return
@@ -100,9 +104,9 @@ def settings_for(
     replicas: int = REPLICAS,
     json_output: bool = JSON,
 ) -> None:
-    """From what an application needs to settings of its producer, topic and consumer, each with its reason.
+    """Derives the settings of a producer, topic and consumer from an application's needs, each with a reason.
 
-    Asks no cluster. Exit code 1: the needs contradict each other; which ones, and which is kept, is the first line.
+    Asks no cluster. Exit code 1: the needs conflict; the first line says which, and which one is kept.
     """
     from twinshore.advisor.operations.settings_for_needs import choice_as_values, choose_for_needs, describe_choice
 

@@ -53,21 +53,17 @@ VERBS = (
 
 # Exit codes that scripts may rely on. A verb with further codes lists them in its help.
 EXIT_CODES = {
-    0: "done, or well: also a mirror that was stopped in good order",
-    1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
-    2: (
-        "not done, as it says, or a wrong option; of `prove`, `delay check`, `advise`,"
-        " `proxy client-audit` and `simulate explore`: cannot tell"
-    ),
-    70: "a mistake of Twinshore's own: what was being done stands above the last line; please report it",
-    130: "ended by Ctrl-C before it was done",
-    143: "ended by SIGTERM before it was done",
+    0: "success; also a mirror that stopped cleanly",
+    1: "negative result: sides differ, an alarm is open, an offset was refused, there are findings",
+    2: "not done, or a wrong option; unknown (`prove`, `delay check`, `advise`, `proxy client-audit`, `simulate`)",
+    70: "internal error; the traceback is above the last line; please report it",
+    130: "stopped by Ctrl-C",
+    143: "stopped by SIGTERM",
 }
 INTERNAL_ERROR_EXIT_CODE = 70
 SHELL = typer.Argument(help="bash, zsh or fish.")
 EXIT_CODES_HELP = (
-    "Exit codes: 0 well; 1 done, and the answer is no; 2 not done, or cannot tell; 70 a mistake of Twinshore's own;"
-    " 130, 143 stopped by a signal."
+    "Exit codes: 0 success; 1 negative result; 2 not done, or unknown; 70 internal error; 130, 143 stopped by a signal."
 )
 
 app = typer.Typer(
@@ -112,7 +108,7 @@ class Shell(StrEnum):
 
 
 def completion(shell: Shell = SHELL) -> None:
-    """Prints the script with which this shell completes verbs and options, drawn from the command itself."""
+    """Prints the completion script for this shell."""
     from typer._completion_shared import get_completion_script
 
     typer.echo(get_completion_script(prog_name="twinshore", complete_var="_TWINSHORE_COMPLETE", shell=shell.value))
@@ -282,8 +278,8 @@ class _Row(Protocol):
 R = TypeVar("R", bound=_Row)
 
 SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
-LINKS = typer.Option([], "--link", help="Only this link; may be given several times.")
-JSON = typer.Option(False, "--json", help="Print JSON for programs.")
+LINKS = typer.Option([], "--link", help="Only this link; repeatable.")
+JSON = typer.Option(False, "--json", help="Print JSON.")
 
 
 def load_cli_settings(path: Path, *, logs: bool = False) -> Settings:

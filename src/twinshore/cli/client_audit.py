@@ -34,7 +34,7 @@ def audit(
 ) -> None:
     """Audits clients by what proxies counted: wasteful or unsafe use, its cost, and the setting that fixes it.
 
-    A Spark job sums the traffic in the store. Exit code 0: no findings; 1: findings at or above the policy's severity
+    A Spark job sums the traffic in the store. Exit code 0: no findings; 1: findings at or above the policy's fail_at
     (warning, without a policy); 2: no findings, but some data was missing.
     """
     from twinshore.advisor.operations.client_audits import (

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 CRITICAL = 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
-TRIED = typer.Option(None, "--settings", help="Try this file's [delay]; without it the defaults.")
+TRIED = typer.Option(None, "--settings", help="Use this file's [delay]; default: the default values.")
 PIPE_COLUMNS = 1000
 
 
 def register(app: typer.Typer) -> None:
-    delay = typer.Typer(help="Shows how far behind each target is, and for how long.", invoke_without_command=True)
+    delay = typer.Typer(invoke_without_command=True)
     delay.callback()(show)
     for verb in (watch, watch_watchers, forget, check, alarms, simulate):
         delay.command(verb.__name__.replace("_", "-"))(verb)
@@ -48,7 +48,7 @@ def show(
     topic: str = TOPIC,
     json_output: bool = JSON,
 ) -> None:
-    """Shows how far behind each topic is, as a monitor saw it last, and what alarms stand. Asks no cluster."""
+    """Shows how far behind each topic is, as a monitor last saw it, and the open alarms. Asks no cluster."""
     if context.invoked_subcommand:
         return
     from twinshore.monitoring.operations import read_delays
@@ -66,8 +66,8 @@ def show(
 
 
 def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
-    """Watches the links until stopped: samples both clusters, keeps the history and sends alarms, with any tool that
-    mirrors them.
+    """Monitors the links until stopped: samples both clusters, keeps the history and sends alarms. Works with any
+    mirroring tool.
     """
     from twinshore.monitoring.monitor import Monitor
 
@@ -77,7 +77,7 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
 
 
 def watch_watchers(settings: Path = SETTINGS) -> None:
-    """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it on another machine."""
+    """Checks, until stopped, that every monitor and mirror of the store is alive. Run it on another machine."""
     from twinshore.monitoring.watchers import Watcher
 
     loaded = load_cli_settings(settings)
@@ -86,9 +86,9 @@ def watch_watchers(settings: Path = SETTINGS) -> None:
 
 
 def forget(
-    name: str = typer.Argument(help="As `twinshore delay` shows it before the colon."), settings: Path = SETTINGS
+    name: str = typer.Argument(help="The name before the colon in `twinshore delay`."), settings: Path = SETTINGS
 ) -> None:
-    """Removes a monitor, or a watch-watchers, that was killed and will not come back, so that no alarm misses it."""
+    """Removes a monitor, or a watch-watchers, that will not come back, so that it raises no alarm."""
     from twinshore.monitoring.operations import ForgetWatcher, act, plan
     from twinshore.state.opening import open_existing
 
@@ -101,16 +101,14 @@ def check(
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     topic: str = TOPIC,
-    item: str = typer.Option("", "--item", help="Print one number alone: lag, recovery-point or alarms."),
-    discovery: bool = typer.Option(
-        False, "--discovery", help="Print Zabbix's low-level discovery of links and topics."
-    ),
+    item: str = typer.Option("", "--item", help="Print only this number: lag, recovery-point or alarms."),
+    discovery: bool = typer.Option(False, "--discovery", help="Print Zabbix low-level discovery of links and topics."),
 ) -> None:
-    """Looks once, for scripts, Nagios and Zabbix.
+    """Checks once, for scripts, Nagios and Zabbix.
 
-    Exit code 0: all is well; 1: alarms stand, or figures are old or missing; 2: no monitor watches a link. With --topic
-    it looks at the alarms of that topic and of whole links. With --item it prints no number, and ends with 2, if the
-    figure is too old or if no monitor would raise an alarm.
+    Exit code 0: OK; 1: open alarms, or old or missing figures; 2: no monitor watches a link. With --topic it checks the
+    alarms of that topic and of whole links. With --item it prints no number and exits with 2 if the figure is too old,
+    or if no monitor would raise an alarm.
     """
     from twinshore.monitoring import operations as checks
     from twinshore.state.opening import open_existing
@@ -136,7 +134,7 @@ def check(
 def alarms(
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
-    limit: int = typer.Option(50, "--limit", help="The newest so many.", min=1),
+    limit: int = typer.Option(50, "--limit", help="Number of alarms.", min=1),
     json_output: bool = JSON,
 ) -> None:
     """Shows the history of alarms, newest first."""
@@ -155,14 +153,11 @@ def alarms(
 
 def simulate(
     settings: Path | None = TRIED,
-    seed: int = typer.Option(1, "--seed", help="Which traffic is made up."),
-    hours: float = typer.Option(
-        3.0, "--hours", help="How long a mirror without a fault is watched.", min=0.1, max=1000
-    ),
-    runs: int = typer.Option(10, "--runs", help="How often each fault is tried.", min=1, max=10000),
+    seed: int = typer.Option(1, "--seed", help="Seed of the simulated traffic."),
+    hours: float = typer.Option(3.0, "--hours", help="Simulated hours without a fault.", min=0.1, max=1000),
+    runs: int = typer.Option(10, "--runs", help="Runs of each fault.", min=1, max=10000),
 ) -> None:
-    """Tries both algorithms on simulated traffic: how soon each finds a fault, and how often each raises a false
-    alarm."""
+    """Tests both algorithms on simulated traffic: time to detect each fault, and false alarms."""
     from twinshore.config.sections.delay import DelaySettings
     from twinshore.monitoring.delay_simulation import build_table
 

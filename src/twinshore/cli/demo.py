@@ -7,11 +7,11 @@ from pathlib import Path
 
 import typer
 
-KEEP = typer.Option(False, "--keep", envvar="KEEP", help="Leave clusters and mirror running; KEEP=1 does the same.")
-END = typer.Option(None, "--end", help="End what a demo that was kept left running in this folder; do nothing else.")
-RATE = typer.Option(6_000, "--rate", min=100, max=100_000, help="Records per second that the producer writes.")
+KEEP = typer.Option(False, "--keep", envvar="KEEP", help="Leave the clusters and the mirror running; as KEEP=1.")
+END = typer.Option(None, "--end", help="Only stop a kept demo in this folder.")
+RATE = typer.Option(6_000, "--rate", min=100, max=100_000, help="Records per second to produce.")
 SECONDS = typer.Option(
-    12.0, "--seconds", min=2, max=3600, help="How long to carry before the kill, and again after it."
+    12.0, "--seconds", min=2, max=3600, help="Seconds of replication before the kill, and again after it."
 )
 
 
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(rate: int = RATE, seconds: float = SECONDS, keep: bool = KEEP, end: Path | None = END) -> None:
-    """Shows the mirror at work: two real clusters, a producer, a kill -9 in the middle, a comparison at the end."""
+    """Demonstrates the mirror: two real clusters, a producer, a kill -9, and a comparison at the end."""
     from twinshore.lab.demo_run import DemoPlan, run_demo
     from twinshore.lab.demo_stage import end_kept
 

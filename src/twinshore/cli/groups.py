@@ -13,16 +13,16 @@ from twinshore.cli.app import JSON, LINKS, SETTINGS, get_operator_name, load_cli
 if TYPE_CHECKING:
     from twinshore.groups.view import GroupView
 
-GROUP = typer.Option(".*", "--group", help="An expression for groups, whole names.")
-PARTITIONS = typer.Option(False, "--partitions", help="Every partition's places too.")
-BACK = typer.Option(False, "--back", help="From the target's side to the source's.")
-TOPIC = typer.Option("", "--topic", help="The topic, as it is called on the side whose offset is given.")
+GROUP = typer.Option(".*", "--group", help="Regular expression for whole group names.")
+PARTITIONS = typer.Option(False, "--partitions", help="Also show each partition's committed offsets.")
+BACK = typer.Option(False, "--back", help="From the target to the source.")
+TOPIC = typer.Option("", "--topic", help="The topic, by its name on the side of the offset.")
 PARTITION = typer.Option(0, "--partition", min=0, help="The partition.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be committed.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 
 
 def register(app: typer.Typer) -> None:
-    groups = typer.Typer(help="Shows where consumer groups stand on both sides of links.")
+    groups = typer.Typer()
     groups.callback(invoke_without_command=True)(show)
     groups.command("translate")(translate)
     groups.command("move")(move)
@@ -37,7 +37,7 @@ def show(
     partitions: bool = PARTITIONS,
     json_output: bool = JSON,
 ) -> None:
-    """Shows each group on both sides: the difference in records, and for how many seconds. Asks both clusters."""
+    """Shows consumer groups on both sides of links, and their difference in records and seconds. Asks both clusters."""
     from twinshore.state.opening import open_existing
 
     if context.invoked_subcommand is not None:
@@ -64,7 +64,7 @@ def translate(
     back: bool = BACK,
     json_output: bool = JSON,
 ) -> None:
-    """Says where a group, or an offset, is on the other side. With --topic it asks the store alone, no cluster."""
+    """Translates an offset, or a group's offsets, to the other side. With --topic it asks the store, no cluster."""
     from twinshore.groups.operations import TranslationRequest
     from twinshore.groups.operations import translate_offsets as translated
     from twinshore.state.opening import open_existing
@@ -78,17 +78,17 @@ def translate(
 
 
 def move(
-    group: str = typer.Argument(help="An expression for groups, whole names."),
+    group: str = typer.Argument(help="Regular expression for whole group names."),
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
-    back: bool = typer.Option(False, "--back", help="From the target to the source instead."),
-    lower: bool = typer.Option(False, "--backwards", help="Also where the place there is further on."),
+    back: bool = typer.Option(False, "--back", help="From the target to the source."),
+    lower: bool = typer.Option(False, "--backwards", help="Even if the committed offset there is higher."),
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Commits groups' places on the other side now, even if a running mirror would still wait; never for a group with
+    """Commits a group's offsets on the other side now, even if a running mirror would wait. Never for a group with
     members there.
 
-    Exit code 1: a place was refused, or a group that stands elsewhere was left alone.
+    Exit code 1: an offset was refused, or a group with other offsets was left alone.
     """
     from twinshore.groups.operations import MoveGroupOffsets, move_groups, plan_move
     from twinshore.state.opening import open_existing

@@ -10,19 +10,19 @@ import typer
 
 from twinshore.cli.app import JSON, LINKS, SETTINGS, load_cli_settings, print_page
 
-LAST = typer.Option(50, "--last", min=1, max=10_000, help="How many rows, newest first.")
-BEFORE = typer.Option(0, "--before", min=0, help="Only rows older than the one with this id.")
+LAST = typer.Option(50, "--last", min=1, max=10_000, help="Number of entries, newest first.")
+BEFORE = typer.Option(0, "--before", min=0, help="Only entries older than this id.")
 KIND = typer.Option("", "--kind", help='Only this kind, such as "stale dropped".')
-TOPIC = typer.Option("", "--topic", help="Only what is about this topic of the source.")
-OPEN = typer.Option(False, "--open", help="Only what is open.")
-CHANGES = typer.Option(50, "--last", min=1, max=10_000, help="How many changes, newest first.")
-BEFORE_CHANGE = typer.Option(0, "--before", min=0, help="Only changes older than the one with this id.")
-BY = typer.Option("", "--by", help='Only what this operator did, or "the mirror" by itself.')
+TOPIC = typer.Option("", "--topic", help="Only this source topic.")
+OPEN = typer.Option(False, "--open", help="Only open incidents.")
+CHANGES = typer.Option(50, "--last", min=1, max=10_000, help="Number of changes, newest first.")
+BEFORE_CHANGE = typer.Option(0, "--before", min=0, help="Only changes older than this id.")
+BY = typer.Option("", "--by", help='Only changes by this operator, or by "the mirror".')
 KIND_OF_CHANGE = typer.Option(
     "", "--kind", help='Only this kind, such as acl, twin, control, group or "topic setting".'
 )
-CHANGED = typer.Option("", "--topic", help="Only what is about this topic, as it is called where it was changed.")
-GROUP = typer.Option("", "--group", help="Only what is about this consumer group.")
+CHANGED = typer.Option("", "--topic", help="Only this topic, by its name on the changed cluster.")
+GROUP = typer.Option("", "--group", help="Only this consumer group.")
 
 
 def incidents(
@@ -35,9 +35,9 @@ def incidents(
     open_only: bool = OPEN,
     json_output: bool = JSON,
 ) -> None:
-    """Prints the ledger: what made twins differ from their sources, with its offsets, also what is over.
+    """Shows the incident log: what made twins differ from their sources, with offsets; also closed incidents.
 
-    To see older rows than --last shows, give the id of the last row to --before.
+    For older entries, give the last id to --before.
     """
     from twinshore.replication.operations.incident_admin import IncidentRequest, describe_incident, incident_values
     from twinshore.replication.operations.incident_admin import list_incidents as found
@@ -65,10 +65,9 @@ def audit(
     group: str = GROUP,
     json_output: bool = JSON,
 ) -> None:
-    """Prints what links changed on their targets besides records.
+    """Shows what links changed on their targets besides records: settings, ACLs, quotas, users, deleted twins.
 
-    These are settings, ACLs, quotas, users, and twins that were deleted. It also prints what operators changed for
-    links, topics and groups. To see older rows than --last shows, give the id of the last row to --before.
+    Also shows what operators changed for links, topics and groups. For older changes, give the last id to --before.
     """
     from twinshore.replication.operations.begin_again import AuditRequest, describe_change, read_audit
     from twinshore.state.opening import open_existing

@@ -10,27 +10,27 @@ import typer
 
 from twinshore.cli.app import JSON, print_result
 
-DIR = typer.Option(None, "--dir", help="Folder of the clusters; by default in Twinshore's cache.")
-CLUSTERS = typer.Option("east,west", "--clusters", help="Names of the clusters, parted by commas.")
-NAMED = typer.Argument(help="Names of clusters that `lab up` has started.", metavar="CLUSTER...")
-ONLY = typer.Option("", "--clusters", help="Only these clusters, parted by commas.")
-BROKERS = typer.Option(1, "--brokers", help="Brokers of each cluster: 1 or 3.")
-VERSION = typer.Option("", "--version", help="Version of Kafka; the newest tested one by default.")
-FILLED = typer.Option("east", "--cluster", help="The cluster that gets the records.")
-TOPIC = typer.Option("orders", "--topic", help="The topic; it is made if it is not there.")
+DIR = typer.Option(None, "--dir", help="Folder of the clusters; default: in Twinshore's cache.")
+CLUSTERS = typer.Option("east,west", "--clusters", help="Cluster names, separated by commas.")
+NAMED = typer.Argument(help="Names of clusters that `lab up` started.", metavar="CLUSTER...")
+ONLY = typer.Option("", "--clusters", help="Only these clusters, separated by commas.")
+BROKERS = typer.Option(1, "--brokers", help="Brokers per cluster: 1 or 3.")
+VERSION = typer.Option("", "--version", help="Kafka version; default: the newest tested one.")
+FILLED = typer.Option("east", "--cluster", help="The cluster to write to.")
+TOPIC = typer.Option("orders", "--topic", help="The topic; created if missing.")
 RECORDS = typer.Option(
     10_000,
     "--records",
     min=0,
     max=100_000_000,
-    help="How many records are appended; 0: the topic is only made.",
+    help="Number of records; 0: only create the topic.",
 )
-PARTITIONS = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a topic that is made.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Say what would be done, and do nothing.")
+PARTITIONS = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a new topic.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 
 
 def register(app: typer.Typer) -> None:
-    lab = typer.Typer(help="Real Kafka clusters on this machine, to try things on.", no_args_is_help=True)
+    lab = typer.Typer(help="Real Kafka clusters on this machine, for experiments.", no_args_is_help=True)
     lab.command("up")(up)
     lab.command("fill")(fill)
     lab.command("stop")(stop)
@@ -48,9 +48,9 @@ def up(
     as_json: bool = JSON,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Starts clusters that stay up in the background; those that are up are left as they are.
+    """Starts clusters in the background; running ones stay as they are.
 
-    Prints settings that mirror the first to the second, ready for a file: `twinshore lab up > twinshore.toml`.
+    Prints settings that replicate the first to the second, ready for a file: `twinshore lab up > twinshore.toml`.
     """
     from twinshore.lab.background_clusters import bring_up, default_folder, settings_snippet
     from twinshore.lab.jars import KAFKA_NEWEST
@@ -79,7 +79,7 @@ def fill(
     partitions: int = PARTITIONS,
     dir: Path | None = DIR,
 ) -> None:
-    """Appends records to a topic of a lab cluster, so that there is something to mirror."""
+    """Appends records to a topic of a lab cluster."""
     from twinshore.config.errors import ConfigError
     from twinshore.config.model import Cluster
     from twinshore.config.sentences import count_phrase
@@ -101,7 +101,7 @@ def fill(
 
 
 def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
-    """Kills the clusters' brokers, as a power cut does. Their data and addresses stay."""
+    """Kills the clusters' brokers, like a power failure. Their data and addresses stay."""
     from twinshore.lab.background_clusters import default_folder, kill_clusters
 
     if not kill_clusters(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
@@ -109,7 +109,7 @@ def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DR
 
 
 def start(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
-    """Starts brokers again that were stopped or have died, with the data that they had."""
+    """Restarts stopped or dead brokers with their data."""
     from twinshore.lab.background_clusters import default_folder, restart_clusters
 
     if not restart_clusters(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
@@ -117,7 +117,7 @@ def start(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = D
 
 
 def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry_run: bool = DRY_RUN) -> None:
-    """Ends the clusters and removes their data. Nothing to end is no error."""
+    """Stops the clusters and deletes their data. No error if there are none."""
     from twinshore.lab.background_clusters import bring_down, default_folder
 
     ended = bring_down(dir or default_folder(), _names(clusters), tell=_tell, dry_run=dry_run)
@@ -125,7 +125,7 @@ def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry
 
 
 def status(dir: Path | None = DIR, as_json: bool = JSON) -> None:
-    """Shows the clusters that were started, and whether their brokers live."""
+    """Shows the started clusters, and whether their brokers are alive."""
     from twinshore.lab.background_clusters import default_folder, list_background_clusters
 
     stand = list_background_clusters(dir or default_folder())

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from twinshore.config.import_mirrormaker import Proposal
 
 FILE = typer.Argument(
-    help="Properties of connect-mirror-maker.sh, or JSON of its connectors in Connect; - reads stdin."
+    help="Properties of connect-mirror-maker.sh, or JSON of its connectors in Connect; `-` reads standard input."
 )
-OUTPUT = typer.Option(None, "--output", help="Write the proposal there; a file that is there already stays.")
+OUTPUT = typer.Option(None, "--output", help="Write the proposal to this new file.")
 
 
 def register(app: typer.Typer) -> None:
-    migrate = typer.Typer(help="Move here from another mirror.", no_args_is_help=True)
+    migrate = typer.Typer(help="Migrate from another mirror.", no_args_is_help=True)
     migrate.callback()(lambda: None)
     migrate.command("mm2")(mm2)
     app.add_typer(migrate, name="migrate")
 
 
 def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSON) -> None:
-    """Reads MirrorMaker 2's settings, proposes the same links, and says what each property became.
+    """Reads MirrorMaker 2's settings, proposes the same links, and shows what each property became.
 
-    Asks no cluster and changes nothing. No password is copied: the proposal names where to put each.
+    Asks no cluster and changes nothing. Copies no password: the proposal names where to put each.
     """
     from twinshore.config.import_mirrormaker import propose
 

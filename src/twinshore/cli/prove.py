@@ -20,26 +20,28 @@ if TYPE_CHECKING:
     from twinshore.proof.operations import PreparedProof, ProofRequest
     from twinshore.proof.rounds import ProofReport
 
-TOPICS = typer.Option([], "--topic", help="Only this topic of the source; may be given several times.")
-AGAIN = typer.Option(False, "--again", help="From the beginning of the logs, not from where the last proof ended.")
-SAMPLE = typer.Option(0.0, "--sample", min=0, max=1, help="Compare only this part of all offsets, as 0.05; 0: all.")
-SEED = typer.Option(
-    0, "--seed", min=0, help="The number that decides which sample is drawn; 0: another sample each time."
+TOPICS = typer.Option([], "--topic", help="Only this source topic; repeatable.")
+AGAIN = typer.Option(False, "--again", help="Start at the beginning of the logs, not where the last proof ended.")
+SAMPLE = typer.Option(
+    0.0, "--sample", min=0, max=1, help="Compare only this fraction of offsets, such as 0.05; 0: all."
 )
+SEED = typer.Option(0, "--seed", min=0, help="Seed of the sample; 0: a new sample each time.")
 WAY = typer.Option(
-    "", "--way", help="How to compare: exact, extents, compacted or content; chosen for each topic if not given."
+    "", "--way", help="Comparison: exact, extents, compacted or content; default: chosen for each topic."
 )
-THROTTLE = typer.Option(-1.0, "--throttle", help="MB/s read from both clusters together, instead of the settings'.")
-DIGEST = typer.Option(True, "--digest/--no-digest", help="Make a digest of the records.")
-CONTINUOUS = typer.Option(False, "--continuous", help="Go on, round after round, until stopped.")
-EVERY = typer.Option(0.0, "--every", min=0, help="Pause between rounds in seconds, instead of the settings'.")
+THROTTLE = typer.Option(
+    -1.0, "--throttle", help="MB/s to read from both clusters together; default: as in the settings."
+)
+DIGEST = typer.Option(True, "--digest/--no-digest", help="Compute a digest of the records.")
+CONTINUOUS = typer.Option(False, "--continuous", help="Repeat until stopped.")
+EVERY = typer.Option(0.0, "--every", min=0, help="Seconds between rounds; default: as in the settings.")
 BEHIND = typer.Option(
     -1,
     "--behind-max",
-    help="Exit code 2 where the source has more offsets than this beyond what both sides have, as before a switch 0.",
+    help="Exit code 2 if the source is ahead by more offsets than this; use 0 before a switch.",
 )
-HERE = typer.Option(False, "--here", help="In this process, without Spark: quicker if there is little to compare.")
-ALL = typer.Option(False, "--all", help="Name the identical partitions too, with offsets, records and digests.")
+HERE = typer.Option(False, "--here", help="Run in this process, without Spark: faster for few records.")
+ALL = typer.Option(False, "--all", help="Also show identical partitions, with offsets, records and digests.")
 METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metrics and /health on this port.")
 
 
@@ -67,9 +69,9 @@ def prove(
 ) -> None:
     """Compares both sides of links record by record, up to the lower of both ends, while traffic flows.
 
-    The verdict comes first, then what differs. Exit code 0: identical; 1: not identical, and where; 2: cannot tell,
-    because something could not be compared; 130 or 143: stopped by Ctrl-C or SIGTERM. Begins where the last proof
-    ended, as far as both sides still hold what was proven.
+    Prints the verdict, then the differences. Exit code 0: identical; 1: not identical; 2: unknown, because something
+    could not be compared; 130, 143: stopped by Ctrl-C or SIGTERM. Starts where the last proof ended, as far as both
+    sides still hold the proven records.
     """
     with catch_stop_request() as asked:
         from twinshore.proof.operations import ProofRequest

@@ -9,22 +9,18 @@ import typer
 from twinshore.cli.app import JSON, SETTINGS, confirm_and_run, get_operator_name, load_cli_settings, print_result
 from twinshore.config.sentences import escape_line
 
-FOLDER = typer.Option(
-    None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
-)
+FOLDER = typer.Option(None, "--folder", help="Folder for rescued records; default: `rescued` beside the settings file.")
 FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
 FILES = typer.Argument(..., help="Files of rescued records.", metavar="FILE...")
-TO_TOPIC = typer.Option(
-    "", "--to", help="The topic that takes the records, where it is at home; without it the topic where they lay."
-)
-UNCOMMITTED = typer.Option(False, "--uncommitted", help="Those too that no transaction committed.")
-LIMIT = typer.Option(10, "--limit", help="How many records are shown.")
-YES = typer.Option(False, "--yes", help="Do not ask.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
+TO_TOPIC = typer.Option("", "--to", help="Write to this topic, at its home; default: the original topic.")
+UNCOMMITTED = typer.Option(False, "--uncommitted", help="Also records of transactions that did not commit.")
+LIMIT = typer.Option(10, "--limit", help="Number of records to show.")
+YES = typer.Option(False, "--yes", help="Do not ask for confirmation.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
 
 
 def verbs() -> typer.Typer:
-    found = typer.Typer(help="What fail-backs have saved.", no_args_is_help=True)
+    found = typer.Typer(help="Records that fail-backs saved.", no_args_is_help=True)
     found.command("list")(list_files)
     found.command("export")(export)
     found.command("show")(show)
@@ -33,7 +29,7 @@ def verbs() -> typer.Typer:
 
 
 def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bool = JSON) -> None:
-    """Lists rescued records: where they lay, and how many they are. Clusters keep them; files are exported."""
+    """Lists rescued records: where they were, and how many. Clusters keep them; `export` writes files."""
     from twinshore.switch.operations.rescued import add_replayed_records, list_kept_rescues, list_rescued_files
     from twinshore.switch.operations.returning import rescue_folder
 
@@ -52,7 +48,7 @@ def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bo
 
 
 def export(settings: Path = SETTINGS, folder: Path = FOLDER) -> None:
-    """Writes a file of each rescued tail that clusters keep and the folder lacks."""
+    """Writes the rescued records that clusters keep and the folder lacks to files."""
     from twinshore.switch.operations.rescued import export_missing, list_kept_rescues
     from twinshore.switch.operations.returning import rescue_folder
 
@@ -65,7 +61,7 @@ def export(settings: Path = SETTINGS, folder: Path = FOLDER) -> None:
 
 
 def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> None:
-    """Shows what a file of rescued records holds, and the first of them."""
+    """Shows a file of rescued records: a summary, and the first records."""
     from twinshore.switch.operations.rescued import describe_record, inspect_rescued_file, read_first_records
 
     found, some = inspect_rescued_file(file), read_first_records(file, limit)
@@ -80,9 +76,9 @@ def reinject(
     yes: bool = YES,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Writes the records of files to their topics, or to one, each once, however often it is asked for.
+    """Writes rescued records from files to their topics, or to one topic. Writes each record once, even if repeated.
 
-    Keys, values, headers and timestamps are kept; the header `twinshore-rescued` says where a record lay before.
+    Keeps keys, values, headers and timestamps; the header `twinshore-rescued` gives the original partition and offset.
     """
     from twinshore.state.opening import open_existing
     from twinshore.switch.operations.rescued import ReplayRequest, replay_records

@@ -10,47 +10,49 @@ import typer
 
 from twinshore.cli.app import JSON, SETTINGS, load_cli_settings, write_text_file
 
-NAME = typer.Argument("", help="Which story; without it, all are listed.")
+NAME = typer.Argument("", help="The story; default: list all.")
 REPLICAS = typer.Option(3, "--replicas", help="Replicas of the partition.")
-RECORDS = typer.Option(2, "--records", help="Records that the producer sends. More of them take much longer.")
+RECORDS = typer.Option(2, "--records", help="Records to send; more take much longer.")
 ACKS = typer.Option("all", "--acks", help="The producer's acks: 0, 1, all.")
 MIN_INSYNC = typer.Option(1, "--min-insync", help="The topic's min.insync.replicas.")
-UNCLEAN = typer.Option(False, "--unclean/--clean", help="Whether a replica that lags may be made the leader.")
-FLUSH = typer.Option("never", "--flush", help="What is on disk: never before a power loss, or each record at once.")
+UNCLEAN = typer.Option(False, "--unclean/--clean", help="Unclean leader election.")
+FLUSH = typer.Option("never", "--flush", help="Flush to disk: never (before a power failure), or each record.")
 TRUNCATION = typer.Option(
-    "epoch", "--truncation", help="How followers cut logs: epoch, or high-watermark (pre KIP-101)."
+    "epoch", "--truncation", help="How followers truncate logs: epoch, or high-watermark (before KIP-101)."
 )
 ELR = typer.Option(False, "--elr/--no-elr", help="Eligible leader replicas (KIP-966).")
-IDEMPOTENCE = typer.Option(None, "--idempotence/--no-idempotence", help="On where acks=all and retries, as in clients.")
-RETRIES = typer.Option(
-    True, "--retries/--no-retries", help="Whether the producer sends again what was not acknowledged."
+IDEMPOTENCE = typer.Option(
+    None, "--idempotence/--no-idempotence", help="Default: on with acks=all and retries, as in clients."
 )
-IN_FLIGHT = typer.Option(True, "--in-flight/--one-in-flight", help="Whether it sends on before an answer is there.")
+RETRIES = typer.Option(True, "--retries/--no-retries", help="Whether the producer retries unacknowledged records.")
+IN_FLIGHT = typer.Option(
+    True, "--in-flight/--one-in-flight", help="Whether it sends the next record before the last is acknowledged."
+)
 COMMIT = typer.Option(
     "none",
     "--commit",
-    help="A consumer's commits: auto, before or after handling, together with the result; none: no consumer.",
+    help="When a consumer commits: auto, before or after processing, together with the result; none: no consumer.",
 )
-RESET = typer.Option("none", "--reset", help="Its auto.offset.reset: earliest, latest; none: its place is never gone.")
+RESET = typer.Option("none", "--reset", help="Its auto.offset.reset: earliest, latest; none: never out of range.")
 FAULT = typer.Option(
     [],
     "--fault",
-    help="Only these: crash, power, cut, slow, answer, reader, rest, retention; may be given several times.",
+    help="Only these faults: crash, power, cut, slow, answer, reader, rest, retention; repeatable.",
 )
-HARM = typer.Option([], "--harm", help="Only this: lost, twice, reordered; may be given several times.")
-FAULTS = typer.Option(2, "--faults", help="The most faults in one schedule.")
-AWAY = typer.Option(0, "--away", help="Replicas that are down and out of sync when it begins.")
-TOPIC = typer.Argument(help="Which topic of the cluster.")
-CLUSTER = typer.Option("", "--cluster", help="Its cluster; needless where the settings have only one.")
-ACKS_SAID = typer.Option("", "--acks", help="The producer's acks: 0, 1, all. Without it each is answered.")
-HTML = typer.Option(None, "--html", help="Write it to this file too, as one page that is stepped through by keyboard.")
+HARM = typer.Option([], "--harm", help="Only this harm: lost, twice, reordered; repeatable.")
+FAULTS = typer.Option(2, "--faults", help="Maximum number of faults.")
+AWAY = typer.Option(0, "--away", help="Replicas that are down and out of sync at the start.")
+TOPIC = typer.Argument(help="The topic.")
+CLUSTER = typer.Option("", "--cluster", help="Its cluster; optional if the settings have only one.")
+ACKS_SAID = typer.Option("", "--acks", help="The producer's acks: 0, 1, all; default: each of them.")
+HTML = typer.Option(None, "--html", help="Also write an HTML page to this file, to step through by keyboard.")
 STATES = typer.Option(
-    200_000, "--states", min=1, help="States to look at before it gives up. It knows of ten times as many at most."
+    200_000, "--states", min=1, help="Maximum number of states to explore; it keeps at most ten times as many."
 )
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Plays how a partition of Kafka keeps or loses a record.", no_args_is_help=True)
+    group = typer.Typer(help="Simulates how a Kafka partition keeps or loses a record.", no_args_is_help=True)
     group.command("story")(story)
     group.command("explore")(explore)
     group.command("topic")(topic)
@@ -58,9 +60,9 @@ def register(app: typer.Typer) -> None:
 
 
 def story(name: str = NAME, html: Path | None = HTML, json_output: bool = JSON) -> None:
-    """Plays a classic loss, or what mends it, step by step; without a name it lists them. Asks no cluster.
+    """Plays a classic data loss, or its fix, step by step; lists all without a name. Asks no cluster.
 
-    The page of --html has the story that is named, or all of them.
+    --html writes the named story, or all.
     """
     from twinshore.advisor.core.simulator import stories
 
@@ -97,9 +99,9 @@ def explore(
     html: Path | None = HTML,
     json_output: bool = JSON,
 ) -> None:
-    """Finds the fewest faults that lose, double or reorder an acknowledged record. Asks no cluster.
+    """Finds the fewest faults that lose, duplicate or reorder an acknowledged record. Asks no cluster.
 
-    Exit code 0: no schedule within the bounds does; 1: one does, and is told; 2: there are more states than --states.
+    Exit code 0: none within the limits; 1: found, and shown; 2: more states than --states.
     """
     from twinshore.advisor.core.simulator.explore import (
         ExplorationRequest,
@@ -136,9 +138,9 @@ def topic(
     html: Path | None = HTML,
     json_output: bool = JSON,
 ) -> None:
-    """Looks at a live topic and finds the fewest faults that lose an acknowledged record of it, played step by step.
+    """Reads a live topic's settings and finds the fewest faults that lose an acknowledged record, step by step.
 
-    Exit code 0: no schedule within the bounds does; 1: one does; 2: there are more states than --states.
+    Exit code 0: none within the limits; 1: found; 2: more states than --states.
     """
     from twinshore.advisor.core.simulator.explore import ExplorationRequest
     from twinshore.advisor.operations.loss import (

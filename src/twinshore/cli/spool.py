@@ -8,28 +8,27 @@ import typer
 
 from twinshore.cli.app import JSON, SETTINGS, load_settings_file, print_result, run_steps
 
-FOLDER = typer.Argument(help="The folder that a FailoverProducer has as `spool`.", metavar="DIR")
-TOPICS = typer.Option([], "--topic", help="Only this topic, whole name; may be given several times.")
-TOPIC = typer.Option(..., "--topic", help="The topic, whole name.")
-FIRST = typer.Option("", "--first", help="Where topics go of which no cluster says where they are at home.")
-PAST_DAMAGE = typer.Option(False, "--past-damage", help="Give up what cannot be read, and go on with the rest.")
-WITHIN_S = typer.Option(60.0, "--within-s", help="How long brokers may take to acknowledge all of it.")
-DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be sent.")
-YES = typer.Option(False, "--yes", help="Drop it; without, only say what would be dropped.")
+FOLDER = typer.Argument(help="The `spool` folder of a FailoverProducer.", metavar="DIR")
+TOPICS = typer.Option([], "--topic", help="Only this topic; repeatable.")
+TOPIC = typer.Option(..., "--topic", help="The topic.")
+FIRST = typer.Option("", "--first", help="The cluster for topics whose home no cluster knows.")
+PAST_DAMAGE = typer.Option(False, "--past-damage", help="Skip what cannot be read, and continue with the rest.")
+WITHIN_S = typer.Option(60.0, "--within-s", help="Timeout in seconds until brokers have acknowledged all records.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Show the steps; change nothing.")
+YES = typer.Option(False, "--yes", help="Delete; without it, only show what would be deleted.")
 
 
 def register(app: typer.Typer) -> None:
-    spool = typer.Typer(help="What producers of the client library have kept on a disk.", no_args_is_help=True)
+    spool = typer.Typer(help="Records that producers of the client library keep on disk.", no_args_is_help=True)
     for verb in (show, send, drop):
         spool.command(verb.__name__)(verb)
     app.add_typer(spool, name="spool")
 
 
 def show(folder: Path = FOLDER, json_output: bool = JSON) -> None:
-    """Shows what of each topic is to be sent, since when, and what is damaged. Changes nothing.
+    """Shows each topic's unsent records, since when, and what is damaged. Changes nothing.
 
-    Its producer may run at the same time. Exit code 1: records are lost, because bytes that were on the disk cannot be
-    read.
+    The producer may run. Exit code 1: records are lost, because bytes on disk cannot be read.
     """
     from twinshore.client.spool.admin import inspect_spool
 
@@ -47,10 +46,10 @@ def send(
     within_s: float = WITHIN_S,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Sends what is there to the clusters of the settings, each topic to its home, in order.
+    """Sends the records to the clusters of the settings, each topic to its home, in order.
 
-    For a producer that does not come back; one that does sends it by itself. What brokers acknowledge is marked, so it
-    may be stopped and run again. Refused while a producer has the folder.
+    Use it if the producer does not come back; otherwise the producer sends them. Acknowledged records are marked, so
+    you can stop and repeat it. Refused while a producer has the folder.
     """
     from twinshore.client.spool import admin as operations
 
@@ -62,9 +61,9 @@ def send(
 
 
 def drop(folder: Path = FOLDER, topic: str = TOPIC, past_damage: bool = PAST_DAMAGE, yes: bool = YES) -> None:
-    """Deletes what is there of a topic: these records reach no cluster.
+    """Deletes a topic's records: they reach no cluster.
 
-    Says without --yes what it would delete. Refused while a producer has the folder.
+    Without --yes, only shows what it would delete. Refused while a producer has the folder.
     """
     from twinshore.client.spool import admin as operations
 

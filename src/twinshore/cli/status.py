@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     Seen = tuple[list[LinkView], list[LinkRemark]]
 
-WATCH = typer.Option(False, "--watch", help="Show it anew every second until Ctrl-C.")
-TOPICS = typer.Option(False, "--topics", help="Every topic's positions too.")
+WATCH = typer.Option(False, "--watch", help="Refresh every second until Ctrl-C.")
+TOPICS = typer.Option(False, "--topics", help="Also show each topic's offsets.")
 
 EVERY_S = 1.0
 PIPE_COLUMNS = 1000
@@ -41,8 +41,10 @@ def status(
     json_output: bool = JSON,
     watch: bool = WATCH,
 ) -> None:
-    """Shows how each link stands: rate, lag, latency, incidents. It reads the store. If no mirror looks at a source
-    any more, the command asks the source for its ends itself, for two seconds at most."""
+    """Shows the rate, lag, latency and incidents of each link, from the store.
+
+    If no mirror reads a source, the command asks the source for its log ends, for two seconds at most.
+    """
     from twinshore.monitoring.link_status import read_link_views
     from twinshore.replication.operations.link_admin import list_link_remarks
     from twinshore.state.opening import open_existing

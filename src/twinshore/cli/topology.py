@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
-    """Draws what really runs between the clusters of the settings: links, chains, the age of the last heartbeat."""
+    """Draws what really runs between the clusters of the settings: links, chains, age of the last heartbeat."""
     from twinshore.replication.core.topology_view import draw_topology
     from twinshore.replication.heartbeat import read_topology
 
