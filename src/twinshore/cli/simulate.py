@@ -16,7 +16,7 @@ RECORDS = typer.Option(2, "--records", help="Records to send; more take much lon
 ACKS = typer.Option("all", "--acks", help="The producer's acks: 0, 1, all.")
 MIN_INSYNC = typer.Option(1, "--min-insync", help="The topic's min.insync.replicas.")
 UNCLEAN = typer.Option(False, "--unclean/--clean", help="Unclean leader election.")
-FLUSH = typer.Option("never", "--flush", help="Flush to disk: never (before a power failure), or each record.")
+FLUSH = typer.Option("never", "--flush", help="Flush to disk: never (before a power failure), each (record, at once).")
 TRUNCATION = typer.Option(
     "epoch", "--truncation", help="How followers truncate logs: epoch, or high-watermark (before KIP-101)."
 )
@@ -31,9 +31,9 @@ IN_FLIGHT = typer.Option(
 COMMIT = typer.Option(
     "none",
     "--commit",
-    help="When a consumer commits: auto, before or after processing, together with the result; none: no consumer.",
+    help="When a consumer commits: auto, before or after processing, together (with the result), none (no consumer).",
 )
-RESET = typer.Option("none", "--reset", help="Its auto.offset.reset: earliest, latest; none: never out of range.")
+RESET = typer.Option("none", "--reset", help="Its auto.offset.reset: earliest, latest; none: its offset is never lost.")
 FAULT = typer.Option(
     [],
     "--fault",
