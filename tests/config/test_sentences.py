@@ -28,7 +28,7 @@ def test_what_does_not_print_is_escaped(said: str, line: str) -> None:
 
 
 def test_no_log_takes_two_lines_for_one(capsys: pytest.CaptureFixture[str]) -> None:
-    log, handlers = logging.getLogger("twinshore"), (LogWriter(), PrintedLog())
+    log, handlers = logging.Logger("alone"), (LogWriter(), PrintedLog())
     for handler in handlers:
         log.addHandler(handler)
     log.warning("quota of user a\n09:00:00 east->west: all is well")

@@ -103,7 +103,7 @@ def test_a_password_s_file_is_read_at_each_login(tmp_path: Path) -> None:
         ("anna = 1", r'\["anna"\] must be a section'),
         ("[anna]", r'\["anna"\] needs scram_sha_512, or password_env or password_file'),
         ('[anna]\npassword = "x"', "a secret never stands in the settings"),
-        ('[anna]\nscram_sha_512 = "x"', "scram_sha_512: must be salt="),
+        ('[anna]\nscram_sha_512 = "x"', "scram_sha_512: the SCRAM keys must be salt="),
         ('[anna]\npassword_file = "nowhere"', "secret file nowhere cannot be read"),
         ('[anna]\npassword_file = "a"\npassword_env = "B"', "one or the other"),
         ("[anna", "is not TOML"),

@@ -131,7 +131,7 @@ def test_an_application_goes_along_and_comes_back(rig: SwitchRig) -> None:
 def test_the_page_s_examples_run(east: LabCluster, west: LabCluster, capfd: pytest.CaptureFixture[str]) -> None:
     """As they stand, but for the addresses."""
     text = (ROOT / "docs" / "client.md").read_text()
-    plain, awaited, pushed = re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    plain, awaited, pushed, _logging = re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     compile(pushed, "docs/client.md", "exec")  # its centre is an address of somebody's own
     read = "\n".join("    " + line for line in ("while message is None:", "    message = consumer.poll(1.0)"))
     for name, example in (("page", plain + f"{read}\nprint('read', message.value())\n"), ("awaited", awaited)):
