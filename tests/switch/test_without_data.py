@@ -247,7 +247,7 @@ def test_the_id_of_the_new_topic_is_kept_before_anything_is_filled_in(
         link = settings.links[0]
         fill(east, topic, empty_logs.NEAR_OFFSETS_MAX + 1)
         unused: Any = None
-        hands = SwitchWithoutDataSteps(link, link, settings, store, old, new, unused, unused, print, lambda: 1)
+        hands = SwitchWithoutDataSteps(link, link, settings, store, old, new, unused, unused, lambda: 1)
         for _ in range(50):
             outcome = hands._make(one)
             if isinstance(outcome, StepPending) and outcome.record is not None:

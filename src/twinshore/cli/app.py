@@ -78,7 +78,10 @@ class PrintedLog(logging.Handler):
     """Prints the log lines of a command to standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(escape_line(record.getMessage()), err=True)
+        try:
+            typer.echo(escape_line(record.getMessage()), err=True)
+        except Exception:
+            self.handleError(record)
 
 
 _printed_log = PrintedLog()
