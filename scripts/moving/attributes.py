@@ -259,7 +259,7 @@ for key, new in plan.items():
         elif L[col:col + len(old)] == old and not re.match(rb"\w", L[col + len(old):]) and (col == 0 or not re.match(rb"\w", L[col - 1:col])):
             edits[str(w.path)][line, col] = (name, new)
         else: unlocated.append((str(w.path), line, name, new, kind, top))
-rep = open("/tmp/attributes.report", "w")
+rep = open("build-attributes.txt", "w")
 for k, n in skipped.most_common(): print("SKIP", n, *k, file=rep)
 for key, new in plan.items():
     node, occ = decl[key]; is_attr = any(u[3] in ("member", "attr") for _, u in occ)
