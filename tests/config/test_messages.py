@@ -9,7 +9,7 @@ import string
 from collections.abc import Iterator
 from pathlib import Path
 
-from twinshore.config.errors import RefusedError
+from twinshore.config.errors import KafkaError, RefusedError
 from twinshore.config.messages import MESSAGES
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "twinshore"
@@ -75,3 +75,8 @@ def test_an_error_survives_pickling_and_copying() -> None:
     error = RefusedError("runtime.lease-taken", thing="link a", holder="b")
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert (str(again), again.code, again.values, again.args) == (str(error), error.code, error.values, error.args)
+
+
+def test_an_error_of_a_cluster_keeps_its_code_when_pickled() -> None:
+    error = pickle.loads(pickle.dumps(KafkaError("no leader", code=5, retriable=True)))
+    assert (str(error), error.code, error.retriable) == ("no leader", 5, True)

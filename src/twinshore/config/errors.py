@@ -17,19 +17,13 @@ class TwinshoreError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _rebuild, (type(self), self.message, self.hint)
+        return _restore, (type(self), self.__dict__)
 
 
 def _restore(kind: type[TwinshoreError], fields: dict[str, object]) -> TwinshoreError:
     error = kind.__new__(kind)
     error.__dict__.update(fields)
     error.args = (error.message,)
-    return error
-
-
-def _rebuild(kind: type[TwinshoreError], message: str, hint: str) -> TwinshoreError:
-    error = kind.__new__(kind)
-    TwinshoreError.__init__(error, message, hint=hint)
     return error
 
 
@@ -44,9 +38,6 @@ class CodedError(TwinshoreError):
             super().__init__(known.text.format_map(values), hint=hint or known.hint.format_map(values))
         self.code = code if known else ""
         self.values = values
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _restore, (type(self), self.__dict__)
 
 
 class ConfigError(CodedError):

@@ -41,9 +41,6 @@ class ProgressRefusedError(StoreError):
         super().__init__("state.progress-refused", ranges=f"{shown}{more}")
         self.refused = refused
 
-    def __reduce__(self) -> tuple[object, tuple[tuple[RefusedProgress, ...]]]:
-        return ProgressRefusedError, (self.refused,)
-
 
 def refusal_reason(position: ReplicatedPosition, progress: ProgressRecord) -> str | None:
     """Returns why progress cannot follow this position; None when it follows or repeats."""
