@@ -17,17 +17,8 @@ def main() -> int:
     if not stamp.is_file() or stamp.read_text("utf-8") != lock:
         print("setting up, once: the tools that build the site", flush=True)
         venv.create(TOOLS, clear=True, with_pip=True)
-        install = [
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--require-hashes",
-            "-r",
-            str(LOCK),
-        ]
-        subprocess.run([TOOLS / "bin" / "python", "-I", *install], check=True)
+        pip = [str(TOOLS / "bin" / "python"), "-I", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--require-hashes", "-r", str(LOCK)], check=True)
         stamp.write_text(lock, "utf-8")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(

@@ -214,6 +214,7 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """What headings of the page are called in links."""
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
