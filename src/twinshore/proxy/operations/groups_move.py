@@ -26,12 +26,11 @@ from twinshore.kafka.consumer_groups import CONSUMER_TYPE, ConsumerGroups, read_
 from twinshore.proxy.offset_reset_run import check_no_reset_under_way
 from twinshore.replication.core.filters import INTERNAL_TOPICS
 from twinshore.routing.core.home_records import (
-    NEWER_HINT,
     HomeConflict,
     HomeRecord,
     HomeState,
     current_home,
-    newer_in_words,
+    homes_place,
 )
 from twinshore.routing.core.subscribers import SubscriberLog
 from twinshore.routing.homes_topic import HomesTopic, SubscribersTopic
@@ -88,7 +87,7 @@ class GroupsHomeRecords:
                 silent[name] = error
         found = current_home(lines)
         if isinstance(found, HomeRecord) and found.newer:
-            raise RefusedError(newer_in_words(GROUPS_HOME, found.newer), hint=NEWER_HINT)
+            raise RefusedError("routing.newer-home", topic=GROUPS_HOME, version=found.newer, place=homes_place())
         return found, silent
 
     def next(self, told: GroupsHome, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeRecord:
